@@ -1,0 +1,60 @@
+# Everything runs from .venv, which is made here from pinned versions; only make and Python 3.11+ must be present.
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.stamp
+EXTRAS  := agent,dev
+MINUTES ?= 5
+CEPH_ROOT ?= .ceph
+CEPH_PORT ?= 7480
+
+.PHONY: help setup demo test test-fast lint unit sim bench soak test-ceph docs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# A moved folder breaks the scripts in .venv, so the stamp records where it was made.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(shell pwd -P))
+.PHONY: $(STAMP)
+endif
+$(STAMP): pyproject.toml constraints.txt tools/setup
+	@tools/setup $(VENV) $(EXTRAS)
+
+setup: $(STAMP)  ## make .venv from the pinned versions
+
+demo: $(STAMP)  ## see Holdfast work on a local store
+	@$(BIN)/holdfast demo
+
+test: lint unit  ## everything that must pass: lint, then all tests
+
+lint: $(STAMP)  ## ruff, mypy, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: $(STAMP)  ## all tests, in random order
+	$(BIN)/pytest -m "not ceph"
+
+test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
+	$(BIN)/pytest -m "not ceph" -x -q $(ARGS)
+
+sim: $(STAMP)  ## simulate every scenario for MINUTES (default 5)
+	$(BIN)/holdfast sim all --minutes $(MINUTES)
+
+soak: $(STAMP)  ## fresh random examples for every property, then a long simulation
+	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" --timeout 3600
+	$(BIN)/holdfast sim all --minutes $(MINUTES)
+
+bench: $(STAMP)  ## every benchmark package, results as JSON and a table
+	@tools/each-bench $(BIN)/python
+
+test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; installs it below CEPH_ROOT)
+	@tools/with-ceph "$(CEPH_ROOT)" "$(CEPH_PORT)" $(BIN)/pytest -m ceph
+
+docs: $(STAMP)  ## check links and run the examples in README and docs
+	$(BIN)/pytest -q tests/test_docs.py
+
+clean:  ## remove what was generated
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,4 @@
+"""What every room stands on: errors, clocks, ids, codecs, settings, telemetry, concurrency helpers.
+
+Nothing here knows about object stores.
+"""

@@ -1,0 +1,42 @@
+"""Time as a port. The only module that may ask the machine what time it is.
+
+Wall time is for people and for liveness (leases, ages); it never decides safety. Sleeping goes through ``asyncio``,
+whose loop the simulator replaces.
+"""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970, as this process believes them."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds that never run backwards within a process."""
+        ...
+
+
+class SystemClock:
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+
+def iso(wall_ns: int) -> str:
+    """UTC with microseconds and ``+00:00``, the form that every stored timestamp has."""
+    return (_EPOCH + timedelta(microseconds=wall_ns // 1000)).isoformat(timespec="microseconds")
+
+
+def parse_iso(text: str) -> int:
+    """Nanoseconds since 1970; accepts a ``Z`` suffix and a missing fraction. A time without a zone is UTC."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,0 +1,52 @@
+"""Canonical JSON: one value has one byte form (sorted keys, compact, UTF-8), so hashes and read-backs are exact.
+
+Control documents of our own carry ``format``, ``version`` and ``write_id``. A document of a newer version than this
+code knows is refused (``Incompatible``), never half-read. Unknown fields are the reader's to preserve.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.base.errors import Corrupt, Incompatible, Invalid
+
+Document = dict[str, Any]
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    try:
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"value has no JSON form: {error}") from error
+
+
+def decode(body: bytes, *, key: str) -> Document:
+    """The JSON object in ``body``; ``key`` is only for the message."""
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise Corrupt(f"{key}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise Corrupt(f"{key}: a JSON object was expected, found {type(value).__name__}")
+    return value
+
+
+def stamp(document: Mapping[str, Any], *, format_name: str, version: int, write_id: str) -> Document:
+    """The document with the three fields that mark a control object of ours."""
+    return {**document, "format": format_name, "version": version, "write_id": write_id}
+
+
+def expect(document: Document, *, format_name: str, newest: int, key: str) -> int:
+    """The document's version, after checking that it is of this format and not newer than we can read."""
+    if document.get("format") != format_name:
+        raise Corrupt(f"{key}: format is {document.get('format')!r}, expected {format_name!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise Corrupt(f"{key}: version {version!r} is not a positive whole number")
+    if version > newest:
+        raise Incompatible(
+            f"{key}: {format_name} version {version} is newer than this client reads (up to {newest})",
+            remedy="upgrade holdfast on this machine",
+        )
+    return version

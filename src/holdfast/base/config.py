@@ -1,0 +1,232 @@
+"""Typed settings from flags, environment, file and defaults, in that order of precedence.
+
+A file is TOML: one table per section. The environment spells the same key ``HOLDFAST_<SECTION>__<KEY>``, and
+``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. A key that no section has is an error that names it, says where
+it was found and suggests the nearest, because a misspelt setting that is silently ignored is a fault found in
+production. Secrets are ``SecretStr``: they appear in no repr, log line or error message.
+
+A room that needs settings of its own adds a section here: a frozen model, and a field of ``Settings``. Nothing below
+this module reads the environment; whoever is at the edge calls ``load`` once and passes values on.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
+
+from holdfast.base.errors import Invalid, NotFound
+
+DEFAULT_FILE = "holdfast.toml"
+DEFAULT_STORE = "file:.holdfast"
+PREFIX = "HOLDFAST_"
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
+STORE_VARIABLE = "HOLDFAST_STORE"
+
+# Two spellings of one setting: the layer with the higher precedence that gives either of them decides.
+_ALTERNATIVES = {
+    ("s3", "secret_access_key"): "secret_access_key_file",
+    ("s3", "secret_access_key_file"): "secret_access_key",
+}
+
+_Tree = dict[str, Any]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class StoreSection(Section):
+    """Which store commands and services use."""
+
+    uri: str = Field(default=DEFAULT_STORE, min_length=1)
+
+
+class S3Section(Section):
+    """How ``s3://`` stores are reached. What is unset comes from the URI or from the usual AWS environment."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    secret_access_key_file: Path | None = None
+    session_token: SecretStr | None = None
+    allow_http: bool | None = None
+    virtual_hosted_style: bool | None = None
+    sse: Literal["none", "AES256", "aws:kms"] = "none"
+    sse_kms_key_id: str | None = None
+
+
+class RetrySection(Section):
+    """How long a request is repeated; delays double from ``base_ms`` up to ``max_ms``, with jitter."""
+
+    attempts: int = Field(default=6, ge=1)
+    base_ms: int = Field(default=50, ge=0)
+    max_ms: int = Field(default=5_000, ge=0)
+    deadline_ms: int = Field(default=60_000, ge=0)
+
+
+class CacheSection(Section):
+    """The disk cache of immutable objects; off while ``dir`` is unset. ``max_bytes`` also takes ``10GiB``."""
+
+    dir: Path | None = None
+    max_bytes: ByteSize = Field(default=ByteSize(10 * 1024**3), gt=0)
+
+
+class Settings(Section):
+    store: StoreSection = StoreSection()
+    s3: S3Section = S3Section()
+    retry: RetrySection = RetrySection()
+    cache: CacheSection = CacheSection()
+
+
+class Resolved(NamedTuple):
+    settings: Settings
+    sources: dict[str, str]  # "section.key" -> where its value came from; a default has no entry
+
+
+def load(
+    *,
+    flags: Mapping[str, Mapping[str, Any]] | None = None,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """Settings for one process. ``config`` is the file to read; without it ``HOLDFAST_CONFIG``, then ``holdfast.toml``
+    in ``folder`` (the current one) if it is there. Raises ``Invalid``, or ``NotFound`` for a file that was asked for.
+    """
+    return resolve(flags=flags, config=config, environ=environ, folder=folder).settings
+
+
+def resolve(
+    *,
+    flags: Mapping[str, Mapping[str, Any]] | None = None,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Resolved:
+    """As ``load``, with the origin of every value that is not a default."""
+    variables = os.environ if environ is None else environ
+    path = _find_file(config, variables, folder or Path())
+    layers: list[tuple[str, _Tree]] = []
+    if path is not None:
+        layers.append((str(path), _read_file(path)))
+    layers.append(("environment", _from_environment(variables)))
+    layers.append(("command line", {section: dict(values) for section, values in (flags or {}).items()}))
+
+    merged: _Tree = {}
+    for source, layer in layers:
+        _reject_unknown(source, layer)
+        _overlay(merged, layer)
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as error:
+        raise _explain(error, layers) from None
+    sources = {
+        f"{section}.{key}": _source_of(section, key, layers) for section, values in merged.items() for key in values
+    }
+    return Resolved(_with_secret_from_file(settings), sources)
+
+
+def _find_file(config: Path | None, variables: Mapping[str, str], folder: Path) -> Path | None:
+    if config is not None:
+        return config
+    if named := variables.get(CONFIG_VARIABLE):
+        return Path(named)
+    default = folder / DEFAULT_FILE
+    return default if default.is_file() else None
+
+
+def _read_file(path: Path) -> _Tree:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFound(
+            f"configuration file {path} does not exist", remedy="check --config or HOLDFAST_CONFIG"
+        ) from None
+    except OSError as error:
+        raise Invalid(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"configuration file {path} is not TOML: {error}", remedy="fix the file") from error
+    return _with_store_table(tree)
+
+
+def _with_store_table(tree: _Tree) -> _Tree:
+    """``store = "URI"`` is short for ``[store] uri = "URI"``."""
+    if isinstance(tree.get("store"), str):
+        return {**tree, "store": {"uri": tree["store"]}}
+    return tree
+
+
+def _from_environment(variables: Mapping[str, str]) -> _Tree:
+    tree: _Tree = {}
+    if uri := variables.get(STORE_VARIABLE):
+        tree["store"] = {"uri": uri}
+    for name, value in sorted(variables.items()):
+        section, separator, key = name.removeprefix(PREFIX).partition("__")
+        # An empty variable counts as unset, as shells and service files treat it.
+        if name.startswith(PREFIX) and separator and value:
+            tree.setdefault(section.lower(), {})[key.lower()] = value
+    return tree
+
+
+def _overlay(below: _Tree, above: _Tree) -> None:
+    for section, values in above.items():
+        target = below.setdefault(section, {})
+        for key in values:
+            target.pop(_ALTERNATIVES.get((section, key)), None)
+        target.update(values)
+
+
+def _reject_unknown(source: str, layer: _Tree) -> None:
+    sections = Settings.model_fields
+    for section, values in layer.items():
+        if section not in sections:
+            raise _unknown(source, section, section, list(sections))
+        model = sections[section].annotation
+        if not isinstance(values, dict):
+            raise Invalid(f"{source}: {section} must be a table of settings", remedy=f"write [{section}] in the file")
+        if isinstance(model, type) and issubclass(model, Section):
+            for key in values:
+                if key not in model.model_fields:
+                    raise _unknown(source, f"{section}.{key}", key, list(model.model_fields))
+
+
+def _unknown(source: str, full: str, key: str, known: list[str]) -> Invalid:
+    near = get_close_matches(key, known, n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+    return Invalid(f"{source}: unknown setting {full}", remedy=remedy)
+
+
+def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid:
+    """The first problem in one line, with the layer that the rejected value came from."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    section, *keys = (str(part) for part in problem["loc"])
+    key = keys[0] if keys else ""
+    source = _source_of(section, key, layers)
+    return Invalid(f"{source}: {'.'.join([section, *keys])}: {problem['msg']}", remedy="correct this value")
+
+
+def _source_of(section: str, key: str, layers: list[tuple[str, _Tree]]) -> str:
+    return next((name for name, layer in reversed(layers) if key in layer.get(section, {})), "settings")
+
+
+def _with_secret_from_file(settings: Settings) -> Settings:
+    s3 = settings.s3
+    if s3.secret_access_key_file is None:
+        return settings
+    if s3.secret_access_key is not None:
+        raise Invalid("s3.secret_access_key and s3.secret_access_key_file are both set", remedy="keep one of the two")
+    try:
+        secret = s3.secret_access_key_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise Invalid(
+            f"s3.secret_access_key_file {s3.secret_access_key_file} cannot be read: {reason}",
+            remedy="point it at a readable file that holds the secret key and nothing else",
+        ) from error
+    filled = s3.model_copy(update={"secret_access_key": SecretStr(secret)})
+    return settings.model_copy(update={"s3": filled})

@@ -1,0 +1,42 @@
+"""Randomness and ids as a port. The only module that may draw entropy from the machine."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Self
+
+from holdfast.base.clock import Clock, SystemClock
+
+
+class Ids:
+    """Draws ids from one random generator, so that a seeded generator gives a seeded world."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def write_id(self) -> str:
+        """Names one write of one body; makes equal values unequal bytes (see corrections 1 and 2)."""
+        return f"{self._rng.getrandbits(96):024x}"
+
+    def attempt(self) -> str:
+        """Eight hex characters: names one attempt inside an object key."""
+        return f"{self._rng.getrandbits(32):08x}"
+
+    def unique(self) -> str:
+        """A 128-bit id for things that are named once and for all."""
+        return f"{self._rng.getrandbits(128):032x}"
+
+
+@dataclass(frozen=True)
+class Ambient:
+    """What a process takes from its surroundings: a clock, a random generator, and ids drawn from it."""
+
+    clock: Clock
+    rng: random.Random
+    ids: Ids = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", Ids(self.rng))
+
+    @classmethod
+    def system(cls) -> Self:
+        return cls(SystemClock(), random.SystemRandom())

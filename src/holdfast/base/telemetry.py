@@ -1,0 +1,18 @@
+"""Spans through the OpenTelemetry API: no-ops until the application installs an SDK."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.trace import Span
+
+_tracer = trace.get_tracer("holdfast")
+
+
+@contextmanager
+def span(name: str, **attributes: str | int | float | bool) -> Iterator[Span]:
+    """A span whose attributes are named ``holdfast.<name>``; an exception marks it failed and passes through."""
+    with _tracer.start_as_current_span(
+        name, attributes={f"holdfast.{key}": value for key, value in attributes.items()}
+    ) as current:
+        yield current

@@ -1,0 +1,60 @@
+"""Bytes, versions and conditional writes: the ground that everything else stands on.
+
+async with objects.open("file:./data") as store:
+    match await store.put("greeting", b"hello", CREATE):
+        case Written(version): ...
+        case Lost(current): ...
+"""
+
+from holdfast.objects.lease import Grant, Held, Lease
+from holdfast.objects.observe import Usage
+from holdfast.objects.register import UNCHANGED, Edited, Plain, Register
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.scoped import Scoped
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore
+from holdfast.objects.stack import open_store as open  # noqa: A004  # objects.open(uri) is how it reads
+from holdfast.objects.store import (
+    ADDRESSED,
+    CREATE,
+    OVERWRITE,
+    Entry,
+    IfMatch,
+    Lost,
+    Meta,
+    NotModified,
+    Object,
+    Page,
+    Store,
+    Version,
+    Written,
+)
+
+__all__ = [
+    "ADDRESSED",
+    "CREATE",
+    "OVERWRITE",
+    "UNCHANGED",
+    "Edited",
+    "Entry",
+    "Grant",
+    "Held",
+    "IfMatch",
+    "Lease",
+    "Lost",
+    "Meta",
+    "NotModified",
+    "Object",
+    "OpenStore",
+    "Page",
+    "Plain",
+    "Register",
+    "RetryPolicy",
+    "Scoped",
+    "Store",
+    "StoreSpec",
+    "Usage",
+    "Version",
+    "Written",
+    "open",
+]

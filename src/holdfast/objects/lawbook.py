@@ -1,0 +1,305 @@
+"""The laws, one function each. See ``laws.py`` for how they are run and what a ``Bench`` is."""
+
+import asyncio
+from collections import Counter
+
+from holdfast.objects.echo import Echoing
+from holdfast.objects.laws import Bench, Law, Violation, demand
+from holdfast.objects.lease import Grant, Lease
+from holdfast.objects.register import Plain, Register
+from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Lost, NotModified, Store, Version, Written
+
+ODD_KEYS = (
+    "plain",
+    "space in name",
+    "a+b=c&d;e,f",
+    "percent%41%2F%",
+    "hash#question?star*",
+    "quote'\"`",
+    "tilde~bang!dollar$at@",
+    "back\\slash",
+    "brackets[]{}()<>|^",
+    "colon:name",
+    "dot.",
+    ".hidden",
+    "...",
+    "UPPER",
+    "upper",
+    "Grüße",
+    "日本語/キー",
+    "emoji-😀",
+    "e\u0301-combining",
+    "long-" + "x" * 250,
+    "deep/" * 12 + "leaf",
+)
+
+
+async def round_trip(bench: Bench) -> str:
+    """Bytes come back as they went in, to every client, at once."""
+    writer, reader = bench.client(0), bench.client(1)
+    for number, body in enumerate((b"", b"x", bytes(range(256)) * 17)):
+        key = f"object-{number}"
+        outcome = await writer.put(key, body)
+        demand(isinstance(outcome, Written), f"an unconditional write of {key} was answered {outcome}")
+        found = await reader.get(key)
+        demand(found.body == body, f"{key}: wrote {len(body)} bytes, another client read {len(found.body)}")
+        head = await reader.head(key)
+        demand(
+            head.size == len(body) and head.version == found.version, f"{key}: head says {head}, get {found.version}"
+        )
+        await writer.delete(key)
+        demand(await reader.find(key) is None, f"{key}: still readable after its delete was answered")
+    return "3 bodies, 2 clients"
+
+
+async def read_your_writes(bench: Bench) -> str:
+    """A read that begins after an overwrite was answered never returns the older bytes."""
+    writer, reader = bench.client(0), bench.client(1)
+    rounds = bench.effort.rounds * 2
+    for number in range(rounds):
+        body = b"value %d" % number
+        await writer.put("cell", body)
+        found = await reader.get("cell")
+        demand(found.body == body, f"read {found.body!r} after {body!r} was acknowledged")
+    return f"{rounds} overwrites"
+
+
+async def odd_keys(bench: Bench) -> str:
+    """Keys are exact: odd characters, long components, names that differ only in case."""
+    store = bench.client()
+    for key in ODD_KEYS:
+        await store.put(key, key.encode())
+    for key in ODD_KEYS:
+        found = await store.find(key)
+        demand(found is not None, f"{key!r} was written and cannot be read")
+        demand(found is not None and found.body == key.encode(), f"{key!r} holds the bytes of another key")
+    listed = await _keys(store)
+    demand(listed == sorted(ODD_KEYS), f"listed {set(listed) ^ set(ODD_KEYS) or 'in another order'}")
+    return f"{len(ODD_KEYS)} keys"
+
+
+async def object_and_folder(bench: Bench) -> str:
+    """``a``, ``a/b`` and ``ab/c`` are three objects, and ``a/`` lists only what is under ``a/``."""
+    store = bench.client()
+    for key in ("a/b", "a", "ab/c", "a-b", "a0"):
+        await store.put(key, key.encode())
+    for key in ("a/b", "a", "ab/c"):
+        demand((await store.get(key)).body == key.encode(), f"{key} holds other bytes")
+    listed = await _keys(store)
+    demand(listed == ["a", "a-b", "a/b", "a0", "ab/c"], f"listed {listed}")
+    inside = await _keys(store, "a/")
+    demand(inside == ["a/b"], f"under a/ it listed {inside}")
+    return "5 keys"
+
+
+async def create_exclusive(bench: Bench) -> str:
+    """Of many racing creators one is told that it won, and its bytes are there."""
+    for number in range(bench.effort.rounds):
+        await _one_winner(bench, f"race-{number}", None)
+    return f"{bench.effort.rounds} races of {bench.effort.races}"
+
+
+async def if_match_wins_once(bench: Bench) -> str:
+    """Of many writers that saw the same version one is told that it won."""
+    for number in range(bench.effort.rounds):
+        key = f"race-{number}"
+        await _one_winner(bench, key, await _written(bench.client(), key, b"first"))
+    return f"{bench.effort.rounds} races of {bench.effort.races}"
+
+
+async def _one_winner(bench: Bench, key: str, version: Version | None) -> None:
+    clients = bench.clients()
+    bodies = [f"{key} writer {n} {bench.ambient.ids.write_id()}".encode() for n in range(len(clients))]
+    mode = CREATE if version is None else IfMatch(version)
+    outcomes = await asyncio.gather(
+        *(client.put(key, body, mode) for client, body in zip(clients, bodies, strict=True))
+    )
+    winners = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Written)]
+    demand(len(winners) == 1, f"{key}: {len(winners)} of {len(clients)} racing writers were told that they won")
+    demand((await clients[0].get(key)).body == bodies[winners[0]], f"{key}: holds the bytes of a writer that lost")
+
+
+async def stale_write_refused(bench: Bench) -> str:
+    """A write over a version that is no longer there changes nothing."""
+    store = bench.client()
+    first = await _written(store, "cell", b"first")
+    await _written(store, "cell", b"second")
+    outcome = await store.put("cell", b"stale", IfMatch(first))
+    demand(isinstance(outcome, Lost), "a write over a stale version was answered as done")
+    demand((await store.get("cell")).body == b"second", "a write over a stale version replaced the bytes")
+    outcome = await store.put("cell", b"again", CREATE)
+    demand(isinstance(outcome, Lost), "a create over an existing object was answered as done")
+    demand((await store.get("cell")).body == b"second", "a create over an existing object replaced the bytes")
+    return "2 writes refused"
+
+
+async def if_match_needs_object(bench: Bench) -> str:
+    """If-match on a missing key is a lost race, and creates nothing."""
+    store = bench.client()
+    version = await _written(store, "gone", b"x")
+    await store.delete("gone")
+    outcome = await store.put("gone", b"y", IfMatch(version))
+    demand(outcome == Lost(None), f"if-match on a missing key was answered {outcome}")
+    demand(await store.find("gone") is None, "if-match on a missing key created it")
+    return "1 write refused"
+
+
+async def counters_exact(bench: Bench) -> str:
+    """Increments by many editors of one register add up."""
+    clients = bench.clients()
+    each = max(2, bench.effort.rounds // 2)
+
+    async def work(number: int, store: Store) -> None:
+        register = Register(store, "counter", Plain("holdfast.law"), bench.ambient)
+        for turn in range(each):
+            await register.edit(f"{number}-{turn}", lambda value: (value or 0) + 1)
+
+    await asyncio.gather(*(work(number, store) for number, store in enumerate(clients)))
+    final = await Register(clients[0], "counter", Plain("holdfast.law"), bench.ambient).read()
+    counted = final.value if final is not None else None
+    demand(
+        counted == each * len(clients),
+        f"{each * len(clients)} increments were acknowledged, the counter says {counted}",
+    )
+    return f"{len(clients)} editors, {each * len(clients)} increments"
+
+
+async def conditional_get(bench: Bench) -> str:
+    """A reader that has the current version is told so, and one that does not gets the bytes."""
+    store = bench.client()
+    first = await _written(store, "cell", b"first")
+    demand(await store.get("cell", unless=first) == NotModified(), "the same version was sent again")
+    second = await _written(store, "cell", b"second")
+    demand(second != first, "two different bodies have one version")
+    found = await store.get("cell", unless=first)
+    demand(not isinstance(found, NotModified) and found.body == b"second", "a change was hidden by a conditional get")
+    return "2 reads"
+
+
+async def ranges(bench: Bench) -> str:
+    """A range is cut at the object's end, and empty past it."""
+    store = bench.client()
+    await store.put("digits", b"0123456789")
+    for start, end, expected in ((0, 4, b"0123"), (8, 20, b"89"), (9, 10, b"9"), (10, 12, b""), (50, 60, b"")):
+        got = await store.range("digits", start, end)
+        demand(got == expected, f"bytes {start} to {end} of ten digits came as {got!r}")
+    return "5 ranges"
+
+
+async def large_body(bench: Bench) -> str:
+    """A large object is written whole, conditionally and not."""
+    store = bench.client()
+    size = bench.effort.large_bytes
+    block = bytes(bench.ambient.rng.getrandbits(8) for _ in range(1024))
+    body = (block * (size // len(block) + 1))[:size]
+    for key, mode in (("created", CREATE), ("addressed", ADDRESSED)):
+        demand(isinstance(await store.put(key, body, mode), Written), f"{key}: not written")
+        demand((await store.head(key)).size == size, f"{key}: head tells another size")
+        demand((await store.get(key)).body == body, f"{key}: other bytes came back")
+    return f"{size / 1024 / 1024:.0f} MiB"
+
+
+async def listing_complete(bench: Bench) -> str:
+    """A listing has every object that was acknowledged before it began, once, in order, over all its pages."""
+    writer, reader = bench.client(0), bench.client(1)
+    names = sorted(f"item/{number:06d}" for number in range(bench.effort.keys))
+    await _spread(writer, names)
+    seen = await _keys(reader, "item/")
+    demand(seen == names, f"{len(names)} objects written, {len(seen)} listed ({len(set(names) - set(seen))} missing)")
+    half = names[len(names) // 2]
+    rest = await _keys(reader, "item/", after=half)
+    demand(rest == names[len(names) // 2 + 1 :], f"after {half}: {len(rest)} listed")
+    folders = [folder async for page in reader.list(delimiter=True) for folder in page.folders]
+    demand(folders == ["item/"], f"with a delimiter: {folders}")
+    await writer.delete_many(names)
+    left = await _keys(reader, "item/")
+    demand(not left, f"{len(left)} objects listed after they were deleted")
+    return f"{len(names)} keys"
+
+
+async def listing_fresh(bench: Bench) -> str:
+    """Another client's listing shows a write, and its delete, at once."""
+    writer, reader = bench.client(0), bench.client(1)
+    for number in range(bench.effort.rounds):
+        key = f"fresh/{number:04d}"
+        await writer.put(key, b"x")
+        demand(key in await _keys(reader, "fresh/"), f"{key} was acknowledged and not listed")
+        if number % 2:
+            await writer.delete(key)
+            demand(key not in await _keys(reader, "fresh/"), f"{key} listed after its delete")
+    return f"{bench.effort.rounds} writes"
+
+
+async def lost_response_settles(bench: Bench) -> str:
+    """A write whose response is lost, or that is delivered twice, is reported as what it was: done, and done once."""
+    echoes = (Echoing.LOSE, Echoing.REPEAT)
+    each = max(2, bench.effort.rounds // 2)
+    for echo in echoes:
+        store = bench.client(fault=lambda inner, echo=echo: Echoing(inner, echo))  # type: ignore[misc]  # mypy and default arguments
+        created = await store.put(f"cell-{echo}", b"created " + echo.encode(), CREATE)
+        demand(isinstance(created, Written), f"{echo}: our own create was reported as a lost race")
+        register = Register(store, f"counter-{echo}", Plain("holdfast.law"), bench.ambient)
+        for turn in range(each):
+            await register.edit(f"turn-{turn}", lambda value: (value or 0) + 1)
+        final = await register.read()
+        counted = final.value if final is not None else None
+        demand(counted == each, f"{echo}: {each} increments were acknowledged, the counter says {counted}")
+    return f"{len(echoes) * (each + 1)} writes"
+
+
+async def lease_single_owner(bench: Bench) -> str:
+    """Of many contenders one gets the lease, and every change of owner raises the epoch."""
+    clients = bench.clients()
+    epochs: list[int] = []
+    for _ in range(bench.effort.rounds):
+        leases = [Lease(store, "lease", f"owner-{n}", bench.ambient) for n, store in enumerate(clients)]
+        answers = await asyncio.gather(*(lease.try_acquire() for lease in leases))
+        grants = [(lease, answer) for lease, answer in zip(leases, answers, strict=True) if isinstance(answer, Grant)]
+        demand(len(grants) == 1, f"{len(grants)} of {len(clients)} contenders were granted one lease")
+        lease, grant = grants[0]
+        epochs.append(grant.epoch)
+        await lease.release(grant)
+    repeated = [epoch for epoch, times in Counter(epochs).items() if times > 1]
+    demand(epochs == sorted(epochs) and not repeated, f"epochs were granted as {epochs}")
+    return f"{bench.effort.rounds} rounds of {len(clients)}"
+
+
+async def _keys(store: Store, prefix: str = "", after: str | None = None) -> list[str]:
+    return [entry.key async for page in store.list(prefix, after=after) for entry in page.entries]
+
+
+async def _written(store: Store, key: str, body: bytes) -> Version:
+    outcome = await store.put(key, body)
+    if isinstance(outcome, Written):
+        return outcome.version
+    raise Violation(f"an unconditional write of {key} was answered {outcome}")
+
+
+async def _spread(store: Store, keys: list[str], at_once: int = 32) -> None:
+    for start in range(0, len(keys), at_once):
+        await asyncio.gather(*(store.put(key, b"x") for key in keys[start : start + at_once]))
+
+
+def _law(name: str, breach: str, function: object) -> Law:
+    promise = " ".join((function.__doc__ or "").split())
+    return Law(name, promise, breach, function)  # type: ignore[arg-type]  # every function above has the shape
+
+
+LAWS: tuple[Law, ...] = (
+    _law("round-trip", "what you read is not what was written", round_trip),
+    _law("stale-write-refused", "conditions are ignored: every protocol here loses data", stale_write_refused),
+    _law("if-match-needs-object", "a deleted object comes back to life", if_match_needs_object),
+    _law("create-exclusive", "two writers both believe that they won a name", create_exclusive),
+    _law("if-match-wins-once", "an acknowledged update is silently overwritten", if_match_wins_once),
+    _law("counters-exact", "acknowledged increments are lost or doubled", counters_exact),
+    _law("lost-response-settles", "a retry doubles a write or reports a success as a failure", lost_response_settles),
+    _law("lease-single-owner", "two owners at once", lease_single_owner),
+    _law("read-your-writes", "readers see the past after a write was acknowledged", read_your_writes),
+    _law("conditional-get", "caches serve the past", conditional_get),
+    _law("listing-fresh", "recovery and clean-up overlook what was just written", listing_fresh),
+    _law("listing-complete", "recovery and clean-up overlook objects", listing_complete),
+    _law("object-and-folder", "one object hides another", object_and_folder),
+    _law("odd-keys", "keys are changed or confused", odd_keys),
+    _law("ranges", "partial reads return the wrong bytes", ranges),
+    _law("large-body", "large results are cut or refused", large_body),
+)

@@ -1,0 +1,52 @@
+"""A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each."""
+
+from collections.abc import AsyncIterator, Iterable
+
+from holdfast.objects.store import (
+    OVERWRITE,
+    Capabilities,
+    Lost,
+    Meta,
+    Mode,
+    NotModified,
+    Object,
+    Page,
+    Store,
+    Version,
+    Written,
+)
+
+
+class Layer(Store):
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+        if unless is None:
+            return await self.inner.get(key)
+        return await self.inner.get(key, unless=unless)
+
+    async def head(self, key: str) -> Meta:
+        return await self.inner.head(key)
+
+    async def range(self, key: str, start: int, end: int) -> bytes:
+        return await self.inner.range(key, start, end)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return await self.inner.put(key, body, mode)
+
+    async def delete(self, key: str) -> None:
+        await self.inner.delete(key)
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        await self.inner.delete_many(keys)
+
+    def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        return self.inner.list(prefix, after=after, delimiter=delimiter)
+
+    async def close(self) -> None:
+        await self.inner.close()

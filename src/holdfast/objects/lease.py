@@ -1,0 +1,256 @@
+"""Lease: one object that names who may work now, until when.
+
+Clocks decide liveness, never safety. A lease makes two owners unlikely; what makes them harmless is the ``epoch``,
+which grows with every change of owner, or another compare-and-swap behind it. So a holder calls ``guard`` before an
+effect, and carries the epoch (or an if-match) into it.
+
+The document has the lock shape of the ontology specification (``owner_id``, ``acquired_at``, ``expires_at``,
+``lease_ttl_ms``) plus ``epoch`` and ``write_id``; a lock written by others without an epoch counts as epoch 0. Since
+they may drop our fields, the epoch grows without gaps only where Holdfast alone writes.
+
+Release is an if-match write of an expired lease, never a delete: conditional deletes are not atomic everywhere, and a
+deleted name could be created again by a paused rival.
+
+Errors: ``Conflict`` when the lease is held by somebody else, or our own has run out; ``Fenced`` when somebody has taken
+it over, for good.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from holdfast.base import codec
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Fenced, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
+
+POLL = RetryPolicy(attempts=1_000_000, base_ms=25, max_ms=1_000, deadline_ms=5_000)
+"""How a waiter polls; ``deadline_ms`` is replaced by the caller's timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody else has the lease. ``remaining_ms`` is by our clock."""
+
+    owner_id: str
+    epoch: int
+    remaining_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """A lease document, read."""
+
+    owner_id: str
+    epoch: int
+    expires_ns: int
+    ttl_ms: int
+    document: Document
+
+    @classmethod
+    def parse(cls, found: Object) -> "LeaseState":
+        document = codec.decode(found.body, key=found.key)
+        try:
+            return cls(
+                owner_id=str(document["owner_id"]),
+                epoch=int(document.get("epoch", 0)),
+                expires_ns=parse_iso(document["expires_at"]),
+                ttl_ms=int(document["lease_ttl_ms"]),
+                document=document,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"{found.key}: not a lease ({error!r})") from error
+
+    def expired(self, wall_ns: int) -> bool:
+        return self.expires_ns <= wall_ns
+
+
+@dataclass(slots=True)
+class Grant:
+    """Proof that a lease was ours when it was written. ``epoch`` is the fencing token."""
+
+    owner_id: str
+    epoch: int
+    version: Version
+    expires_ns: int
+    acquired_at: str
+    document: Document = field(repr=False)
+    unsafe: str | None = None
+    """Why this grant must not be trusted now; set by a failed renewal, cleared by the next one that succeeds."""
+    ended: bool = False
+    """Released or handed over: never to be renewed."""
+
+
+class Lease:
+    """One lease seen by one would-be owner. ``owner_id`` must be unique to this process."""
+
+    def __init__(self, store: Store, key: str, owner_id: str, ambient: Ambient, *, ttl_ms: int = 30_000) -> None:
+        self._store = store
+        self.key = key
+        self.owner_id = owner_id
+        self._ambient = ambient
+        self.ttl_ms = ttl_ms
+        self._seen: Object | None = None
+
+    async def acquire(self, *, timeout_ms: int = 5_000) -> Grant:
+        """Wait for the lease; ``Conflict`` names the holder when the time is up."""
+        policy = RetryPolicy(POLL.attempts, POLL.base_ms, POLL.max_ms, timeout_ms)
+        budget = policy.start(self._ambient)
+        while True:
+            match await self.try_acquire():
+                case Grant() as grant:
+                    return grant
+                case Held(owner_id, epoch, remaining_ms):
+                    if not await budget.another():
+                        raise Conflict(
+                            f"{self.key}: held by {owner_id} (epoch {epoch}) for another {remaining_ms} ms",
+                            remedy="wait for it to be released or to expire",
+                        )
+
+    async def try_acquire(self) -> Grant | Held:
+        """One try: take it if it is free, expired, or handed to us.
+
+        What we saw last is only a guess: it saves the read when it leads to a write that wins, and is never the ground
+        for an answer of ``Held``.
+        """
+        guess, self._seen = self._seen, None
+        if guess is not None and self._free(guess):
+            outcome = await self._take(guess)
+            if isinstance(outcome, Grant):
+                return outcome
+            current = outcome
+        else:
+            current = await self._store.find(self.key)
+        for _ in range(2):
+            if current is not None and not self._free(current):
+                return self._held(current)
+            outcome = await self._take(current)
+            if isinstance(outcome, Grant):
+                return outcome
+            current = outcome
+        return self._held(current)
+
+    async def renew(self, grant: Grant) -> None:
+        """Extend the grant by a full term, counted from before the request. ``Fenced`` if somebody has taken over."""
+        if grant.ended:
+            raise Conflict(f"{self.key}: the lease was given up ({grant.unsafe})", remedy="acquire it again")
+        try:
+            await self._rewrite(grant, self.owner_id, grant.epoch, self.ttl_ms)
+        except (Ambiguous, Unavailable, Fenced) as error:
+            grant.unsafe = f"renewal failed: {error}"
+            raise
+        grant.unsafe = None
+
+    async def hand_over(self, grant: Grant, successor_id: str) -> None:
+        """Make ``successor_id`` the owner, with a fresh term; it takes up the lease at its next try."""
+        grant.ended, grant.unsafe = True, f"handed over to {successor_id}"
+        await self._rewrite(grant, successor_id, grant.epoch + 1, self.ttl_ms)
+
+    async def release(self, grant: Grant) -> None:
+        """Give the lease back. If somebody has taken over meanwhile there is nothing to release."""
+        grant.ended, grant.unsafe = True, "released"
+        try:
+            await self._rewrite(grant, self.owner_id, grant.epoch, 0)
+        except Fenced:
+            return
+
+    def guard(self, grant: Grant, *, margin_ms: int | None = None) -> None:
+        """Raise unless the grant has ``margin_ms`` (a third of the term) left by our clock. Costs no request."""
+        if grant.unsafe is not None:
+            raise Conflict(f"{self.key}: the lease is not safe to use ({grant.unsafe})", remedy="acquire it again")
+        margin = self.ttl_ms // 3 if margin_ms is None else margin_ms
+        remaining_ms = (grant.expires_ns - self._ambient.clock.wall_ns()) // 1_000_000
+        if remaining_ms <= margin:
+            raise Conflict(
+                f"{self.key}: {remaining_ms} ms of the lease are left and {margin} are needed",
+                remedy="renew or acquire it again",
+            )
+
+    @asynccontextmanager
+    async def hold(self, *, timeout_ms: int = 5_000) -> AsyncIterator[Grant]:
+        """Acquire, renew every third of the term while the body runs, release. ``guard`` before every effect."""
+        grant = await self.acquire(timeout_ms=timeout_ms)
+        renewal = asyncio.ensure_future(self._keep(grant))
+        try:
+            yield grant
+        finally:
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)
+            with suppress(Ambiguous, Unavailable):  # a lease that cannot be released ends by itself
+                if not grant.ended:
+                    await self.release(grant)
+
+    async def _keep(self, grant: Grant) -> None:
+        """Renew until cancelled or fenced. A store that is down may come back before the term ends: keep trying."""
+        while not grant.ended:
+            await asyncio.sleep(self.ttl_ms / 3000)
+            try:
+                await self.renew(grant)
+            except (Ambiguous, Unavailable):
+                continue
+            except (Conflict, Fenced):
+                return
+
+    def _free(self, found: Object) -> bool:
+        state = LeaseState.parse(found)
+        return state.owner_id == self.owner_id or state.expired(self._ambient.clock.wall_ns())
+
+    async def _take(self, current: Object | None) -> Grant | Object | None:
+        """Write ourselves as owner over ``current``; the grant, or what beat us."""
+        state = LeaseState.parse(current) if current is not None else None
+        epoch = (state.epoch if state is not None else 0) + 1
+        sent_ns = self._ambient.clock.wall_ns()
+        base = state.document if state is not None else {}
+        document = self._document(base, self.owner_id, epoch, iso(sent_ns), sent_ns + self.ttl_ms * 1_000_000)
+        mode = CREATE if current is None else IfMatch(current.version)
+        match await self._store.put(self.key, codec.encode(document), mode):
+            case Written(version):
+                expires_ns = sent_ns + self.ttl_ms * 1_000_000
+                return Grant(self.owner_id, epoch, version, expires_ns, document["acquired_at"], document)
+            case lost:
+                return lost.current
+
+    async def _rewrite(self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int) -> None:
+        """If-match write over our own grant. An own renewal that landed late is adopted, not mistaken for a rival."""
+        state: LeaseState | None = None
+        for _ in range(4):
+            sent_ns = self._ambient.clock.wall_ns()
+            base = state.document if state is not None else grant.document
+            document = self._document(base, owner_id, epoch, grant.acquired_at, sent_ns + ttl_ms * 1_000_000)
+            outcome = await self._store.put(self.key, codec.encode(document), IfMatch(grant.version))
+            if isinstance(outcome, Written):
+                grant.version, grant.document = outcome.version, document
+                grant.expires_ns = sent_ns + ttl_ms * 1_000_000
+                if owner_id == self.owner_id:
+                    self._seen = Object(self.key, codec.encode(document), sent_ns, outcome.version)
+                return
+            if outcome.current is None:
+                raise Fenced(f"{self.key}: the lease object is gone")
+            state = LeaseState.parse(outcome.current)
+            if (state.owner_id, state.epoch) != (grant.owner_id, grant.epoch):
+                raise Fenced(f"{self.key}: taken over by {state.owner_id} (epoch {state.epoch})")
+            grant.version = outcome.current.version
+        raise Conflict(f"{self.key}: our own lease keeps changing under us", remedy="use one owner_id per process")
+
+    def _document(self, base: Document, owner_id: str, epoch: int, acquired_at: str, expires_ns: int) -> Document:
+        """``base`` with our fields; what we do not know in it is preserved."""
+        return {
+            **base,
+            "owner_id": owner_id,
+            "acquired_at": acquired_at,
+            "expires_at": iso(expires_ns),
+            "lease_ttl_ms": self.ttl_ms,
+            "epoch": epoch,
+            "write_id": self._ambient.ids.write_id(),
+        }
+
+    def _held(self, current: Object | None) -> Held:
+        if current is None:
+            return Held("nobody", 0, 0)
+        state = LeaseState.parse(current)
+        remaining_ms = max(0, (state.expires_ns - self._ambient.clock.wall_ns()) // 1_000_000)
+        return Held(state.owner_id, state.epoch, remaining_ms)

@@ -1,0 +1,288 @@
+"""Register: one mutable object, edited by compare-and-swap, each operation applied exactly once.
+
+``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over when somebody else was
+faster. A landed write may be overwritten before its writer learns of it, so "is my operation in there?" is answered
+from history, not from the current value. A register of our own keeps its history inside: the last K operation ids,
+each with its sequence number. An editor that finds itself more than K operations behind its first try gets
+``Ambiguous``, never a second application. An object whose shape a specification fixes brings a history of its own.
+
+A register is never deleted: a deleted name could be created again by a paused writer (correction 4).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from holdfast.base import codec
+from holdfast.base.codec import Document
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Invalid
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.store import CREATE, IfMatch, Lost, Object, Store, Version
+
+T = TypeVar("T")
+
+CONTENTION = RetryPolicy(attempts=100, base_ms=5, max_ms=500, deadline_ms=60_000)
+"""How long an editor keeps trying against others."""
+
+
+class Shape(Protocol[T]):
+    """How a value stands in a document. ``write`` gets the previous document, to preserve what it does not know."""
+
+    def read(self, document: Document, key: str) -> T: ...
+
+    def write(self, value: T, previous: Document | None) -> Document: ...
+
+
+@dataclass(frozen=True)
+class Plain(Shape[Any]):
+    """Any JSON value, under ``value``, in a document of the given format."""
+
+    format_name: str
+    newest: int = 1
+
+    def read(self, document: Document, key: str) -> Any:
+        codec.expect(document, format_name=self.format_name, newest=self.newest, key=key)
+        return document.get("value")
+
+    def write(self, value: Any, previous: Document | None) -> Document:
+        return {**(previous or {}), "format": self.format_name, "version": self.newest, "value": value}
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The operation is in the history, at this sequence number."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The operation has certainly not been applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """History does not reach back far enough to tell."""
+
+    reason: str
+
+
+class History(Protocol):
+    """Where a register's operations can be found again."""
+
+    def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document: ...
+
+    def sequence(self, document: Document | None) -> int: ...
+
+    async def find(
+        self, operation_id: str, first_try: Document | None, current: Document
+    ) -> Applied | Absent | Unknown: ...
+
+
+@dataclass(frozen=True)
+class RecentOperations(History):
+    """The last ``keep`` operation ids, inside the document itself, newest first."""
+
+    keep: int = 64
+
+    def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
+        log = _log(previous)
+        sequence = log["sequence"] + 1
+        recent = [[sequence, operation_id], *log["recent"]][: self.keep]
+        incarnation = log["incarnation"] or ambient.ids.unique()
+        return {**document, "log": {"incarnation": incarnation, "sequence": sequence, "recent": recent}}
+
+    def sequence(self, document: Document | None) -> int:
+        return int(_log(document)["sequence"])
+
+    async def find(
+        self, operation_id: str, first_try: Document | None, current: Document
+    ) -> Applied | Absent | Unknown:
+        now = _log(current)
+        for sequence, noted in now["recent"]:
+            if noted == operation_id:
+                return Applied(sequence)
+        then = _log(first_try)
+        if then["incarnation"] not in (None, now["incarnation"]):
+            return Unknown("the register was deleted and created again")
+        behind = now["sequence"] - then["sequence"]
+        if behind < 0:
+            return Unknown("the register's sequence ran backwards")
+        if behind > self.keep:
+            return Unknown(f"{behind} operations were applied since the first try, and it remembers {self.keep}")
+        return Absent()
+
+
+_NO_LOG: Document = {"incarnation": None, "sequence": 0, "recent": []}
+
+
+def _log(document: Document | None) -> Document:
+    if document is None:
+        return _NO_LOG
+    log = document.get("log", _NO_LOG)
+    if not isinstance(log, dict) or not {"incarnation", "sequence", "recent"} <= log.keys():
+        raise Corrupt("a register's log is not in its document's 'log' field")
+    return log
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Generic[T]):
+    """A register as it was read."""
+
+    value: T
+    version: Version
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Edited(Generic[T]):
+    """The register holds, or has held, ``value`` by this operation.
+
+    ``replayed`` means that an earlier call had applied it already; ``value`` is then the current value.
+    """
+
+    value: T
+    sequence: int
+    replayed: bool = False
+
+
+class Unchanged:
+    """What a change function returns to leave the register as it is."""
+
+
+UNCHANGED = Unchanged()
+
+
+class Register(Generic[T]):
+    """One object under one key.
+
+    Keep the instance: it remembers the last version it saw, so that an edit without rivals costs one request.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        key: str,
+        shape: Shape[T],
+        ambient: Ambient,
+        *,
+        history: History | None = None,
+        policy: RetryPolicy = CONTENTION,
+    ) -> None:
+        self._store = store
+        self.key = key
+        self._shape = shape
+        self._ambient = ambient
+        self._history = history if history is not None else RecentOperations()
+        self._policy = policy
+        self._last: Snapshot[T] | None = None
+
+    async def read(self) -> Snapshot[T] | None:
+        """The register now; None if nobody has written it."""
+        self._last = self._parse(await self._store.find(self.key))
+        return self._last
+
+    async def edit(self, operation_id: str, change: Callable[[T | None], T | Unchanged]) -> Edited[T]:
+        """Apply ``change`` once. The same ``operation_id`` again is recognised while the history remembers it.
+
+        ``change`` may be called several times; it must be pure. What it decides without writing (``UNCHANGED``, or an
+        exception) is believed only on a fresh read.
+        """
+        effort: _Effort[T] = _Effort(operation_id)
+        budget = self._policy.start(self._ambient)
+        base, fresh = (self._last, False) if self._last is not None else (await self.read(), True)
+        while True:
+            landed = await self._landed(effort, base)
+            if landed is not None:
+                return landed
+            value = _decide(change, base, fresh)
+            if isinstance(value, _Stale):
+                base, fresh = await self.read(), True
+                continue
+            if isinstance(value, Unchanged):
+                return self._kept(base)
+            outcome = await self._attempt(effort, value, base)
+            if isinstance(outcome, Edited):
+                return outcome
+            base, fresh = self._parse(outcome.current), True
+            self._last = base
+            if not await budget.another() and await self._landed(effort, base) is None:
+                raise Conflict(f"{self.key}: operation {operation_id} lost {budget.spent} races and was not applied")
+
+    async def _attempt(self, effort: "_Effort[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
+        document = self._compose(value, base, effort.operation_id)
+        sequence = self._history.sequence(document)
+        effort.begin(sequence, value, base)
+        mode = CREATE if base is None else IfMatch(base.version)
+        outcome = await self._store.put(self.key, codec.encode(document), mode)
+        if isinstance(outcome, Lost):
+            return outcome
+        self._last = Snapshot(value, outcome.version, document)
+        return Edited(value, sequence)
+
+    async def _landed(self, effort: "_Effort[T]", base: Snapshot[T] | None) -> Edited[T] | None:
+        """What history says of this effort's earlier attempts, or of an earlier call with the same id."""
+        if base is None:
+            if effort.first_try is not None:
+                raise Ambiguous(f"{self.key}: the register vanished under operation {effort.operation_id}")
+            return None
+        first_try = effort.first_try if effort.tried else base
+        first = first_try.document if first_try is not None else None
+        match await self._history.find(effort.operation_id, first, base.document):
+            case Applied(sequence) if sequence in effort.tried:
+                return Edited(effort.tried[sequence], sequence)
+            case Applied(sequence):
+                return Edited(base.value, sequence, replayed=True)
+            case Unknown(reason):
+                raise Ambiguous(
+                    f"{self.key}: cannot tell whether operation {effort.operation_id} was applied: {reason}"
+                )
+        return None
+
+    def _kept(self, base: Snapshot[T] | None) -> Edited[T]:
+        if base is None:
+            raise Invalid(f"{self.key}: a change cannot leave a register unchanged that does not exist")
+        return Edited(base.value, self._history.sequence(base.document))
+
+    def _compose(self, value: T, base: Snapshot[T] | None, operation_id: str) -> Document:
+        previous = base.document if base is not None else None
+        document = self._shape.write(value, previous)
+        document = self._history.note(document, previous, operation_id, self._ambient)
+        return {**document, "write_id": self._ambient.ids.write_id()}
+
+    def _parse(self, found: Object | None) -> Snapshot[T] | None:
+        if found is None:
+            return None
+        document = codec.decode(found.body, key=self.key)
+        return Snapshot(self._shape.read(document, self.key), found.version, document)
+
+
+@dataclass
+class _Effort(Generic[T]):
+    """One call of ``edit``: what it wrote, by sequence number, and the state its first write was based on."""
+
+    operation_id: str
+    first_try: Snapshot[T] | None = None
+    tried: dict[int, T] = field(default_factory=dict)
+
+    def begin(self, sequence: int, value: T, base: Snapshot[T] | None) -> None:
+        if not self.tried:
+            self.first_try = base
+        self.tried[sequence] = value
+
+
+class _Stale:
+    """The change decided not to write, on a state that may be out of date."""
+
+
+def _decide(
+    change: Callable[[T | None], T | Unchanged], base: Snapshot[T] | None, fresh: bool
+) -> T | Unchanged | _Stale:
+    try:
+        value = change(base.value if base is not None else None)
+    except Exception:
+        if fresh:
+            raise
+        return _Stale()
+    return _Stale() if isinstance(value, Unchanged) and not fresh else value

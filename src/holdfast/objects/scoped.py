@@ -1,0 +1,62 @@
+"""A store under a prefix of another store: what a domain, or a throwaway check, is given to work in."""
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
+
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import (
+    OVERWRITE,
+    Entry,
+    Lost,
+    Meta,
+    Mode,
+    NotModified,
+    Object,
+    Page,
+    Store,
+    Version,
+    Written,
+    check_prefix,
+)
+
+
+class Scoped(Layer):
+    """Closing it leaves the outer store open."""
+
+    def __init__(self, inner: Store, prefix: str) -> None:
+        super().__init__(inner)
+        self.prefix = check_prefix(prefix)
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+        found = await super().get(self.prefix + key, unless=unless)
+        return replace(found, key=key) if isinstance(found, Object) else found
+
+    async def head(self, key: str) -> Meta:
+        return replace(await self.inner.head(self.prefix + key), key=key)
+
+    async def range(self, key: str, start: int, end: int) -> bytes:
+        return await self.inner.range(self.prefix + key, start, end)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        outcome = await self.inner.put(self.prefix + key, body, mode)
+        if isinstance(outcome, Lost) and outcome.current is not None:
+            return Lost(replace(outcome.current, key=key))
+        return outcome
+
+    async def delete(self, key: str) -> None:
+        await self.inner.delete(self.prefix + key)
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        await self.inner.delete_many([self.prefix + key for key in keys])
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        cut = len(self.prefix)
+        shifted = None if after is None else self.prefix + after
+        async for page in self.inner.list(self.prefix + prefix, after=shifted, delimiter=delimiter):
+            yield Page(
+                tuple(Entry(entry.key[cut:], entry.size, entry.modified_ns) for entry in page.entries),
+                tuple(folder[cut:] for folder in page.folders),
+            )
+
+    async def close(self) -> None:
+        """The outer store is not ours to close."""

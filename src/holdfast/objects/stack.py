@@ -1,0 +1,71 @@
+"""From a URI to the composed stack: backend, observe, retry, settle, each in its one place.
+
+``compose`` is the only place where layers meet, so that production, tests and the simulator run the same stack.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.base.config import Settings
+from holdfast.base.ids import Ambient
+from holdfast.objects.format import check_format
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.retry import Retrying, RetryPolicy
+from holdfast.objects.settle import Settled
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.store import Store
+
+_shelves: dict[str, Shelf] = {}
+"""Named memory stores of this process."""
+
+
+class OpenStore(Layer):
+    """An open store: the stack, its address, and what it has cost so far."""
+
+    def __init__(self, inner: Store, spec: StoreSpec, usage: Usage, ambient: Ambient) -> None:
+        super().__init__(inner)
+        self.spec = spec
+        self.usage = usage
+        self.ambient = ambient
+
+
+def compose(backend: Store, *, ambient: Ambient, retry: RetryPolicy, usage: Usage) -> Store:
+    """Every request is counted, retried where that is safe without looking, and settled where it is not."""
+    return Settled(Retrying(Observed(backend, usage), retry, ambient), retry, ambient)
+
+
+@asynccontextmanager
+async def open_store(
+    address: str | StoreSpec,
+    *,
+    settings: Settings | None = None,
+    ambient: Ambient | None = None,
+    any_format: bool = False,
+) -> AsyncIterator[OpenStore]:
+    """The store at ``address``. One request checks that this client can read it, unless ``any_format``."""
+    spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
+    ambient = ambient if ambient is not None else Ambient.system()
+    usage = Usage()
+    stack = compose(backend(spec), ambient=ambient, retry=spec.retry, usage=usage)
+    async with OpenStore(stack, spec, usage, ambient) as store:
+        if not any_format:
+            await check_format(store)
+        yield store
+
+
+def backend(spec: StoreSpec) -> Store:
+    """The bare backend; nothing is contacted before its first use."""
+    if spec.scheme == "memory":
+        return MemoryStore(_shelves.setdefault(spec.place, Shelf()) if spec.place else Shelf())
+    options = dict(spec.options)
+    if spec.scheme == "file":
+        from holdfast.objects.local import LocalStore  # noqa: PLC0415  # a store pays only for its own backend
+
+        unsafe = options.get("unsafe_network_filesystem") == "true"
+        return LocalStore(Path(spec.place), unsafe_network_filesystem=unsafe)
+    from holdfast.objects.cloud import CloudStore, CloudTarget  # noqa: PLC0415  # importing obstore takes a while
+
+    return CloudStore(CloudTarget(spec.scheme, spec.place, spec.prefix, spec.options, spec.secrets))

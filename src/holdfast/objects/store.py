@@ -1,0 +1,211 @@
+"""The port: bytes under keys, with versions. Everything durable in Holdfast goes through these few verbs.
+
+Promises that every backend keeps, and ``laws.py`` checks:
+
+* A key's object is replaced whole or not at all, and a read that starts after a write was answered sees it.
+* ``put`` with ``CREATE`` or ``IfMatch`` is atomic: of many racing writers one is answered ``Written``. A lost race is a
+  value (``Lost``), never an exception.
+* A listing is complete, ordered by the UTF-8 bytes of the key, and includes every write answered before it began.
+* A version is opaque: equal versions mean equal bytes, nothing more.
+
+Errors: ``NotFound`` for a missing key on ``get``, ``head`` and ``range``; ``Contended`` for a 409; ``Unavailable`` when
+no answer or a refusal to serve came back, with ``maybe_applied`` telling whether a write may have landed; ``Denied``;
+``Invalid`` for a key or prefix that breaks the rules below. The port knows nothing of what the bytes mean.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NewType, Self, overload
+
+from holdfast.base.errors import Invalid, NotFound
+
+Version = NewType("Version", str)
+
+MAX_KEY_BYTES = 1024
+"""S3's limit; the prefix in a store's URI counts towards it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What the store knows of an object besides its bytes. ``modified_ns`` is the store's own clock."""
+
+    key: str
+    size: int
+    modified_ns: int
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    key: str
+    body: bytes
+    modified_ns: int
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class NotModified:
+    """Answer to a conditional ``get``: the object still has the version that the caller holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object in a listing."""
+
+    key: str
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer of a listing; with a delimiter, ``folders`` holds the common prefixes, each ending in ``/``."""
+
+    entries: tuple[Entry, ...]
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The condition did not hold. ``current`` is what stands there instead, where somebody has looked."""
+
+    current: Object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Unconditional: for objects with one writer, or whose bytes anybody may rewrite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Only if no object has this key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """Only if absent, under a key that names its bytes (a hash): finding it taken is as good as writing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfMatch:
+    """Only if the object has this version now. A missing object is a lost race."""
+
+    version: Version
+
+
+Mode = Overwrite | Create | Addressed | IfMatch
+
+OVERWRITE = Overwrite()
+CREATE = Create()
+ADDRESSED = Addressed()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a backend can do beyond the port's promises, and where it lives."""
+
+    name: str
+    durable: bool
+    shared: bool
+    """Other processes see the same objects."""
+
+
+class Store(ABC):
+    """Objects under one prefix."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
+    @overload
+    async def get(self, key: str) -> Object: ...
+    @overload
+    async def get(self, key: str, *, unless: Version) -> Object | NotModified: ...
+    @abstractmethod
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
+        """The object; with ``unless``, ``NotModified`` if it still has that version."""
+
+    @abstractmethod
+    async def head(self, key: str) -> Meta: ...
+
+    @abstractmethod
+    async def range(self, key: str, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if it lies past the end."""
+
+    @abstractmethod
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
+
+    @abstractmethod
+    async def delete(self, key: str) -> None:
+        """Afterwards the key is free; deleting a missing key is no error."""
+
+    @abstractmethod
+    async def delete_many(self, keys: Iterable[str]) -> None: ...
+
+    @abstractmethod
+    def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        """Pages of what lies under ``prefix`` (empty, or ending in ``/``), in key order.
+
+        ``after`` leaves out everything up to and including that key (or folder, with ``delimiter``). With ``delimiter``
+        what lies deeper is folded into ``folders``. There is at least one page, which may be empty.
+        """
+
+    async def close(self) -> None:  # noqa: B027  # most stores hold nothing open
+        """Release what the store holds open. Idempotent."""
+
+    async def find(self, key: str) -> Object | None:
+        """Like ``get``, for keys whose absence is an ordinary answer."""
+        try:
+            return await self.get(key)
+        except NotFound:
+            return None
+
+    async def keys(self, prefix: str = "", *, after: str | None = None) -> AsyncIterator[str]:
+        """Every key under ``prefix``, in order."""
+        async for page in self.list(prefix, after=after):
+            for entry in page.entries:
+                yield entry.key
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def check_key(key: str, *, room: int = 0) -> str:
+    """The key, if every backend can hold it. ``room`` bytes are taken already by the store's own prefix."""
+    size = len(key.encode("utf-8", "surrogatepass"))
+    if not key or size + room > MAX_KEY_BYTES:
+        raise Invalid(f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - room} are allowed here")
+    for part in key.split("/"):
+        if part in ("", ".", ".."):
+            raise Invalid(f"key {_short(key)} has a component {part!r}", remedy="use non-empty names between slashes")
+    if any(ch < " " or ch == "\x7f" or "\ud800" <= ch <= "\udfff" for ch in key):
+        raise Invalid(f"key {_short(key)} has a control character or a lone surrogate")
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """The listing prefix, if it is empty or a whole folder: ``a/`` never means ``ab/``."""
+    if prefix == "":
+        return prefix
+    if not prefix.endswith("/"):
+        raise Invalid(f"prefix {_short(prefix)} does not end in a slash", remedy=f"list {prefix + '/'!r}")
+    check_key(prefix[:-1])
+    return prefix
+
+
+def _short(text: str) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= 120 else shown[:100] + "..." + shown[-15:]

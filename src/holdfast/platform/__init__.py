@@ -1,0 +1,1 @@
+"""Composes the domains over one store."""

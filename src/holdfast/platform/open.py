@@ -1,0 +1,54 @@
+"""One door to everything: ``async with holdfast.open(uri) as hf``; for blocking code, ``with holdfast.connect(uri)``.
+
+The blocking one is the same object seen through the portal, not a second API.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from holdfast.base.config import Settings, load
+from holdfast.base.ids import Ambient
+from holdfast.base.portal import Portal
+from holdfast.objects.lease import Lease
+from holdfast.objects.register import Plain, Register
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore, open_store
+
+
+class Holdfast:
+    """An open platform. Domains hang here as they are built; ``store`` is the ground under them."""
+
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+
+    @property
+    def ambient(self) -> Ambient:
+        return self.store.ambient
+
+    def register(self, key: str, *, format_name: str = "user.register") -> Register[Any]:
+        """A register of any JSON value under ``key``."""
+        return Register(self.store, key, Plain(format_name), self.ambient)
+
+    def lease(self, key: str, owner_id: str, *, ttl_ms: int = 30_000) -> Lease:
+        return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)
+
+
+@asynccontextmanager
+async def open_platform(
+    address: str | StoreSpec | None = None, *, settings: Settings | None = None, ambient: Ambient | None = None
+) -> AsyncIterator[Holdfast]:
+    """The platform at ``address``; without one, at the store that the settings name."""
+    settings = settings if settings is not None else load()
+    target = address if address is not None else settings.store.uri
+    async with open_store(target, settings=settings, ambient=ambient) as store:
+        yield Holdfast(store)
+
+
+@contextmanager
+def connect(
+    address: str | StoreSpec | None = None, *, settings: Settings | None = None, timeout: float | None = None
+) -> Iterator[Any]:
+    """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done."""
+    with Portal(timeout=timeout) as portal:
+        yield portal.enter(open_platform(address, settings=settings))

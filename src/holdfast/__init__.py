@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast import objects as objects
+    from holdfast import runs as runs
     from holdfast.platform.open import Holdfast as Holdfast
     from holdfast.platform.open import connect as connect
     from holdfast.platform.open import open_platform as open  # noqa: A004  # holdfast.open(uri) is how it reads
@@ -17,9 +18,9 @@ _HOMES = {
     "connect": ("holdfast.platform.open", "connect"),
     "open": ("holdfast.platform.open", "open_platform"),
 }
-_ROOMS = {"objects"}
+_ROOMS = {"objects", "runs"}
 
-__all__ = ["Holdfast", "connect", "objects", "open"]
+__all__ = ["Holdfast", "connect", "objects", "open", "runs"]
 
 
 def __getattr__(name: str) -> Any:

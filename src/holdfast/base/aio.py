@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import ParamSpec, TypeVar
 
+from holdfast.base.errors import Invalid
+
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,6 +32,8 @@ async def map_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]],
 
 async def stream_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int) -> AsyncIterator[R]:
     """Like ``map_bounded``, but yields each result as soon as it and all before it are done."""
+    if limit < 1:
+        raise Invalid(f"a limit of {limit} at a time would never begin")
     source = iter(items)
     window: list[asyncio.Future[R]] = []
     try:

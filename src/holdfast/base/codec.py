@@ -17,7 +17,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return text.encode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"value has no JSON form: {error}") from error
 
 
@@ -25,7 +25,7 @@ def decode(body: bytes, *, key: str) -> Document:
     """The JSON object in ``body``; ``key`` is only for the message."""
     try:
         value = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Corrupt(f"{key}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise Corrupt(f"{key}: a JSON object was expected, found {type(value).__name__}")

@@ -24,6 +24,8 @@ from holdfast.base.errors import Invalid, Unavailable
 
 T = TypeVar("T")
 
+_PLAIN = (str, bytes, int, float, list, tuple, dict, type(None))
+
 
 class Portal:
     """One loop in one daemon thread, for as long as the ``with`` block lasts."""
@@ -73,8 +75,12 @@ class Portal:
             raise Unavailable("the call was cancelled", maybe_applied=True) from error
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> Any:
-        """Enter an async context manager for the portal's life; a blocking view of what it gives."""
-        return self.view(self.wait(self._stack.enter_async_context(manager)))
+        """Enter an async context manager for the portal's life; a blocking view of what it gives.
+
+        The view is made even of an object without async methods: what hangs below it may have some.
+        """
+        entered = self.wait(self._stack.enter_async_context(manager))
+        return entered if isinstance(entered, _PLAIN) else View(self, entered)
 
     def view(self, thing: Any) -> Any:
         """A blocking view of an async object; plain values pass through unchanged."""
@@ -133,8 +139,8 @@ class View:
             result = function(*(_unwrap(arg) for arg in args), **{k: _unwrap(v) for k, v in kwargs.items()})
             if inspect.isawaitable(result):
                 result = self._portal.wait(result)
-            if hasattr(result, "__aiter__") and not hasattr(result, "__aenter__"):
-                return self._walk(result.__aiter__())
+            if hasattr(result, "__anext__"):
+                return self._walk(result)
             return self._portal.view(result)
 
         call.__name__ = getattr(function, "__name__", "call")
@@ -171,7 +177,7 @@ def _unwrap(value: Any) -> Any:
 
 def _has_async_surface(thing: Any) -> bool:
     """True for objects with a coroutine method, an async iterator or an async context manager of their own."""
-    if thing is None or isinstance(thing, str | bytes | int | float | list | tuple | dict | Coroutine):
+    if isinstance(thing, (*_PLAIN, Coroutine)):
         return False
     kind = type(thing)
     if hasattr(kind, "__aenter__") or hasattr(kind, "__aiter__"):

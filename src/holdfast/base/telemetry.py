@@ -1,12 +1,19 @@
-"""Spans through the OpenTelemetry API: no-ops until the application installs an SDK."""
+"""Spans through the OpenTelemetry API, and loggers: both silent until the application installs something."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
+logging.getLogger("holdfast").addHandler(logging.NullHandler())
+
 _tracer = trace.get_tracer("holdfast")
+
+
+def logger(room: str) -> logging.Logger:
+    return logging.getLogger(f"holdfast.{room}")
 
 
 @contextmanager

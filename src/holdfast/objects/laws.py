@@ -10,7 +10,7 @@ A law that held for N rounds is evidence, not proof; a violation is proof.
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.base.errors import Denied, HoldfastError
+from holdfast.base.errors import Conflict, Denied, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
@@ -18,7 +18,8 @@ from holdfast.objects.scoped import Scoped
 from holdfast.objects.stack import compose
 from holdfast.objects.store import Store
 
-KEPT, BROKEN = "kept", "broken"
+KEPT, BROKEN, UNJUDGED = "kept", "broken", "unjudged"
+CLEAN_UP_PASSES = 3
 
 
 class Violation(Exception):  # what was seen, not an error of ours
@@ -77,11 +78,16 @@ class Bench:
         return [self.client(number) for number in range(self.effort.races)]
 
     async def clean_up(self) -> None:
-        """Delete everything under the bench's prefix."""
+        """Delete everything under the bench's prefix; a cancelled request may still land, so look again."""
         store = self.client()
-        async for page in store.list():
-            if page.entries:
-                await store.delete_many([entry.key for entry in page.entries])
+        for _ in range(CLEAN_UP_PASSES):
+            found = False
+            async for page in store.list():
+                if page.entries:
+                    found = True
+                    await store.delete_many([entry.key for entry in page.entries])
+            if not found:
+                return
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ class Finding:
     figure: str
     """What was measured, or the evidence of a violation."""
     seconds: float
+    error: HoldfastError | None = None
+    """The error that ended the law, where it was not a violation that it saw itself."""
 
     @property
     def kept(self) -> bool:
@@ -108,20 +116,27 @@ class Finding:
 
 
 async def judge(bench: Bench, laws: Sequence[Law]) -> AsyncIterator[Finding]:
-    """Run the laws one by one. Missing permissions end the run: they say nothing about the store."""
+    """Run the laws one by one. Missing permissions end the run: they say nothing about the store.
+
+    A law that the store could not serve to its end (a full disk, an overload, an editor that lost every one of too many
+    races) is neither kept nor broken: unjudged.
+    """
     for law in laws:
         began_ns = bench.ambient.clock.monotonic_ns()
         room = bench.room(law.name)
+        trouble: HoldfastError | None = None
         try:
             verdict, figure = KEPT, await law.run(room)
         except Violation as violation:
             verdict, figure = BROKEN, str(violation)
         except Denied:
             raise
+        except (Unavailable, Conflict) as error:
+            verdict, figure, trouble = UNJUDGED, str(error), error
         except HoldfastError as error:
-            verdict, figure = BROKEN, f"{type(error).__name__}: {error}"
+            verdict, figure, trouble = BROKEN, f"{type(error).__name__}: {error}", error
         seconds = (bench.ambient.clock.monotonic_ns() - began_ns) / 1e9
-        yield Finding(law, verdict, figure, seconds)
+        yield Finding(law, verdict, figure, seconds, trouble)
 
 
 def demand(condition: bool, evidence: str) -> None:

@@ -1,6 +1,7 @@
 """A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each."""
 
 from collections.abc import AsyncIterator, Iterable
+from typing import overload
 
 from holdfast.objects.store import (
     OVERWRITE,
@@ -25,7 +26,11 @@ class Layer(Store):
     def capabilities(self) -> Capabilities:
         return self.inner.capabilities
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    @overload
+    async def get(self, key: str) -> Object: ...
+    @overload
+    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
         if unless is None:
             return await self.inner.get(key)
         return await self.inner.get(key, unless=unless)

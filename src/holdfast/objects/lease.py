@@ -231,6 +231,8 @@ class Lease:
             if outcome.current is None:
                 raise Fenced(f"{self.key}: the lease object is gone")
             state = LeaseState.parse(outcome.current)
+            if state.owner_id == owner_id != grant.owner_id:
+                return  # handed over, and the successor has taken it up before we looked
             if (state.owner_id, state.epoch) != (grant.owner_id, grant.epoch):
                 raise Fenced(f"{self.key}: taken over by {state.owner_id} (epoch {state.epoch})")
             grant.version = outcome.current.version

@@ -5,8 +5,8 @@ Versions are content hashes, as ETags are on real stores, so that equal bytes ha
 
 import bisect
 import hashlib
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
 
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import NotFound
@@ -33,11 +33,31 @@ from holdfast.objects.store import (
 PAGE_SIZE = 1000
 
 
-@dataclass
 class Shelf:
     """The objects themselves, apart from any client, so that several clients can share them."""
 
-    objects: dict[str, Object] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self._order: list[str] = []
+
+    def place(self, found: Object) -> None:
+        if found.key not in self.objects:
+            bisect.insort(self._order, found.key)
+        self.objects[found.key] = found
+
+    def remove(self, key: str) -> None:
+        if self.objects.pop(key, None) is not None:
+            del self._order[bisect.bisect_left(self._order, key)]
+
+    def keys(self, prefix: str, after: str | None) -> Iterator[str]:
+        """The keys under ``prefix`` that are greater than ``after``, in order."""
+        first = bisect.bisect_left(self._order, prefix)
+        if after is not None:
+            first = max(first, bisect.bisect_right(self._order, after))
+        for key in islice(self._order, first, None):
+            if not key.startswith(prefix):
+                return
+            yield key
 
 
 class MemoryStore(Store):
@@ -71,11 +91,11 @@ class MemoryStore(Store):
                 return Lost()
         body = bytes(body)
         version = content_version(body)
-        self.shelf.objects[key] = Object(key, body, self._clock.wall_ns(), version)
+        self.shelf.place(Object(key, body, self._clock.wall_ns(), version))
         return Written(version)
 
     async def delete(self, key: str) -> None:
-        self.shelf.objects.pop(check_key(key), None)
+        self.shelf.remove(check_key(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -85,7 +105,7 @@ class MemoryStore(Store):
         check_prefix(prefix)
         last, more = after, True
         while more:
-            page, last, more = _page(self.shelf.objects, prefix, last, delimiter, self._page_size)
+            page, last, more = _page(self.shelf, prefix, last, delimiter, self._page_size)
             yield page
 
     def _at(self, key: str) -> Object:
@@ -99,15 +119,12 @@ def content_version(body: bytes) -> Version:
     return Version(hashlib.blake2b(body, digest_size=16).hexdigest())
 
 
-def _page(
-    objects: dict[str, Object], prefix: str, after: str | None, delimiter: bool, limit: int
-) -> tuple[Page, str | None, bool]:
+def _page(shelf: Shelf, prefix: str, after: str | None, delimiter: bool, limit: int) -> tuple[Page, str | None, bool]:
     """One page of the listing after ``after``, the last item on it, and whether there is more."""
-    keys = sorted(key for key in objects if key.startswith(prefix))
     entries: list[Entry] = []
     folders: list[str] = []
     last = after
-    for key in keys[bisect.bisect_right(keys, after) if after is not None else 0 :]:
+    for key in shelf.keys(prefix, after):
         cut = key.find("/", len(prefix)) if delimiter else -1
         item = key if cut < 0 else key[: cut + 1]
         if last is not None and item <= last:
@@ -115,7 +132,8 @@ def _page(
         if len(entries) + len(folders) == limit:
             return Page(tuple(entries), tuple(folders)), last, True
         if cut < 0:
-            entries.append(Entry(key, len(objects[key].body), objects[key].modified_ns))
+            found = shelf.objects[key]
+            entries.append(Entry(key, len(found.body), found.modified_ns))
         else:
             folders.append(item)
         last = item

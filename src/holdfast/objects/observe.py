@@ -52,7 +52,10 @@ class Usage:
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
 
     def at(self, verb: str, family: str) -> Tally:
-        return self.tallies.setdefault((verb, family), Tally())
+        tally = self.tallies.get((verb, family))
+        if tally is None:
+            tally = self.tallies[verb, family] = Tally()
+        return tally
 
     def requests(self, verb: str | None = None, family: str | None = None) -> int:
         return sum(

@@ -3,8 +3,13 @@
 ``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over when somebody else was
 faster. A landed write may be overwritten before its writer learns of it, so "is my operation in there?" is answered
 from history, not from the current value. A register of our own keeps its history inside: the last K operation ids,
-each with its sequence number. An editor that finds itself more than K operations behind its first try gets
-``Ambiguous``, never a second application. An object whose shape a specification fixes brings a history of its own.
+each with its sequence number. An object whose shape a specification fixes brings a history of its own.
+
+After every try that lost, history is asked from the state that the try was based on. If it says no, that try can never
+land: its version is gone for good, because a write id makes every body unique. So only the last try is ever in doubt,
+and waiting costs nothing but time. An editor that finds more than K operations between its try's base and what beat it
+gets ``Ambiguous``, never a second application; not to run into that by mere idleness it reads afresh when what it
+remembers is old.
 
 A register is never deleted: a deleted name could be created again by a paused writer (correction 4).
 """
@@ -71,13 +76,18 @@ class Unknown:
 class History(Protocol):
     """Where a register's operations can be found again."""
 
+    @property
+    def warm_ms(self) -> int | None:
+        """How old a remembered state may be to start from; None where history reaches back for ever."""
+        ...
+
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document: ...
 
     def sequence(self, document: Document | None) -> int: ...
 
-    async def find(
-        self, operation_id: str, first_try: Document | None, current: Document
-    ) -> Applied | Absent | Unknown: ...
+    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
+        """Whether the operation was applied between ``since`` and ``current``."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,8 @@ class RecentOperations(History):
     """The last ``keep`` operation ids, inside the document itself, newest first."""
 
     keep: int = 64
+    warm_ms: int | None = 200
+    """Short enough that rivals do not apply ``keep`` operations within it; back-to-back edits stay at one request."""
 
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
         log = _log(previous)
@@ -96,21 +108,19 @@ class RecentOperations(History):
     def sequence(self, document: Document | None) -> int:
         return int(_log(document)["sequence"])
 
-    async def find(
-        self, operation_id: str, first_try: Document | None, current: Document
-    ) -> Applied | Absent | Unknown:
+    async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
         now = _log(current)
         for sequence, noted in now["recent"]:
             if noted == operation_id:
                 return Applied(sequence)
-        then = _log(first_try)
+        then = _log(since)
         if then["incarnation"] not in (None, now["incarnation"]):
             return Unknown("the register was deleted and created again")
         behind = now["sequence"] - then["sequence"]
         if behind < 0:
             return Unknown("the register's sequence ran backwards")
         if behind > self.keep:
-            return Unknown(f"{behind} operations were applied since the first try, and it remembers {self.keep}")
+            return Unknown(f"{behind} operations were applied since the last try, and it remembers {self.keep}")
         return Absent()
 
 
@@ -157,7 +167,8 @@ UNCHANGED = Unchanged()
 class Register(Generic[T]):
     """One object under one key.
 
-    Keep the instance: it remembers the last version it saw, so that an edit without rivals costs one request.
+    Keep the instance: it remembers the last version it saw, so that of edits in quick succession, without rivals, each
+    costs one request.
     """
 
     def __init__(
@@ -177,11 +188,11 @@ class Register(Generic[T]):
         self._history = history if history is not None else RecentOperations()
         self._policy = policy
         self._last: Snapshot[T] | None = None
+        self._seen_ns = 0
 
     async def read(self) -> Snapshot[T] | None:
         """The register now; None if nobody has written it."""
-        self._last = self._parse(await self._store.find(self.key))
-        return self._last
+        return self._remember(self._parse(await self._store.find(self.key)))
 
     async def edit(self, operation_id: str, change: Callable[[T | None], T | Unchanged]) -> Edited[T]:
         """Apply ``change`` once. The same ``operation_id`` again is recognised while the history remembers it.
@@ -191,7 +202,7 @@ class Register(Generic[T]):
         """
         effort: _Effort[T] = _Effort(operation_id)
         budget = self._policy.start(self._ambient)
-        base, fresh = (self._last, False) if self._last is not None else (await self.read(), True)
+        base, fresh = (self._last, False) if self._is_warm() else (await self.read(), True)
         while True:
             landed = await self._landed(effort, base)
             if landed is not None:
@@ -205,10 +216,15 @@ class Register(Generic[T]):
             outcome = await self._attempt(effort, value, base)
             if isinstance(outcome, Edited):
                 return outcome
-            base, fresh = self._parse(outcome.current), True
-            self._last = base
-            if not await budget.another() and await self._landed(effort, base) is None:
+            base, fresh = self._remember(self._parse(outcome.current)), True
+            landed = await self._landed(effort, base)
+            if landed is not None:
+                return landed
+            if not await budget.another():
                 raise Conflict(f"{self.key}: operation {operation_id} lost {budget.spent} races and was not applied")
+            if budget.spent > 1:
+                # There is a crowd, and the wait has made what we saw old: a write over it would only lose again.
+                base = await self.read()
 
     async def _attempt(self, effort: "_Effort[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
         document = self._compose(value, base, effort.operation_id)
@@ -218,18 +234,18 @@ class Register(Generic[T]):
         outcome = await self._store.put(self.key, codec.encode(document), mode)
         if isinstance(outcome, Lost):
             return outcome
-        self._last = Snapshot(value, outcome.version, document)
+        self._remember(Snapshot(value, outcome.version, document))
         return Edited(value, sequence)
 
     async def _landed(self, effort: "_Effort[T]", base: Snapshot[T] | None) -> Edited[T] | None:
         """What history says of this effort's earlier attempts, or of an earlier call with the same id."""
         if base is None:
-            if effort.first_try is not None:
+            if effort.base is not None:
                 raise Ambiguous(f"{self.key}: the register vanished under operation {effort.operation_id}")
             return None
-        first_try = effort.first_try if effort.tried else base
-        first = first_try.document if first_try is not None else None
-        match await self._history.find(effort.operation_id, first, base.document):
+        since = effort.base if effort.in_doubt else base
+        before = since.document if since is not None else None
+        match await self._history.find(effort.operation_id, before, base.document):
             case Applied(sequence) if sequence in effort.tried:
                 return Edited(effort.tried[sequence], sequence)
             case Applied(sequence):
@@ -238,7 +254,18 @@ class Register(Generic[T]):
                 raise Ambiguous(
                     f"{self.key}: cannot tell whether operation {effort.operation_id} was applied: {reason}"
                 )
+        effort.in_doubt = False
         return None
+
+    def _is_warm(self) -> bool:
+        if self._last is None:
+            return False
+        limit_ms = self._history.warm_ms
+        return limit_ms is None or self._ambient.clock.monotonic_ns() - self._seen_ns <= limit_ms * 1_000_000
+
+    def _remember(self, seen: Snapshot[T] | None) -> Snapshot[T] | None:
+        self._last, self._seen_ns = seen, self._ambient.clock.monotonic_ns()
+        return seen
 
     def _kept(self, base: Snapshot[T] | None) -> Edited[T]:
         if base is None:
@@ -260,15 +287,17 @@ class Register(Generic[T]):
 
 @dataclass
 class _Effort(Generic[T]):
-    """One call of ``edit``: what it wrote, by sequence number, and the state its first write was based on."""
+    """One call of ``edit``: what it wrote, by sequence number, and the state its last write was based on."""
 
     operation_id: str
-    first_try: Snapshot[T] | None = None
+    base: Snapshot[T] | None = None
+    in_doubt: bool = False
+    """The last write may have landed without our knowing."""
     tried: dict[int, T] = field(default_factory=dict)
 
     def begin(self, sequence: int, value: T, base: Snapshot[T] | None) -> None:
-        if not self.tried:
-            self.first_try = base
+        self.base = base
+        self.in_doubt = True
         self.tried[sequence] = value
 
 

@@ -43,27 +43,27 @@ class Settled(Layer):
         if isinstance(mode, Overwrite):
             return await self.inner.put(key, body, mode)
         budget = self._policy.start(self._ambient)
-        maybe_applied = False
+        in_doubt = False
         while True:
             trouble: Unavailable | None = None
             try:
                 outcome = await self.inner.put(key, body, mode)
                 if isinstance(outcome, Written) or isinstance(mode, Addressed):
                     return outcome
-                maybe_applied = True  # a 412 may be the echo of our own write
             except Unavailable as error:
-                maybe_applied = maybe_applied or error.maybe_applied
-                if not (maybe_applied or isinstance(error, Contended)):
+                if not (in_doubt or error.maybe_applied or isinstance(error, Contended)):
                     raise  # certainly not written, and the retry layer has done what it could
                 trouble = error
-            verdict = await self._look(key, body, mode, budget, maybe_applied)
+            # A 412 may be the echo of our own write, and in a 409 its two copies may have met.
+            in_doubt = True
+            verdict = await self._look(key, body, mode, budget)
             if verdict is not None:
                 return verdict
             if not await budget.another():
-                raise _unsettled(key, maybe_applied, trouble)
+                raise _unsettled(key, trouble)
 
     async def _look(
-        self, key: str, body: bytes, mode: Create | Addressed | IfMatch, budget: Budget, maybe_applied: bool
+        self, key: str, body: bytes, mode: Create | Addressed | IfMatch, budget: Budget
     ) -> Written | Lost | None:
         """What the object itself says of our write; None while the condition still holds."""
         while True:
@@ -73,7 +73,7 @@ class Settled(Layer):
                 return await self._read_back(key, body, mode)
             except Unavailable as error:
                 if not await budget.another():
-                    raise _unsettled(key, maybe_applied, error) from error
+                    raise _unsettled(key, error) from error
 
     async def _read_back(self, key: str, body: bytes, mode: Create | IfMatch) -> Written | Lost | None:
         current = await self.inner.find(key)
@@ -95,8 +95,6 @@ class Settled(Layer):
         return Written(found.version)
 
 
-def _unsettled(key: str, maybe_applied: bool, trouble: Unavailable | None) -> Ambiguous | Unavailable:
+def _unsettled(key: str, trouble: Unavailable | None) -> Ambiguous:
     cause = str(trouble) if trouble is not None else "the store refuses a condition that holds"
-    if maybe_applied:
-        return Ambiguous(f"{key}: the write may or may not have landed ({cause})")
-    return Unavailable(f"{key}: nothing was written ({cause})", remedy="try again later, or run holdfast doctor")
+    return Ambiguous(f"{key}: the write may or may not have landed ({cause})")

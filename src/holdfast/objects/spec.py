@@ -10,11 +10,12 @@ It is frozen and picklable, so that it crosses process boundaries in place of an
 What the URI does not say comes from ``Settings``; secrets never stand in a URI and never in a repr.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
@@ -22,20 +23,14 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import check_key
 
 SCHEMES = ("file", "memory", "s3", "gs", "az")
+_TIMEOUTS = {"connect_timeout_ms", "request_timeout_ms"}
+# The backend checks values, and says what each option means; a test compares the names.
 CLOUD_OPTIONS = {
-    "s3": {
-        "endpoint",
-        "region",
-        "allow_http",
-        "virtual_hosted_style",
-        "sse",
-        "sse_kms_key_id",
-        "connect_timeout_ms",
-        "request_timeout_ms",
-        "anonymous",
-    },
-    "gs": {"endpoint", "allow_http", "connect_timeout_ms", "request_timeout_ms", "anonymous"},
-    "az": {"endpoint", "account", "allow_http", "connect_timeout_ms", "request_timeout_ms"},
+    "s3": {"endpoint", "region", "allow_http", "virtual_hosted_style", "anonymous", "profile", "sse", "sse_kms_key_id"}
+    | {"unquoted_if_match", "bulk_delete"}
+    | _TIMEOUTS,
+    "gs": {"endpoint", "allow_http", "anonymous"} | _TIMEOUTS,
+    "az": {"endpoint", "account", "allow_http", "anonymous"} | _TIMEOUTS,
 }
 FILE_OPTIONS = {"unsafe_network_filesystem"}
 SECRET_NAMES = {"access_key_id", "secret_access_key", "session_token", "secret", "token", "key", "password"}
@@ -58,8 +53,8 @@ class StoreSpec:
     def uri(self) -> str:
         """The address alone: no options, no secrets. Fit for logs."""
         if self.scheme in ("file", "memory"):
-            return f"{self.scheme}:{self.place}"
-        return f"{self.scheme}://{self.place}/{self.prefix}".rstrip("/")
+            return f"{self.scheme}:{_quoted(self.place)}"
+        return f"{self.scheme}://{self.place}/{_quoted(self.prefix)}".rstrip("/")
 
     @classmethod
     def parse(cls, uri: str, settings: Settings | None = None) -> "StoreSpec":
@@ -67,12 +62,22 @@ class StoreSpec:
         retry = RetryPolicy(**settings.retry.model_dump())
         scheme, colon, rest = uri.partition(":")
         if not colon or scheme not in SCHEMES:
-            raise Invalid(f"store URI {uri!r} has no known scheme", remedy=_scheme_hint(uri, scheme))
+            raise Invalid(f"store URI {_shown(uri)} has no known scheme", remedy=_scheme_hint(uri, scheme))
         if scheme == "memory":
-            return cls(scheme, rest, retry=retry)
+            return cls._parse_memory(uri, rest, retry)
         if scheme == "file":
             return cls._parse_file(uri, rest, retry)
         return cls._parse_cloud(uri, scheme, settings, retry)
+
+    @classmethod
+    def _parse_memory(cls, uri: str, rest: str, retry: RetryPolicy) -> "StoreSpec":
+        name = rest.removeprefix("//")
+        if not re.fullmatch(r"[\w.-]*", name):
+            raise Invalid(
+                f"store URI {_shown(uri)} is not the name of a memory store",
+                remedy="write memory: or memory:name, with letters, digits, dots, dashes and underscores",
+            )
+        return cls("memory", name, retry=retry)
 
     @classmethod
     def _parse_file(cls, uri: str, rest: str, retry: RetryPolicy) -> "StoreSpec":
@@ -81,19 +86,36 @@ class StoreSpec:
             host, slash, below = path[2:].partition("/")
             if host not in ("", "localhost"):
                 raise Invalid(
-                    f"store URI {uri!r} names a host {host!r}", remedy=f"write file:{host}/... or file:/{host}/..."
+                    f"store URI {_shown(uri)} names a host {host!r}",
+                    remedy=f"write file:{host}/... or file:/{host}/...",
                 )
             path = slash + below
         if not path:
-            raise Invalid(f"store URI {uri!r} names no folder", remedy="write file:./data")
+            raise Invalid(f"store URI {_shown(uri)} names no folder", remedy="write file:./data")
         options = _options(uri, query, FILE_OPTIONS)
-        return cls("file", str(Path(unquote(path)).absolute()), options=tuple(sorted(options.items())), retry=retry)
+        for name, value in options.items():
+            if value not in ("true", "false"):
+                raise Invalid(f"store URI {_shown(uri)}: {name}={value} is neither true nor false")
+        try:
+            folder = Path(unquote(path)).expanduser().absolute()
+        except RuntimeError as error:  # no such user
+            raise Invalid(f"store URI {_shown(uri)}: {error}", remedy="write the folder's full path") from error
+        if "\0" in str(folder):
+            raise Invalid(f"store URI {_shown(uri)} has a zero byte in its path", remedy="write file:./data")
+        return cls("file", str(folder), options=tuple(sorted(options.items())), retry=retry)
 
     @classmethod
     def _parse_cloud(cls, uri: str, scheme: str, settings: Settings, retry: RetryPolicy) -> "StoreSpec":
-        parts = urlsplit(uri)
+        parts = _split(uri)
         if not parts.netloc or "@" in parts.netloc:
             raise Invalid(f"store URI of scheme {scheme} needs a bucket", remedy=f"write {scheme}://bucket/prefix")
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", parts.netloc):
+            raise Invalid(
+                f"store URI {_shown(uri)}: {parts.netloc!r} is no bucket name",
+                remedy=f"write {scheme}://bucket/prefix?endpoint=http://host:port",
+            )
+        if parts.fragment:
+            raise Invalid(f"store URI {_shown(uri)} has a #", remedy="write %23 for a # in a prefix")
         prefix = unquote(parts.path).strip("/")
         if prefix:
             check_key(prefix)
@@ -116,8 +138,28 @@ def _options(uri: str, query: str, known: set[str]) -> dict[str, str]:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(known))}"
-            raise Invalid(f"store URI {uri!r} has an unknown option {name!r}", remedy=hint)
+            raise Invalid(f"store URI {_shown(uri)} has an unknown option {name!r}", remedy=hint)
     return options
+
+
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError as error:
+        raise Invalid(f"store URI {_shown(uri)} cannot be read: {error}", remedy=f"examples: {EXAMPLES}") from error
+
+
+def _shown(uri: str) -> str:
+    """The URI for a message: without options and user information, where people put secrets by mistake."""
+    address = uri.partition("?")[0]
+    scheme, slashes, rest = address.partition("://")
+    host, slash, path = rest.partition("/")
+    return repr(f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}")
+
+
+def _quoted(text: str) -> str:
+    """So that parsing gives the text back; everything else stays readable."""
+    return text.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
 
 
 def _s3_defaults(settings: Settings) -> dict[str, str]:

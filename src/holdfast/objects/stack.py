@@ -1,14 +1,15 @@
-"""From a URI to the composed stack: backend, observe, retry, settle, each in its one place.
+"""From a URI to the composed stack: backend, observe, retry, settle and, where asked for, the disk cache on top.
 
 ``compose`` is the only place where layers meet, so that production, tests and the simulator run the same stack.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast.base.config import Settings
+from holdfast.base.config import CacheSection, Settings
 from holdfast.base.ids import Ambient
+from holdfast.objects.cache.cached import Cached
 from holdfast.objects.format import check_format
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
@@ -23,13 +24,14 @@ _shelves: dict[str, Shelf] = {}
 
 
 class OpenStore(Layer):
-    """An open store: the stack, its address, and what it has cost so far."""
+    """An open store: the stack, its address, what it has cost so far, and its disk cache if it has one."""
 
     def __init__(self, inner: Store, spec: StoreSpec, usage: Usage, ambient: Ambient) -> None:
         super().__init__(inner)
         self.spec = spec
         self.usage = usage
         self.ambient = ambient
+        self.cache = inner if isinstance(inner, Cached) else None
 
 
 def compose(backend: Store, *, ambient: Ambient, retry: RetryPolicy, usage: Usage) -> Store:
@@ -43,17 +45,41 @@ async def open_store(
     *,
     settings: Settings | None = None,
     ambient: Ambient | None = None,
+    immutable: Callable[[str], bool] | None = None,
     any_format: bool = False,
 ) -> AsyncIterator[OpenStore]:
-    """The store at ``address``. One request checks that this client can read it, unless ``any_format``."""
+    """The store at ``address``. One request checks that this client can read it, unless ``any_format``.
+
+    Objects whose keys are ``immutable`` (see ``cache``) are kept on disk, if the settings name a folder for them.
+    """
     spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
     ambient = ambient if ambient is not None else Ambient.system()
     usage = Usage()
     stack = compose(backend(spec), ambient=ambient, retry=spec.retry, usage=usage)
+    if immutable is not None and settings is not None:
+        stack = _with_cache(stack, settings.cache, spec, immutable, ambient)
     async with OpenStore(stack, spec, usage, ambient) as store:
         if not any_format:
             await check_format(store)
         yield store
+
+
+def _with_cache(
+    stack: Store, section: CacheSection, spec: StoreSpec, immutable: Callable[[str], bool], ambient: Ambient
+) -> Store:
+    # A store in memory may have its name in another process too, for other objects.
+    if section.dir is None or spec.scheme == "memory":
+        return stack
+    options = dict(spec.options)
+    namespace = " ".join([spec.uri, options.get("endpoint", ""), options.get("account", "")]).rstrip()
+    return Cached(
+        stack,
+        section.dir,
+        max_bytes=section.max_bytes,
+        namespace=namespace,
+        immutable=immutable,
+        ambient=ambient,
+    )
 
 
 def backend(spec: StoreSpec) -> Store:

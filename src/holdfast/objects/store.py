@@ -13,6 +13,7 @@ no answer or a refusal to serve came back, with ``maybe_applied`` telling whethe
 ``Invalid`` for a key or prefix that breaks the rules below. The port knows nothing of what the bytes mean.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
@@ -183,17 +184,28 @@ class Store(ABC):
         await self.close()
 
 
+# Control characters, lone surrogates, and the two code points of Unicode that XML, and so an S3 listing, cannot carry.
+_UNFIT = "\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff"
+_KEY = re.compile(rf"(?!\.{{1,2}}(?:/|\Z))[^/{_UNFIT}]+(?:/(?!\.{{1,2}}(?:/|\Z))[^/{_UNFIT}]+)*")
+
+
 def check_key(key: str, *, room: int = 0) -> str:
     """The key, if every backend can hold it. ``room`` bytes are taken already by the store's own prefix."""
+    if _KEY.fullmatch(key) and len(key.encode()) + room <= MAX_KEY_BYTES:
+        return key
+    raise _unfit(key, room)
+
+
+def _unfit(key: str, room: int) -> Invalid:
     size = len(key.encode("utf-8", "surrogatepass"))
     if not key or size + room > MAX_KEY_BYTES:
-        raise Invalid(f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - room} are allowed here")
+        return Invalid(f"key {_short(key)} has {size} bytes; 1 to {MAX_KEY_BYTES - room} are allowed here")
     for part in key.split("/"):
         if part in ("", ".", ".."):
-            raise Invalid(f"key {_short(key)} has a component {part!r}", remedy="use non-empty names between slashes")
-    if any(ch < " " or ch == "\x7f" or "\ud800" <= ch <= "\udfff" for ch in key):
-        raise Invalid(f"key {_short(key)} has a control character or a lone surrogate")
-    return key
+            return Invalid(f"key {_short(key)} has a component {part!r}", remedy="use non-empty names between slashes")
+    return Invalid(
+        f"key {_short(key)} has a control character, a lone surrogate, U+FFFE or U+FFFF", remedy="use other characters"
+    )
 
 
 def check_prefix(prefix: str) -> str:

@@ -3,7 +3,7 @@
 The blocking one is the same object seen through the portal, not a second API.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -14,6 +14,9 @@ from holdfast.objects.lease import Lease
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore, open_store
+from holdfast.runs.outcome import Outcome
+from holdfast.runs.worker import Worked, worker
+from holdfast.runs.workflow import Workflow, deliver
 
 
 class Holdfast:
@@ -29,6 +32,22 @@ class Holdfast:
     def register(self, key: str, *, format_name: str = "user.register") -> Register[Any]:
         """A register of any JSON value under ``key``."""
         return Register(self.store, key, Plain(format_name), self.ambient)
+
+    async def start(self, workflow: Workflow, *args: Any, run_id: str | None = None, **kwargs: Any) -> Outcome:
+        """Start a run of ``workflow`` here, or go on with it; see ``Workflow.start``."""
+        return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
+
+    async def resume(self, workflow: Workflow, run_id: str, event: str, value: Any = None) -> Outcome:
+        """Give a suspended run the event that it waits for, and go on; see ``Workflow.resume``."""
+        return await workflow.resume(self.store, run_id, event, value)
+
+    async def deliver(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
+        """Leave an event for a run, whether or not it waits for it yet; see ``runs.deliver``."""
+        return await deliver(self.store, run_id, event, value, key=key)
+
+    async def work(self, workflows: Iterable[Workflow], **options: Any) -> Worked:
+        """Call due runs; see ``runs.worker`` for the options."""
+        return await worker(self.store, workflows, **options)
 
     def lease(self, key: str, owner_id: str, *, ttl_ms: int = 30_000) -> Lease:
         return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)

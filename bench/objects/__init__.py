@@ -1,0 +1,1 @@
+"""Our object stack against the bare client under it: what do settling, retrying and counting cost?"""

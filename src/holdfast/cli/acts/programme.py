@@ -1,0 +1,37 @@
+"""The acts in the order in which they are played."""
+
+from holdfast.cli.acts import bill, kill, laws, lease, lost, race
+from holdfast.cli.acts.stage import Act
+
+ACTS: tuple[Act, ...] = (
+    Act(
+        "The laws hold",
+        "Everything rests on conditional writes that tell the truth: these are the checks that holdfast doctor runs.",
+        laws.every_law,
+    ),
+    Act(
+        "Processes race on one counter",
+        "They share a folder and nothing else. Compare-and-swap on one object makes every increment count once.",
+        race.exact_sum,
+    ),
+    Act(
+        "Writers are killed in the middle",
+        "SIGKILL at any moment: what was acknowledged is there, nothing is half-written, the next writer goes on.",
+        kill.nothing_lost,
+    ),
+    Act(
+        "Responses get lost",
+        "A write can land while its answer is lost. A retry that believes the refusal it meets would count it twice.",
+        lost.settled,
+    ),
+    Act(
+        "A lease changes hands",
+        "An owner that was paused too long is fenced by the epoch: clocks decide who waits, never what is right.",
+        lease.old_owner_fenced,
+    ),
+    Act(
+        "The bill",
+        "Requests, not bytes, are what an object store charges for; so every one is counted, and none is wasted.",
+        bill.requests,
+    ),
+)

@@ -1,0 +1,150 @@
+"""What an act plays on: the store, a tally of what it costs, other processes, and a line that says what is going on."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from holdfast.base.ids import Ambient
+from holdfast.objects.observe import DOLLARS_PER_REQUEST, Usage
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore, open_store
+
+HAND = "holdfast.cli.acts.hand"
+
+
+class ProofFailed(Exception):
+    """What was promised is not what was seen. The message is the evidence."""
+
+
+def prove(condition: bool, evidence: str) -> None:
+    """An act's one way to judge."""
+    if not condition:
+        raise ProofFailed(evidence)
+
+
+@dataclass(frozen=True)
+class Act:
+    """One proof: what it shows, why that matters, and the function that returns what it measured."""
+
+    title: str
+    why: str
+    run: Callable[["Stage"], Awaitable[str]]
+
+
+@dataclass
+class Stage:
+    spec: StoreSpec
+    ambient: Ambient
+    status: str = ""
+    """What is going on now, for the live display."""
+    spent: dict[str, int] = field(default_factory=dict)
+    """Requests so far, per verb."""
+
+    @property
+    def requests(self) -> int:
+        return sum(self.spent.values())
+
+    @property
+    def dollars(self) -> float:
+        return sum(DOLLARS_PER_REQUEST[verb] * count for verb, count in self.spent.items())
+
+    def charge(self, by_verb: dict[str, int]) -> None:
+        for verb, count in by_verb.items():
+            self.spent[verb] = self.spent.get(verb, 0) + count
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[OpenStore]:
+        """The store, opened for one act; its requests go on the bill."""
+        usage = Usage()
+        try:
+            async with open_store(self.spec, ambient=self.ambient) as store:
+                usage = store.usage
+                yield store
+        finally:
+            self.charge(usage.by_verb)
+
+    @asynccontextmanager
+    async def hands(self, key: str, names: list[str], turns: int) -> AsyncIterator[list["Hand"]]:
+        """Processes that are ready to increment the register at ``key``; none outlives the block."""
+        async with AsyncExitStack() as stack:
+            hands = [await stack.enter_async_context(self._hand(key, name, turns)) for name in names]
+            for hand in hands:
+                await hand.expect("ready")
+            yield hands
+
+    @asynccontextmanager
+    async def _hand(self, key: str, name: str, turns: int) -> AsyncIterator["Hand"]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", HAND, self.spec.uri, key, name, str(turns)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the demo, which then ends its hands
+        )
+        hand = Hand(self, name, process)
+        try:
+            yield hand
+        finally:
+            await hand.kill()
+
+
+class Hand:
+    """One process at work on a counter; see ``hand.py`` for what it says."""
+
+    def __init__(self, stage: Stage, name: str, process: asyncio.subprocess.Process) -> None:
+        self._stage = stage
+        self.name = name
+        self._process = process
+        self.acknowledged = 0
+
+    async def go(self) -> None:
+        await self._say("go\n")
+
+    async def expect(self, word: str) -> None:
+        line = await self._line()
+        if line != word:
+            raise await self._trouble(f"said {line!r} instead of {word!r}")
+
+    async def step(self) -> bool:
+        """Wait for the next acknowledged increment; False when the hand is done."""
+        line = await self._line()
+        if line.startswith("ack "):
+            self.acknowledged += 1
+            return True
+        if not line.startswith("{"):
+            raise await self._trouble(f"said {line!r}")
+        self._stage.charge(json.loads(line))
+        return False
+
+    async def finish(self) -> None:
+        while await self.step():
+            self._stage.status = f"{self.name}: {self.acknowledged} increments"
+        if await self._process.wait() != 0:
+            raise await self._trouble("failed at the end")
+
+    async def kill(self) -> None:
+        """SIGKILL: no warning, no clean-up of its own."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.communicate()
+
+    async def _say(self, text: str) -> None:
+        if self._process.stdin is None:
+            raise ProofFailed(f"process {self.name} cannot be spoken to")
+        self._process.stdin.write(text.encode())
+        await self._process.stdin.drain()
+
+    async def _line(self) -> str:
+        if self._process.stdout is None:
+            raise ProofFailed(f"process {self.name} cannot be heard")
+        return (await self._process.stdout.readline()).decode().rstrip("\n")
+
+    async def _trouble(self, what: str) -> ProofFailed:
+        if self._process.returncode is None:
+            self._process.kill()
+        _, stderr = await self._process.communicate()
+        last = stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return ProofFailed(" ".join([f"process {self.name} {what};", *last]))

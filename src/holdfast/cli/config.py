@@ -1,0 +1,20 @@
+"""``holdfast config``: the settings in effect, after flags, environment and file were put together."""
+
+import typer
+
+from holdfast.cli.shell import Shell, noun_app
+
+app = noun_app()
+
+
+@app.command()
+def config(context: typer.Context) -> None:
+    """Show the settings in effect and where each comes from."""
+    shell = Shell.of(context)
+    settings, sources = shell.resolved
+    rows = [
+        (f"{section}.{key}", value, sources.get(f"{section}.{key}", "default"))
+        for section, values in settings.model_dump(mode="json").items()  # this mode masks secrets
+        for key, value in values.items()
+    ]
+    shell.out.table(("setting", "value", "source"), rows)

@@ -1,0 +1,113 @@
+"""``holdfast demo``: the promises, proven one after the other on a real store in a folder.
+
+Each act is a proof that can fail, and then the command fails. Nothing is left behind unless ``--dir`` names a folder.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.base.errors import HoldfastError, Refused
+from holdfast.base.ids import Ambient
+from holdfast.cli.acts.programme import ACTS
+from holdfast.cli.acts.stage import Act, ProofFailed, Stage
+from holdfast.cli.output import Output
+from holdfast.cli.progress import Checklist, Step, live
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.objects.spec import StoreSpec
+
+app = noun_app()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    act: Act
+    ok: bool
+    figure: str
+    seconds: float
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="PATH", help="Play in this new or empty folder, and keep it."),
+    ] = None,
+) -> None:
+    """Watch Holdfast prove its promises on a local store."""
+    shell = Shell.of(context)
+    if folder is not None:
+        _demand_empty(folder)
+        shell.run(run_demo(shell.out, folder.absolute()))
+        shell.out.line(f"kept: {folder}")
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as temporary:
+        shell.run(run_demo(shell.out, Path(temporary)))
+
+
+async def run_demo(
+    out: Output, folder: Path, *, acts: Sequence[Act] = ACTS, ambient: Ambient | None = None
+) -> list[Outcome]:
+    """Play the acts on a store in ``folder``; raises when a proof failed, after all have been played."""
+    ambient = ambient if ambient is not None else Ambient.system()
+    stage = Stage(StoreSpec("file", str(folder)), ambient)
+    out.line(f"A store in a folder ({stage.spec.uri}), and what it promises:")
+    outcomes: list[Outcome] = []
+    for number, act in enumerate(acts, 1):
+        outcomes.append(await _play(out, stage, act, f"{number}/{len(acts)}"))
+    if out.as_json:
+        out.document(_document(stage, outcomes))
+    failed = [outcome.act.title for outcome in outcomes if not outcome.ok]
+    if failed:
+        raise HoldfastError(
+            f"{len(failed)} of {len(outcomes)} proofs failed: {', '.join(failed)}",
+            remedy="run holdfast doctor on a folder of the same disk",
+        )
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    out.line("")
+    out.line(
+        f"All {len(outcomes)} proofs hold, in {seconds:.1f} s. Now your own bucket: holdfast doctor s3://bucket/prefix"
+    )
+    return outcomes
+
+
+async def _play(out: Output, stage: Stage, act: Act, number: str) -> Outcome:
+    step = Step(act.title)
+    checklist = Checklist([step], lambda: stage.status)
+    began_ns = stage.ambient.clock.monotonic_ns()
+    stage.status = act.why
+    async with live(out, checklist):
+        checklist.begin(0)
+        try:
+            ok, figure = True, await act.run(stage)
+        except ProofFailed as evidence:
+            ok, figure = False, str(evidence)
+        except HoldfastError as error:
+            ok, figure = False, f"{type(error).__name__}: {error}"
+    out.line("")
+    out.line(f"{number}  {act.title}")
+    out.line(f"     {act.why}")
+    out.line(f"     {'proven' if ok else 'FAILED'}: {figure}")
+    return Outcome(act, ok, figure, (stage.ambient.clock.monotonic_ns() - began_ns) / 1e9)
+
+
+def _document(stage: Stage, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    return {
+        "ok": all(outcome.ok for outcome in outcomes),
+        "acts": [
+            {"act": each.act.title, "why": each.act.why, "ok": each.ok, "figure": each.figure, "seconds": each.seconds}
+            for each in outcomes
+        ],
+        "requests": stage.spent,
+        "dollars": stage.dollars,
+    }
+
+
+def _demand_empty(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} is not an empty folder", remedy="give --dir a folder that is new or empty")

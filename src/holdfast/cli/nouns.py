@@ -1,0 +1,51 @@
+"""The table of nouns. A noun's module is imported only when the noun is used, which keeps ``--help`` fast.
+
+A module named here has ``app``, a ``typer.Typer`` with one command or several. The summary stands here rather than in
+the module because the help page must not import it; a test compares the two.
+"""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+
+class Noun(NamedTuple):
+    name: str
+    module: str
+    summary: str
+
+
+NOUNS: tuple[Noun, ...] = (
+    Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
+    Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
+    Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
+    Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
+    Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
+)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are placeholders until one is chosen."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        noun = next((noun for noun in NOUNS if noun.name == name), None)
+        return name, placeholder if noun is None else load(noun), rest
+
+
+def load(noun: Noun) -> Any:
+    command = get_command(import_module(noun.module).app)
+    command.name = noun.name
+    return command
+
+
+def register(app: typer.Typer) -> None:
+    for noun in NOUNS:
+        app.command(noun.name, help=noun.summary)(_placeholder)
+
+
+def _placeholder() -> None:
+    """Stands for a noun in the help page; ``LazyGroup`` puts the real command in its place before it is called."""

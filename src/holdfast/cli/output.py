@@ -1,0 +1,143 @@
+"""What a command prints: tables and lines for people, JSON for programs, errors as one clear line.
+
+Results go to standard output; progress, hints and errors go to standard error, so a pipe carries results alone. With
+``--json`` standard output holds one JSON document per line and an error is one JSON object on standard error. Text from
+a store is printed as text: it can neither carry markup nor control the terminal.
+
+Rich is imported when a table is drawn, not before: it costs more than a whole ``--help``.
+"""
+
+import dataclasses
+import enum
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import PurePath
+from typing import Any, TextIO
+
+from holdfast.base.errors import TABLE, HoldfastError
+
+PIPE_CLOSED = 141  # what a shell reports for a process that SIGPIPE ended
+INTERRUPTED = 130  # the same for SIGINT
+_UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
+
+
+class PipeClosed(Exception):
+    """The reader of standard output went away; there is nobody left to tell."""
+
+
+class Output:
+    def __init__(
+        self, *, as_json: bool, verbose: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.as_json = as_json
+        self.verbose = verbose
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+
+    def document(self, value: object) -> None:
+        """One JSON document on a line of its own."""
+        self._write(json.dumps(value, ensure_ascii=False, default=_jsonable))
+
+    def line(self, text: str) -> None:
+        """A line for people; nothing with ``--json``."""
+        if not self.as_json:
+            self._write(printable(text))
+
+    def note(self, text: str) -> None:
+        """Something worth knowing that is not a result."""
+        if not self.as_json:
+            print(printable(text), file=self._stderr, flush=True)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+        """Rows as a table, or with ``--json`` as one array of objects keyed by column."""
+        if self.as_json:
+            self.document([dict(zip(columns, row, strict=True)) for row in rows])
+            return
+        from rich.table import Table  # noqa: PLC0415  # slow to import, see above
+        from rich.text import Text  # noqa: PLC0415  # as above
+
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*(Text(_cell(value), overflow="fold") for value in row))
+        self._draw(table)
+
+    def record(self, fields: Mapping[str, object]) -> None:
+        """One thing: ``name  value`` lines, or one JSON object."""
+        if self.as_json:
+            self.document(dict(fields))
+            return
+        width = max((len(name) for name in fields), default=0)
+        for name, value in fields.items():
+            self._write(f"{name.ljust(width)}  {_cell(value)}")
+
+    def error(self, error: HoldfastError) -> None:
+        self.failure(error.kind, str(error), error.remedy)
+
+    def failure(self, kind: str, message: str, remedy: str | None) -> None:
+        if self.as_json:
+            body: dict[str, object] = {"kind": kind, "message": message, "exit_code": TABLE[kind].exit_code}
+            if remedy:
+                body["remedy"] = remedy
+            text = json.dumps({"error": body}, ensure_ascii=False)
+        else:
+            text = f"error: {printable(message)}"
+            if remedy:
+                text += f"\nhint: {printable(remedy)}"
+        print(text, file=self._stderr, flush=True)
+
+    def console(self, *, stderr: bool = False) -> Any:
+        """A rich console, for progress displays and drawings of a command's own."""
+        from rich.console import Console  # noqa: PLC0415  # slow to import, see above
+
+        stream = self._stderr if stderr else self._stdout
+        width = None if stream.isatty() else _UNBOUNDED
+        return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+    def _draw(self, renderable: object) -> None:
+        console = self.console()
+        with console.capture() as drawing:
+            console.print(renderable)
+        self._write("\n".join(line.rstrip() for line in drawing.get().splitlines()))
+
+    def _write(self, text: str) -> None:
+        try:
+            print(text, file=self._stdout, flush=True)
+        except BrokenPipeError as error:
+            raise PipeClosed from error
+
+
+def silence_stdout() -> None:
+    """After the pipe closed: let the interpreter's own last flush go nowhere instead of failing again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def printable(text: str) -> str:
+    """The text with control characters made visible, so that a key cannot move the cursor or fake a line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return printable(str(value))
+
+
+def _jsonable(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,95 @@
+"""A checklist that lives on the terminal while a command works; silent where nobody watches.
+
+It is drawn on standard error by a task on the command's own loop: no thread, so it may look at counters that the work
+is changing. What remains to be read afterwards is the command's to print.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from holdfast.cli.output import Output
+
+if TYPE_CHECKING:
+    from rich.console import Group  # imported late at run time: it is slow, and unused without a terminal
+
+REFRESH_SECONDS = 0.1
+
+
+class State(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    GOOD = "good"
+    BAD = "bad"
+
+
+_MARKS = {State.WAITING: ("·", "dim"), State.GOOD: ("✓", "green"), State.BAD: ("✗", "bold red")}
+
+
+@dataclass
+class Step:
+    title: str
+    detail: str = ""
+    state: State = State.WAITING
+
+
+@dataclass
+class Checklist:
+    """Steps in order, and a line below them that is asked for anew at every drawing."""
+
+    steps: Sequence[Step]
+    footer: Callable[[], str] = lambda: ""
+    _spinner: object = field(default=None, repr=False)
+
+    def begin(self, number: int) -> None:
+        self.steps[number].state = State.RUNNING
+
+    def end(self, number: int, *, good: bool, detail: str) -> None:
+        self.steps[number].state = State.GOOD if good else State.BAD
+        self.steps[number].detail = detail
+
+    def draw(self) -> "Group":
+        from rich.console import Group  # noqa: PLC0415  # see above
+        from rich.spinner import Spinner  # noqa: PLC0415  # see above
+        from rich.table import Table  # noqa: PLC0415  # see above
+        from rich.text import Text  # noqa: PLC0415  # see above
+
+        if not isinstance(self._spinner, Spinner):
+            self._spinner = Spinner("dots", style="cyan")
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=1)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for step in self.steps:
+            running = step.state is State.RUNNING
+            mark = self._spinner if running else Text(*_MARKS[step.state])
+            style = "dim" if step.state is State.WAITING else "bold" if running else ""
+            table.add_row(mark, Text(step.title, style=style), Text(step.detail, style="dim"))
+        return Group(table, Text(f"  {self.footer()}", style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+@asynccontextmanager
+async def live(out: Output, checklist: Checklist) -> AsyncIterator[None]:
+    """Draw the checklist until the block ends; it then disappears."""
+    console = out.console(stderr=True)
+    if out.as_json or not console.file.isatty():
+        yield
+        return
+    from rich.live import Live  # noqa: PLC0415  # see above
+
+    with Live(console=console, auto_refresh=False, transient=True, get_renderable=checklist.draw) as display:
+
+        async def refresh() -> None:
+            while True:
+                display.refresh()
+                await asyncio.sleep(REFRESH_SECONDS)
+
+        ticking = asyncio.ensure_future(refresh())
+        try:
+            yield
+        finally:
+            ticking.cancel()
+            await asyncio.gather(ticking, return_exceptions=True)

@@ -1,0 +1,225 @@
+"""The commands that change runs. None needs the code of a workflow: what does is asked for here, and done by the next
+worker or call.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.errors import Corrupt, Invalid, NotFound
+from holdfast.cli.output import Output
+from holdfast.cli.progress import Checklist, Step, live
+from holdfast.cli.runs_shared import ENDED, RunId, open_runs
+from holdfast.cli.runs_view import counted_runs
+from holdfast.cli.shell import Shell
+from holdfast.objects.stack import OpenStore
+from holdfast.runs import control
+from holdfast.runs.errors import RunFinished
+from holdfast.runs.history import read_history
+from holdfast.runs.workflow import deliver
+
+NEXT = "the next worker or call goes on with it"
+
+
+def fork(
+    context: typer.Context,
+    run_id: RunId,
+    from_offset: Annotated[
+        int | None, typer.Option(metavar="N", help="Keep the entries before this offset; the rest runs again.")
+    ] = None,
+    from_step: Annotated[
+        str | None, typer.Option(metavar="STEP_ID", help="Keep the entries before this step, which runs again.")
+    ] = None,
+    after_step: Annotated[
+        str | None, typer.Option(metavar="STEP_ID", help="Keep the entries up to and with this step.")
+    ] = None,
+    new_run_id: Annotated[str | None, typer.Option(metavar="ID", help="The fork's id; default: a random one.")] = None,
+    as_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="The version of the workflow that will go on with it.")
+    ] = None,
+) -> None:
+    """Make a new run from the beginning of another.
+
+    The other one is not touched.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_runs(shell) as store:
+            made = await control.fork(
+                store,
+                run_id,
+                new_run_id=new_run_id,
+                from_offset=from_offset,
+                from_step=from_step,
+                after_step=after_step,
+                version=as_version,
+            )
+        facts = {"run_id": made.run_id, "source": made.source, "from_offset": made.from_offset}
+        if shell.out.as_json:
+            shell.out.document({**facts, "status": made.state.status, "session": made.state.session})
+        else:
+            shell.out.line(f"{made.run_id} is a fork of {made.source}, from offset {made.from_offset}; {NEXT}")
+
+    shell.run(work())
+
+
+def cancel(
+    context: typer.Context,
+    run_id: RunId,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; it is kept in the journal.")] = "cancelled",
+    now: Annotated[
+        bool, typer.Option("--now", help="End it in the same write: its clean-up steps will not run.")
+    ] = False,
+) -> None:
+    """Cancel a run.
+
+    Whoever works on it is fenced; the next worker or call lets it clean up.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> control.Requested:
+        async with open_runs(shell) as store:
+            return await control.request_cancel(store, run_id, reason=reason, now=now)
+
+    done = shell.run(work())
+    if not done.written and done.status in ENDED - {"cancelled"}:
+        raise RunFinished(f"run {run_id} is {done.status}: there is nothing to cancel")
+    after = "its clean-up is up to the next worker or call" if done.status == "cancelling" else "no clean-up will run"
+    _show_request(shell.out, done, after if done.written else "nothing was to be done")
+
+
+def retry(context: typer.Context, run_id: RunId) -> None:
+    """Open a failed run again.
+
+    Recorded steps stay; the next worker or call tries the rest.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> control.Requested:
+        async with open_runs(shell) as store:
+            return await control.request_retry(store, run_id)
+
+    _show_request(shell.out, shell.run(work()), NEXT)
+
+
+def _show_request(out: Output, done: control.Requested, what_next: str) -> None:
+    if out.as_json:
+        out.document(done)
+    else:
+        out.line(f"{done.run_id} is {done.status}, session {done.session}; {what_next}")
+
+
+def resume(
+    context: typer.Context,
+    run_id: RunId,
+    event: Annotated[str, typer.Argument(metavar="EVENT", help="The name of the event.")],
+    value: Annotated[str | None, typer.Argument(metavar="[VALUE]", help="The event's value, as JSON.")] = None,
+    value_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A file with the value as JSON; - is standard input.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Deliver once for this key, however often this is called.")
+    ] = None,
+    early: Annotated[bool, typer.Option("--early", help="Allow a run that does not exist yet.")] = False,
+) -> None:
+    """Deliver an event to a run.
+
+    Also before the run waits for it: the event is kept until it is asked for.
+    """
+    shell = Shell.of(context)
+    given = _value(value, value_file)
+
+    async def work() -> None:
+        async with open_runs(shell) as store:
+            state = await _state_for_mail(store, run_id, event, early=early)
+            mail_id = await deliver(store, run_id, event, given, key=key)
+        status, pending = state if state is not None else (None, None)
+        waiting = status == "suspended" and pending == event
+        if shell.out.as_json:
+            facts = {"run_id": run_id, "event": event, "mail": mail_id, "status": status, "waiting": waiting}
+            shell.out.document(facts)
+        elif waiting:
+            shell.out.line(f"delivered {event} to {run_id}, which waits for it; {NEXT}")
+        elif status is None:
+            shell.out.line(f"delivered {event} to {run_id}, which does not exist yet; it is kept until it is asked for")
+        else:
+            waits = f"waits for {pending}" if pending is not None else f"is {status}"
+            shell.out.line(f"delivered {event} to {run_id}, which {waits} now; it is kept until it is asked for")
+
+    shell.run(work())
+
+
+async def _state_for_mail(store: OpenStore, run_id: str, event: str, *, early: bool) -> tuple[str, str | None] | None:
+    """The run's status and what it waits for; None for a run that does not exist, where that is allowed."""
+    if early and await read_history(store, run_id) is None:
+        return None
+    try:
+        state = (await control.existing(store, run_id)).state
+    except NotFound as error:
+        if early:
+            raise
+        raise NotFound(str(error), remedy="check the id and the store; --early delivers before a run exists") from error
+    if state.finished:
+        raise RunFinished(f"run {run_id} is {state.status}: it takes no event {event!r}")
+    return state.status, state.pending.event if state.pending is not None else None
+
+
+def _value(text: str | None, path: Path | None) -> Any:
+    if text is not None and path is not None:
+        raise Invalid("a value was given twice", remedy="give VALUE or --value-file")
+    where = "VALUE"
+    if path is not None:
+        where = f"--value-file {path}"
+        try:
+            text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(f"{path} cannot be read: {error}") from error
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Invalid(
+            f"{where} is not JSON: {error}", remedy="""quote it for the shell: '{"approved": true}', '"text"', 42"""
+        ) from error
+
+
+def reindex(context: typer.Context) -> None:
+    """Derive the index anew from the journals.
+
+    Safe while runs are at work.
+    """
+    shell = Shell.of(context)
+    out = shell.out
+
+    async def work() -> None:
+        done = 0
+
+        def progress(count: int) -> None:
+            nonlocal done
+            done = count
+
+        async with open_runs(shell) as store:
+            checklist = Checklist(
+                [Step("reading journals")], lambda: f"{done:,} runs, {store.usage.requests():,} requests"
+            )
+            async with live(out, checklist):
+                checklist.begin(0)
+                report = await control.reindex(store, progress)
+        facts = {"runs": report.runs, "written": report.written, "removed": report.removed}
+        if out.as_json:
+            out.document({**facts, "unreadable": report.unreadable})
+        else:
+            out.line(f"{counted_runs(report.runs)}; {report.written:,} index keys written, {report.removed:,} removed")
+            for run_id, reason in report.unreadable.items():
+                out.line(f"{run_id} cannot be read: {reason}")
+        if report.unreadable:
+            raise Corrupt(
+                f"{len(report.unreadable):,} journals cannot be read, the first: {next(iter(report.unreadable))}"
+            )
+
+    shell.run(work())

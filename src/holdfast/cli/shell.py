@@ -1,0 +1,62 @@
+"""What every command gets: the global options, settings, output, and the one event loop.
+
+A noun's module makes its ``app`` here. A command is a plain function that typer calls; it takes its ``Shell`` from the
+context and hands it one coroutine::
+
+    app = noun_app()
+
+    @app.command()
+    def show(context: typer.Context, key: str) -> None:
+        shell = Shell.of(context)
+        shell.run(_show(shell, key))
+"""
+
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from holdfast.cli.output import Output
+
+if TYPE_CHECKING:
+    from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
+
+T = TypeVar("T")
+
+
+def noun_app() -> typer.Typer:
+    """An empty noun. Completion belongs to the whole command, and plain help pages need no rich."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
+
+
+@dataclass(frozen=True)
+class Shell:
+    out: Output
+    store: str | None = None
+    config: Path | None = None
+
+    @staticmethod
+    def of(context: typer.Context) -> "Shell":
+        shell = context.find_object(Shell)
+        if shell is None:
+            raise RuntimeError("this command was started without the holdfast command around it")
+        return shell
+
+    @property
+    def settings(self) -> "Settings":
+        return self.resolved.settings
+
+    @cached_property
+    def resolved(self) -> "Resolved":
+        from holdfast.base.config import resolve  # noqa: PLC0415  # see above
+
+        flags = {} if self.store is None else {"store": {"uri": self.store}}
+        return resolve(flags=flags, config=self.config)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        import asyncio  # noqa: PLC0415  # a help page needs no event loop
+
+        return asyncio.run(work)

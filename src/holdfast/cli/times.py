@@ -1,0 +1,44 @@
+"""Times on the command line: ``2h`` and ``7d`` or ISO 8601 in, short spans out. Pure."""
+
+import re
+
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import Invalid
+
+_SECOND = 1_000_000_000
+_UNITS = {"s": _SECOND, "m": 60 * _SECOND, "h": 3600 * _SECOND, "d": 86_400 * _SECOND, "w": 7 * 86_400 * _SECOND}
+_SPAN = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+
+
+def parse_span(text: str) -> int:
+    """Nanoseconds in ``90s``, ``30m``, ``2h``, ``7d``, ``2w`` or several of them, such as ``1d12h``."""
+    if not _SPAN.fullmatch(text):
+        raise Invalid(f"{text!r} is not a span of time", remedy="write it like 90s, 30m, 2h, 7d or 1d12h")
+    return sum(int(float(number) * _UNITS[unit]) for number, unit in _PART.findall(text))
+
+
+def parse_moment(text: str, now_ns: int) -> int:
+    """A moment: so long ago (``2h``), or a date or time (UTC unless it names a zone)."""
+    if _SPAN.fullmatch(text):
+        return now_ns - parse_span(text)
+    try:
+        return parse_iso(text)
+    except ValueError:
+        raise Invalid(
+            f"{text!r} is not a time", remedy="write 2h or 7d for so long ago, or 2026-01-31 or 2026-01-31T12:00:00Z"
+        ) from None
+
+
+def span(length_ns: int) -> str:
+    """A span in its largest unit, for people: ``45s``, ``3m``, ``2h``, ``5d``."""
+    seconds = max(0, length_ns) // _SECOND
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def clock_time(moment_ns: int) -> str:
+    """UTC to the second."""
+    return iso(moment_ns)[:19] + "Z"

@@ -1,0 +1,324 @@
+"""Objects as files of a cache folder. Blocking; called through ``aio.blocking``.
+
+An entry is two files: the object's bytes exactly as they are, so that other programs can read them by path, and a small
+``.meta`` beside them that holds key, version, times and checksum, with a checksum of its own. The meta is renamed into
+place last and removed first. The data file's name carries its checksum and is linked, never replaced: a path that
+somebody has pinned keeps its bytes.
+
+Every file is checked before its bytes are used: all of it on ``read``; on ``part`` and ``pin`` once for each file that
+this process has not checked before, by identity (inode, length, modification time). Whatever fails the check is
+removed and counted as torn. Nothing is synced to disk: after a power cut, the check sorts out what survived.
+
+``OSError`` goes to the caller. How the size stays bounded: ``space``.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.base.codec import decode, encode
+from holdfast.base.errors import Corrupt
+from holdfast.base.ids import Ambient
+from holdfast.objects.cache.space import (
+    DATA,
+    META,
+    Space,
+    charged,
+    opened,
+    remove_unlocked,
+    try_lock,
+)
+from holdfast.objects.cache.stats import CacheStats
+from holdfast.objects.store import Meta, Object, Version
+
+LAYOUT = "objects-1"
+CHUNK_BYTES = 1024 * 1024
+TICK_NS = 50_000_000
+"""More than the coarsest clock that a local file system stamps its files with."""
+CHECKED_MAX = 100_000
+"""Identities of checked files that a process remembers; past it, it starts anew."""
+
+
+class _Sidecar(NamedTuple):
+    meta: Meta
+    checksum: str
+
+
+class _Entry(NamedTuple):
+    """An entry whose data file is open."""
+
+    meta: Meta
+    checksum: str
+    path: str
+    file: int
+
+
+class _Draft(NamedTuple):
+    """Two locked files in tmp: the data with its full length and no bytes yet, the meta complete."""
+
+    data: str
+    data_file: int
+    meta: str
+    meta_file: int
+
+
+class Pin:
+    """Holds a file in place until ``release``, which may come first: its caller gave up while a thread was at work."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._undo: Callable[[], None] | None = None
+        self._released = False
+
+    def hold(self, undo: Callable[[], None]) -> None:
+        with self._lock:
+            late = self._released
+            if not late:
+                self._undo = undo
+        if late:
+            undo()
+
+    def release(self) -> None:
+        with self._lock:
+            self._released = True
+            undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+
+class CacheFolder:
+    def __init__(self, folder: Path, *, max_bytes: int, namespace: str, ambient: Ambient, stats: CacheStats) -> None:
+        self._root = folder / LAYOUT
+        self._namespace = namespace
+        self._ambient = ambient
+        self._stats = stats
+        self._space = Space(self._root, max_bytes, lambda gone: stats.count("evictions", gone))
+        self._checked: dict[str, tuple[int, int, int]] = {}
+
+    def meta(self, key: str) -> Meta | None:
+        """What is known of ``key``, if its bytes seem to be here."""
+        with ExitStack() as files:
+            found = self._open(key, files)
+            if found is None:
+                return None
+            self._touch(key)
+            return found.meta
+
+    def read(self, key: str) -> Object | None:
+        """The object, if it is here and its checksum is right."""
+        with ExitStack() as files:
+            found = self._open(key, files)
+            if found is None:
+                return None
+            body = _read_all(found.file, found.meta.size)
+            if _checksum(body) != found.checksum:
+                self._torn(key, found.path)
+                return None
+            self._touch(key)
+            return Object(key, body, found.meta.modified_ns, found.meta.version)
+
+    def part(self, key: str, start: int, end: int) -> bytes | None:
+        """Bytes ``start`` to ``end``, cut at the object's end, if it is here."""
+        with ExitStack() as files:
+            found = self._open_checked(key, files)
+            if found is None:
+                return None
+            self._touch(key)
+            return _read_all(found.file, max(0, min(end, found.meta.size) - start), start)
+
+    def pin(self, key: str, pin: Pin) -> Path | None:
+        """The object's file, in place until the pin is released; None if it is not here."""
+        with ExitStack() as files:
+            found = self._open_checked(key, files)
+            if found is None or not try_lock(found.file, shared=True):
+                return None
+            try:
+                there = os.stat(found.path)
+            except FileNotFoundError:
+                return None
+            if not os.path.samestat(there, os.fstat(found.file)):
+                return None  # evicted between opening and locking
+            self._touch(key)
+            pin.hold(files.pop_all().close)
+            return Path(found.path)
+
+    def keep(self, found: Object) -> bool:
+        """Add the object, evicting others where the bound asks for it; False if there was no room for it."""
+        sidecar = _Sidecar(Meta(found.key, len(found.body), found.modified_ns, found.version), _checksum(found.body))
+        description = self._describe(sidecar)
+        with ExitStack() as files:
+            draft = self._space.take(
+                charged(len(found.body)) + charged(len(description)),
+                lambda: self._draft(files, len(found.body), description),
+            )
+            if draft is None:
+                return False
+            _write_all(draft.data_file, found.body)
+            data, meta = self._data_path(found.key, sidecar), self._meta_path(found.key)
+            os.makedirs(os.path.dirname(meta), mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                os.link(draft.data, data)
+            os.rename(draft.meta, meta)
+        return True
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Forget the objects. A file that is pinned stays readable by its path, for who pinned it."""
+        for key in keys:
+            sidecar = self._sidecar(key)
+            if sidecar is not None:
+                _remove(self._meta_path(key))
+                remove_unlocked([self._data_path(key, sidecar)])
+
+    def _open_checked(self, key: str, files: ExitStack) -> _Entry | None:
+        found = self._open(key, files)
+        if found is None:
+            return None
+        status = os.fstat(found.file)
+        identity = status.st_ino, status.st_size, status.st_mtime_ns
+        if self._checked.get(found.path) != identity:
+            if _checksum_of(found.file) != found.checksum:
+                self._torn(key, found.path)
+                return None
+            # A change within the same tick of the file system's clock would not show in the modification time.
+            if self._ambient.clock.wall_ns() - status.st_mtime_ns > TICK_NS:
+                if len(self._checked) >= CHECKED_MAX:
+                    self._checked.clear()
+                self._checked[found.path] = identity
+        return found
+
+    def _open(self, key: str, files: ExitStack) -> _Entry | None:
+        """The entry, its data file open until ``files`` is closed, if both parts are here and fit each other."""
+        sidecar = self._sidecar(key)
+        if sidecar is None:
+            return None
+        path = self._data_path(key, sidecar)
+        try:
+            file = files.enter_context(opened(path))
+        except FileNotFoundError:
+            return None  # being evicted, or left so by a kill: the next eviction tidies up
+        if os.fstat(file).st_size != sidecar.meta.size:
+            self._torn(key, path)
+            return None
+        return _Entry(sidecar.meta, sidecar.checksum, path, file)
+
+    def _sidecar(self, key: str) -> _Sidecar | None:
+        path = self._meta_path(key)
+        try:
+            with opened(path) as file:
+                text = _read_all(file, os.fstat(file).st_size)
+        except FileNotFoundError:
+            return None
+        sidecar = _parse(text, self._namespace, key)
+        if sidecar is None:
+            self._stats.count("torn")
+            _remove(path)
+        return sidecar
+
+    def _torn(self, key: str, data: str) -> None:
+        """Remove an entry that is not what it says, pinned or not."""
+        self._stats.count("torn")
+        _remove(self._meta_path(key))
+        _remove(data)
+
+    def _touch(self, key: str) -> None:
+        now = self._ambient.clock.wall_ns()
+        try:
+            os.utime(self._meta_path(key), ns=(now, now))
+        except FileNotFoundError:
+            return  # evicted since it was opened; the bytes are good
+        except OSError as error:  # a cache that cannot be written to still serves what it has
+            self._stats.failed(error)
+
+    def _draft(self, files: ExitStack, size: int, description: bytes) -> _Draft:
+        paths: list[str] = []
+        descriptors: list[int] = []
+        for suffix, length in ((DATA, size), (META, 0)):
+            path = str(self._space.temporary / (self._ambient.ids.unique() + suffix))
+            descriptor = files.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            files.callback(_remove, path)
+            try_lock(descriptor)
+            os.ftruncate(descriptor, length)
+            paths.append(path)
+            descriptors.append(descriptor)
+        _write_all(descriptors[1], description)
+        now = self._ambient.clock.wall_ns()
+        os.utime(descriptors[1], ns=(now, now))
+        return _Draft(paths[0], descriptors[0], paths[1], descriptors[1])
+
+    def _describe(self, sidecar: _Sidecar) -> bytes:
+        meta = sidecar.meta
+        text = encode(
+            {
+                "namespace": self._namespace,
+                "key": meta.key,
+                "size": meta.size,
+                "modified_ns": meta.modified_ns,
+                "version": meta.version,
+                "checksum": sidecar.checksum,
+            }
+        )
+        return _checksum(text).encode() + b"\n" + text
+
+    def _meta_path(self, key: str) -> str:
+        return self._stem(key) + META
+
+    def _data_path(self, key: str, sidecar: _Sidecar) -> str:
+        return f"{self._stem(key)}.{sidecar.checksum}{DATA}"
+
+    def _stem(self, key: str) -> str:
+        name = _checksum(f"{self._namespace}\0{key}".encode("utf-8", "surrogatepass"))
+        return f"{self._root}/{name[:2]}/{name}"
+
+
+def _parse(text: bytes, namespace: str, key: str) -> _Sidecar | None:
+    """The meta file's content; None if it is torn or speaks of another object."""
+    checksum, _, document = text.partition(b"\n")
+    if checksum != _checksum(document).encode():
+        return None
+    try:
+        fields = decode(document, key=key)
+        if (fields["namespace"], fields["key"]) != (namespace, key):
+            return None
+        meta = Meta(key, int(fields["size"]), int(fields["modified_ns"]), Version(str(fields["version"])))
+        return _Sidecar(meta, str(fields["checksum"]))
+    except (Corrupt, KeyError, TypeError, ValueError):
+        return None
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+def _checksum_of(descriptor: int) -> str:
+    hashing = hashlib.blake2b(digest_size=16)
+    position = 0
+    while chunk := os.pread(descriptor, CHUNK_BYTES, position):
+        hashing.update(chunk)
+        position += len(chunk)
+    return hashing.hexdigest()
+
+
+def _read_all(descriptor: int, size: int, position: int = 0) -> bytes:
+    """Up to ``size`` bytes; one call of the kernel gives at most two gigabytes."""
+    first = os.pread(descriptor, size, position)
+    parts = [first]
+    got = len(first)
+    while got < size and (more := os.pread(descriptor, size - got, position + got)):
+        parts.append(more)
+        got += len(more)
+    return first if len(parts) == 1 else b"".join(parts)
+
+
+def _write_all(descriptor: int, body: bytes) -> None:
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,182 @@
+"""From a target to an obstore client, with every choice made explicit.
+
+obstore reads the environment by itself, value by value: a session token found there would go with keys from a file, and
+``AWS_ENDPOINT_URL_S3`` would beat an endpoint that was given. So what matters is decided here and passed on in full;
+keys go through a credential provider, which leaves no room for others. obstore's own retries are off: ``retry`` and
+``settle`` are the only layers that may repeat a request. Nothing here contacts anybody.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.cloud.credentials import (
+    WHERE_TO_PUT_KEYS,
+    Environ,
+    Keys,
+    Profile,
+    Unsigned,
+    find_credentials,
+    read_profile,
+)
+from holdfast.objects.cloud.errors import Place
+from holdfast.objects.cloud.target import CloudTarget, check_endpoint
+from holdfast.objects.cloud.versions import Etags, Generations, Versions
+
+if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
+    from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config, S3Credential
+
+Backend = S3Store | GCSStore | AzureStore
+
+_NO_RETRIES: "RetryConfig" = {"max_retries": 0}
+_CONNECT_MS = 5_000
+_REQUEST_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Client:
+    backend: Backend
+    place: Place
+    versions: Versions
+    bulk_delete: bool
+    """Many keys in one request, each answered for; without it obstore stops at the first missing key."""
+
+
+def connect(target: CloudTarget, environ: Environ) -> Client:
+    try:
+        match target.scheme:
+            case "s3":
+                return _s3(target, environ)
+            case "gs":
+                return _gs(target, environ)
+            case _:
+                return _az(target, environ)
+    except (BaseError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Invalid(f"{target.uri}: these settings do not work: {reason}", remedy="correct them") from None
+
+
+class _Aws:
+    """S3 settings by precedence: the target, the AWS environment, the profile (read only if it comes to that)."""
+
+    def __init__(self, target: CloudTarget, environ: Environ) -> None:
+        self._target = target
+        self._environ = environ
+
+    @cached_property
+    def profile(self) -> Profile:
+        return read_profile(self._target, self._environ)
+
+    def find(self, option: str, variables: tuple[str, ...], in_profile: str) -> str | None:
+        given = self._target.text(option)
+        from_environ = next((value for name in variables if (value := self._environ.get(name))), None)
+        return given or from_environ or self.profile.values.get(in_profile)
+
+
+def _s3(target: CloudTarget, environ: Environ) -> Client:
+    aws = _Aws(target, environ)
+    region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
+    endpoint = aws.find("endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "endpoint_url")
+    in_host = target.switch("virtual_hosted_style", default=False)
+    config: S3Config = {
+        "region": region,
+        "virtual_hosted_style_request": in_host,
+        "disable_bulk_delete": not target.switch("bulk_delete", default=True),
+    }
+    if endpoint is None:
+        endpoint = f"https://s3.{region}.amazonaws.com"
+    else:
+        endpoint = _with_bucket(target, endpoint) if in_host else endpoint.rstrip("/")
+        config["aws_endpoint_url_s3"] = endpoint
+    if sse := target.text("sse"):
+        config["server_side_encryption"] = sse
+    if key_id := target.text("sse_kms_key_id"):
+        config["sse_kms_key_id"] = key_id
+    if metadata := environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"):
+        config["metadata_endpoint"] = metadata.rstrip("/")
+    credentials = find_credentials(target, environ, lambda: aws.profile)
+    config["skip_signature"] = isinstance(credentials, Unsigned)
+    backend = S3Store(
+        target.bucket,
+        config=config,
+        client_options=_http(target, endpoint),
+        retry_config=_NO_RETRIES,
+        credential_provider=_provider(credentials) if isinstance(credentials, Keys) else None,
+    )
+    place = Place("s3", target.bucket, endpoint, credentials.source, WHERE_TO_PUT_KEYS)
+    versions = Etags(unquoted=target.switch("unquoted_if_match", default=False))
+    return Client(backend, place, versions, bulk_delete=not config["disable_bulk_delete"])
+
+
+def _gs(target: CloudTarget, environ: Environ) -> Client:
+    """Credentials that the target does not have, obstore takes from ``GOOGLE_*`` by itself."""
+    given = target.endpoint or environ.get("GOOGLE_BASE_URL")
+    endpoint = (given or "https://storage.googleapis.com").rstrip("/")
+    config: GCSConfig = {"skip_signature": target.switch("anonymous", default=False)}
+    if given:
+        config["base_url"] = endpoint
+    if key := target.secret("service_account_key"):
+        config["service_account_key"] = key
+    if token := target.secret("bearer_token"):
+        config["bearer_token"] = token
+    backend = GCSStore(target.bucket, config=config, client_options=_http(target, endpoint), retry_config=_NO_RETRIES)
+    source, remedy = "the application default credentials", "set GOOGLE_APPLICATION_CREDENTIALS"
+    place = Place("gs", target.bucket, endpoint, source, remedy)
+    return Client(backend, place, Generations(), bulk_delete=False)
+
+
+def _az(target: CloudTarget, environ: Environ) -> Client:
+    """Credentials that the target does not have, obstore takes from ``AZURE_*`` by itself."""
+    account = target.text("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not account:
+        raise Invalid(
+            f"{target.uri}: which storage account?", remedy="add ?account=NAME, or set AZURE_STORAGE_ACCOUNT_NAME"
+        )
+    given = target.endpoint or environ.get("AZURE_STORAGE_ENDPOINT")
+    endpoint = (given or f"https://{account}.blob.core.windows.net").rstrip("/")
+    config: AzureConfig = {"account_name": account, "skip_signature": target.switch("anonymous", default=False)}
+    if given:
+        config["endpoint"] = endpoint
+    if key := target.secret("account_key"):
+        config["account_key"] = key
+    if token := target.secret("sas_token"):
+        config["sas_key"] = token
+    backend = AzureStore(target.bucket, config=config, client_options=_http(target, endpoint), retry_config=_NO_RETRIES)
+    source, remedy = f"the credentials of account {account}", "set AZURE_STORAGE_ACCOUNT_KEY"
+    place = Place("az", target.bucket, endpoint, source, remedy)
+    return Client(backend, place, Etags(), bulk_delete=False)
+
+
+def _http(target: CloudTarget, endpoint: str) -> "ClientConfig":
+    plain = check_endpoint(target.uri, endpoint).scheme == "http"
+    if plain and not target.switch("allow_http", default=True):
+        raise Invalid(f"{target.uri}: {endpoint} has no TLS, and allow_http is false", remedy="use an https endpoint")
+    return {
+        "allow_http": plain,
+        "connect_timeout": timedelta(milliseconds=target.millis("connect_timeout_ms", default=_CONNECT_MS)),
+        "timeout": timedelta(milliseconds=target.millis("request_timeout_ms", default=_REQUEST_MS)),
+    }
+
+
+def _with_bucket(target: CloudTarget, endpoint: str) -> str:
+    """The endpoint with the bucket in its host name, so that it means the same server in both styles."""
+    parts = check_endpoint(target.uri, endpoint)
+    host = parts.netloc if parts.netloc.startswith(f"{target.bucket}.") else f"{target.bucket}.{parts.netloc}"
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+
+
+def _provider(keys: Keys) -> "Callable[[], S3Credential]":
+    """obstore asks once per client and keeps the answer."""
+    answer: S3Credential = {
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+        "token": keys.session_token,
+        "expires_at": None,
+    }
+    return lambda: answer

@@ -1,0 +1,148 @@
+"""Where S3 keys come from. The first source that has any wins, and one source gives all of them:
+
+1. the target itself (``holdfast.toml``, ``HOLDFAST_S3__...``)
+2. ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``
+3. the profile in the AWS credentials and config files, if it has keys in it
+4. a role: web identity, container, or the instance's metadata service, which obstore asks by itself
+
+Keys and token are never mixed: a token in the environment does not go with keys from a file. A profile that was asked
+for but has no keys (single sign-on, an assumed role) is an error: passing on to another identity would surprise.
+"""
+
+import configparser
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.base.errors import Denied, Invalid
+from holdfast.objects.cloud.target import CloudTarget
+
+Environ = Mapping[str, str]
+
+_ROLE_VARIABLES = {
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "the web identity in AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "the container's role",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI": "the container's role",
+}
+WHERE_TO_PUT_KEYS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or [s3] in holdfast.toml"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """One identity. ``source`` names it in messages."""
+
+    source: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Unsigned:
+    source: str = "no credentials (anonymous)"
+
+
+@dataclass(frozen=True)
+class Role:
+    """Keys that obstore fetches and renews."""
+
+    source: str
+
+
+Credentials = Keys | Unsigned | Role
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One section of the AWS files: credentials first, then config. ``asked_for`` if somebody named it."""
+
+    name: str
+    asked_for: bool
+    values: Mapping[str, str] = field(repr=False)
+
+
+def find_credentials(target: CloudTarget, environ: Environ, read: Callable[[], Profile]) -> Credentials:
+    """``read`` gives the profile; the AWS files are left alone when keys are found before them."""
+    if target.switch("anonymous", default=False):
+        return Unsigned()
+    given = {name: target.secret(name) for name in ("access_key_id", "secret_access_key", "session_token")}
+    if keys := _keys("the keys in the settings", given):
+        return keys
+    variables = {name: environ.get(f"AWS_{name.upper()}") for name in given}
+    if keys := _keys("AWS_ACCESS_KEY_ID in the environment", variables):
+        return keys
+    profile = read()
+    if keys := _keys(
+        f"profile {profile.name!r} of the AWS files", {name: profile.values.get(f"aws_{name}") for name in given}
+    ):
+        return keys
+    if profile.asked_for:
+        raise Denied(
+            f"{target.uri}: profile {profile.name!r} holds no keys of its own",
+            remedy=f"export them: aws configure export-credentials --profile {profile.name} --format env",
+        )
+    return _role(target, environ)
+
+
+def read_profile(target: CloudTarget, environ: Environ) -> Profile:
+    """The profile that the target or the environment names; otherwise ``default``, which may be missing."""
+    named = target.text("profile") or environ.get("AWS_PROFILE")
+    name = named or "default"
+    values: dict[str, str] = {}
+    found = False
+    for variable, usual, section in (
+        ("AWS_CONFIG_FILE", ".aws/config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", name),
+    ):
+        path = _file(environ, variable, usual)
+        if path is not None:
+            sections = _read(path)
+            found = found or section in sections
+            values |= sections.get(section, {})
+    if named and not found:
+        raise Invalid(
+            f"{target.uri}: no profile {name!r} in the AWS files",
+            remedy="check AWS_PROFILE, or create the profile with: aws configure --profile " + name,
+        )
+    return Profile(name, bool(named), values)
+
+
+def _keys(source: str, values: Mapping[str, str | None]) -> Keys | None:
+    access, secret = values.get("access_key_id"), values.get("secret_access_key")
+    if access and secret:
+        return Keys(source, access, secret, values.get("session_token") or None)
+    if access or secret:
+        missing = "the secret key" if access else "the access key id"
+        raise Invalid(f"{source}: {missing} is missing", remedy="give both halves, or neither")
+    return None
+
+
+def _role(target: CloudTarget, environ: Environ) -> Role:
+    for variable, source in _ROLE_VARIABLES.items():
+        if environ.get(variable):
+            return Role(source)
+    if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        raise Denied(f"{target.uri}: no credentials were found", remedy=WHERE_TO_PUT_KEYS)
+    return Role("the instance's role")
+
+
+def _file(environ: Environ, variable: str, usual: str) -> Path | None:
+    if named := environ.get(variable):
+        return Path(named)
+    home = environ.get("HOME")
+    return Path(home, usual) if home else None
+
+
+def _read(path: Path) -> dict[str, dict[str, str]]:
+    """The sections of one file; none if it is not there."""
+    parser = configparser.RawConfigParser(default_section="", strict=False)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror}", remedy="fix its permissions") from error
+    except (configparser.Error, UnicodeDecodeError) as error:
+        # The parser's own message quotes lines, which may hold secrets.
+        raise Invalid(f"{path} is not an AWS settings file", remedy="fix the file, or set AWS_PROFILE aside") from error
+    return {section: dict(parser.items(section)) for section in parser.sections()}

@@ -1,0 +1,244 @@
+"""The port's verbs on a cloud store, through obstore. Every verb is one request; nothing is repeated here.
+
+A conditional write is a single PUT, whatever its size. A large body without a condition, or under a key that names its
+bytes, goes up in parts; an upload that breaks off becomes visible to nobody, and a lifecycle rule of the bucket should
+remove what it left (``AbortIncompleteMultipartUpload``).
+
+Listing passes on what obstore gives, which speaks of paths: a foreign key that ends in a slash (a folder marker, made
+by a console) appears without it, and one with an empty component makes the listing fail with ``Invalid``.
+
+Errors are those of the port; ``errors`` has the table. A client belongs to the process that made it (``runtime``).
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import obstore
+from obstore.exceptions import BaseError, NotModifiedError
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.objects.cloud import runtime
+from holdfast.objects.cloud.client import connect
+from holdfast.objects.cloud.errors import explain, is_lost, is_missing
+from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.cloud.target import CloudTarget
+from holdfast.objects.store import (
+    OVERWRITE,
+    Addressed,
+    Capabilities,
+    Entry,
+    IfMatch,
+    Lost,
+    Meta,
+    Mode,
+    NotModified,
+    Object,
+    Overwrite,
+    Page,
+    Store,
+    Version,
+    Written,
+    check_key,
+    check_prefix,
+)
+
+if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
+    from obstore import ObjectMeta, PutMode, PutResult
+
+PAGE_SIZE = 1000
+"""What S3 and Google's store put on a page, so that a page of ours is a request of theirs."""
+LARGE_BYTES = 32 * 1024 * 1024
+PART_BYTES = 8 * 1024 * 1024
+_PARALLEL_PARTS = 4
+_PARALLEL_DELETES = 16
+
+_RAISED = (BaseError, OSError)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class CloudStore(Store):
+    def __init__(self, target: CloudTarget, *, environ: Mapping[str, str] | None = None) -> None:
+        self.target = target
+        client = connect(target, os.environ if environ is None else environ)
+        self._backend = client.backend
+        self._place = client.place
+        self._versions = client.versions
+        self._bulk_delete = client.bulk_delete
+        self._root = f"{target.prefix}/" if target.prefix else ""
+        self._room = len(self._root.encode())
+        self._made_in = os.getpid()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(name=self.target.scheme, durable=True, shared=True)
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+        path = self._path(key)
+        condition = None if unless is None else self._versions.unless(unless)
+        try:
+            answer = await obstore.get_async(self._backend, path, options=condition)
+            meta = answer.meta
+            version = self._version(path, meta)
+            if version == unless:
+                return NotModified()
+            body = await answer.bytes_async()
+        except NotModifiedError:
+            return NotModified()
+        except _RAISED as error:
+            raise self._trouble(path, error) from None
+        return Object(key, body.to_bytes(), _nanoseconds(meta["last_modified"]), version)
+
+    async def head(self, key: str) -> Meta:
+        path = self._path(key)
+        try:
+            meta = await obstore.head_async(self._backend, path)
+        except _RAISED as error:
+            raise self._trouble(path, error) from None
+        return Meta(key, meta["size"], _nanoseconds(meta["last_modified"]), self._version(path, meta))
+
+    async def range(self, key: str, start: int, end: int) -> bytes:
+        if start < 0:
+            raise Invalid(f"{key}: a range starts at {start}", remedy="count from 0")
+        if end <= start:
+            await self.head(key)
+            return b""
+        path = self._path(key)
+        try:
+            body = await obstore.get_range_async(self._backend, path, start=start, end=end)
+        except _RAISED as error:
+            failure = Failure.read(error)
+            if failure.status == 416:
+                return b""
+            raise explain(failure, self._place, path, writing=False) from None
+        return body.to_bytes()
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        path = self._path(key)
+        if isinstance(mode, Overwrite | Addressed) and len(body) > LARGE_BYTES:
+            return await self._put_in_parts(path, body)
+        condition: PutMode
+        if isinstance(mode, IfMatch):
+            condition = self._versions.condition(mode.version)
+        else:
+            condition = "overwrite" if isinstance(mode, Overwrite) else "create"
+        try:
+            result = await obstore.put_async(self._backend, path, body, mode=condition, use_multipart=False)
+        except _RAISED as error:
+            failure = Failure.read(error)
+            if not isinstance(mode, Overwrite) and is_lost(failure, self._place, mode):
+                return Lost()
+            raise explain(failure, self._place, path, writing=True) from None
+        return Written(self._version(path, result))
+
+    async def delete(self, key: str) -> None:
+        await self._delete(self._path(key))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        paths = [self._path(key) for key in keys]
+        if not paths:
+            return
+        if self._bulk_delete:
+            await self._delete(paths)
+        else:
+            await map_bounded(paths, self._delete, limit=_PARALLEL_DELETES)
+
+    def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        runtime.enter(self._made_in)
+        start = self._root + check_prefix(prefix)
+        floor = self._root + _item(after) if after else ""
+        return self._folded(start, floor) if delimiter else self._flat(start, floor)
+
+    async def _flat(self, start: str, floor: str) -> AsyncIterator[Page]:
+        """Every object whose path begins with ``start`` and is greater than ``floor``."""
+        stream = obstore.list(self._backend, start or None, offset=floor or None, chunk_size=PAGE_SIZE)
+        empty = True
+        while True:
+            try:
+                found = await anext(stream)
+            except StopAsyncIteration:
+                break
+            except _RAISED as error:
+                raise self._trouble(start, error) from None
+            empty = False
+            yield Page(tuple(self._entries(found, start, floor)))
+        if empty:
+            yield Page(())
+
+    async def _folded(self, start: str, floor: str) -> AsyncIterator[Page]:
+        """The same, with what lies deeper folded into folders. obstore collects all of it before it answers."""
+        try:
+            found = await obstore.list_with_delimiter_async(self._backend, start or None)
+        except _RAISED as error:
+            raise self._trouble(start, error) from None
+        cut = len(self._root)
+        items: dict[str, Entry | None] = {entry.key: entry for entry in self._entries(found["objects"], start, floor)}
+        items.update((f"{path[cut:]}/", None) for path in found["common_prefixes"] if f"{path}/" > floor)
+        names = sorted(items)
+        for first in range(0, max(len(names), 1), PAGE_SIZE):
+            page = names[first : first + PAGE_SIZE]
+            yield Page(
+                tuple(entry for name in page if (entry := items[name]) is not None),
+                tuple(name for name in page if items[name] is None),
+            )
+
+    def _entries(self, found: "Sequence[ObjectMeta]", start: str, floor: str) -> Iterator[Entry]:
+        cut = len(self._root)
+        for meta in found:
+            path = meta["path"]
+            if path > floor and path.startswith(start):
+                yield Entry(path[cut:], meta["size"], _nanoseconds(meta["last_modified"]))
+
+    async def _put_in_parts(self, path: str, body: bytes) -> Written:
+        try:
+            result = await obstore.put_async(
+                self._backend,
+                path,
+                body,
+                use_multipart=True,
+                chunk_size=PART_BYTES,
+                max_concurrency=_PARALLEL_PARTS,
+            )
+        except _RAISED as error:
+            raise self._trouble(path, error, writing=True) from None
+        return Written(self._version(path, result))
+
+    async def _delete(self, paths: "str | Sequence[str]") -> None:
+        try:
+            await obstore.delete_async(self._backend, paths)
+        except _RAISED as error:
+            failure = Failure.read(error)
+            # One missing key among many would hide what befell the others.
+            if not (isinstance(paths, str) and is_missing(failure)):
+                path = paths if isinstance(paths, str) else failure.key or ""
+                raise explain(failure, self._place, path, writing=True) from None
+
+    def _path(self, key: str) -> str:
+        """The key as the bucket has it, if this process may ask for it."""
+        runtime.enter(self._made_in)
+        return self._root + check_key(key, room=self._room)
+
+    def _version(self, path: str, found: "ObjectMeta | PutResult") -> Version:
+        version = self._versions.of(found)
+        if version is None:
+            raise Invalid(
+                f"{self._place.uri(path)}: {self._place.endpoint} gave no version with its answer",
+                remedy="run holdfast doctor on this store: the server may lack what Holdfast needs",
+            )
+        return version
+
+    def _trouble(self, path: str, error: Exception, *, writing: bool = False) -> HoldfastError:
+        return explain(Failure.read(error), self._place, path, writing=writing)
+
+
+def _item(name: str) -> str:
+    """A key, or a folder with its slash."""
+    check_key(name.removesuffix("/"))
+    return name
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND * 1000

@@ -1,0 +1,203 @@
+"""Files of the local store: written whole or not at all, and durable before they are seen.
+
+An object's file is never changed in place. It is written aside, forced to disk, and then renamed, so a reader has the
+old bytes or the new ones, and a crash leaves at most a file in the staging folder.
+
+Paths are bytes throughout the local store: names must not depend on the locale.
+"""
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from holdfast.base.clock import Clock
+from holdfast.objects.store import Version
+
+# A link could lead out of the store, and a pipe would wait for a writer: neither is an object.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_STAGE = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+_NO_PLAIN_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
+_NO_EMPTY_FOLDER = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY}
+
+_PIECE = 1024 * 1024
+"""How much of a file is in memory while it is hashed."""
+
+
+class OpenFile:
+    """A file opened for reading. Its bytes stay what they are, whatever happens to its name."""
+
+    __slots__ = ("_descriptor", "modified_ns", "size")
+
+    def __init__(self, descriptor: int, found: os.stat_result) -> None:
+        self._descriptor = descriptor
+        self.size = found.st_size
+        self.modified_ns = found.st_mtime_ns
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end``, cut at the file's end."""
+        end = min(end, self.size)
+        pieces: list[bytes] = []
+        while start < end and (piece := os.pread(self._descriptor, end - start, start)):
+            pieces.append(piece)
+            start += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def version(self) -> Version:
+        """``content_version`` of a file that need not fit into memory."""
+        hasher = hashlib.blake2b(digest_size=16)
+        for start in range(0, self.size, _PIECE):
+            hasher.update(self.read(start, start + _PIECE))
+        return Version(hasher.hexdigest())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+
+@dataclass(slots=True)
+class Staged:
+    """A file with all its bytes on disk, waiting for its place."""
+
+    path: bytes
+    placed: bool = False
+
+    def place(self, path: bytes) -> None:
+        os.rename(self.path, path)
+        self.placed = True
+
+
+class Staging:
+    """Files that are being written. Each is locked by its writer, so one that can be locked was left by a dead one."""
+
+    def __init__(self, folder: bytes, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._numbers = itertools.count()
+
+    @contextmanager
+    def holding(self, body: bytes, suffix: bytes = b"") -> Iterator[Staged]:
+        """A file with these bytes. It is removed afterwards, unless it was given a place."""
+        path, file = self._create(suffix)
+        staged = Staged(path)
+        try:
+            rest = memoryview(body)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            os.fsync(file)
+            yield staged
+        finally:
+            os.close(file)
+            if not staged.placed:
+                with suppress(FileNotFoundError):  # swept, once it was closed
+                    os.unlink(path)
+
+    def sweep(self) -> None:
+        """Remove what dead writers have left."""
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                # Placed meanwhile; or another user's, who sweeps it.
+                with suppress(FileNotFoundError, PermissionError):
+                    _remove_unlocked(entry.path)
+
+    def _create(self, suffix: bytes) -> tuple[bytes, int]:
+        while True:
+            token = b"%x-%d-%d" % (self._clock.wall_ns(), os.getpid(), next(self._numbers))
+            path = b"%s/%s%s" % (self._folder, token, suffix)
+            try:
+                file = os.open(path, _STAGE, 0o666)
+            except FileExistsError:
+                continue  # a process in another container may have the same number
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink > 0:
+                return path, file
+            os.close(file)  # swept before it was locked
+
+
+def _remove_unlocked(path: bytes) -> None:
+    file = os.open(path, _READ)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except BlockingIOError:
+        return  # its writer lives
+    finally:
+        os.close(file)
+
+
+def open_file(path: bytes) -> OpenFile | None:
+    """The plain file at ``path``; None if there is none."""
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError as error:
+        if error.errno in _NO_PLAIN_FILE:
+            return None
+        raise
+    found = os.fstat(descriptor)
+    if is_file(found):
+        return OpenFile(descriptor, found)
+    os.close(descriptor)
+    return None
+
+
+def exists(path: bytes) -> bool:
+    """Cheaper than ``look`` where nothing is there as a rule."""
+    return os.access(path, os.F_OK)
+
+
+def look(path: bytes) -> os.stat_result | None:
+    """What is at ``path``, links not followed; None if nothing is."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_file(found: os.stat_result | None) -> bool:
+    return found is not None and stat.S_ISREG(found.st_mode)
+
+
+def is_folder(found: os.stat_result | None) -> bool:
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def make_folder(path: bytes) -> bool:
+    """True if it was made, False if something of that name was there."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def remove_folder(path: bytes) -> bool:
+    """Remove the folder if it is empty; True if it is gone now."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in _NO_EMPTY_FOLDER:
+            return False
+        raise
+    return True
+
+
+def sync_folder(path: bytes) -> None:
+    """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,148 @@
+"""The root of a local store: what must be known and made before the first object is read or written.
+
+Reading makes nothing: a store can be read where nothing can be written, and a root that does not exist is an empty
+store. The first write makes the root and the store's own folder in it:
+
+    .%holdfast/layout.json    how keys become names; decided when the store is made, for ever
+    .%holdfast/locks/         see ``locks``
+    .%holdfast/staging/       files being written; what dead writers have left is removed
+
+Errors: ``Invalid`` if the root is no folder; ``Incompatible`` for the layout of a newer client; ``Refused`` on a
+network filesystem, whose locks and renames do not keep their promises, and where names run together that the layout
+keeps apart.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+from holdfast.base import codec
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Invalid, Refused
+from holdfast.objects.local.files import Staging, look, make_folder, open_file, sync_folder
+from holdfast.objects.local.locks import Locks
+from holdfast.objects.local.paths import CONTROL
+from holdfast.objects.local.tree import Tree
+
+LAYOUT_FORMAT = "holdfast.local"
+LAYOUT_VERSION = 1
+
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK_FILESYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
+    | {"ocfs2", "orangefs", "smb3", "smbfs"}
+    | {"fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys", "fuse.juicefs", "fuse.mount-s3", "fuse.rclone"}
+    | {"fuse.s3fs", "fuse.sshfs"}
+)
+
+_PROBE = "-aé"
+# Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
+_SAME_IF_FOLDED = ("-Aé", "-aÉ", "-ae\u0301")
+
+
+class Root:
+    def __init__(self, folder: Path, clock: Clock, *, unsafe_network_filesystem: bool) -> None:
+        self.path = os.fsencode(folder.absolute())
+        self._control = b"%s/%s" % (self.path, CONTROL)
+        self._layout = self._control + b"/layout.json"
+        self._locks = self._control + b"/locks"
+        self._staging = self._control + b"/staging"
+        self._any_filesystem = unsafe_network_filesystem
+        self._tree: Tree | None = None
+        self._checked = False
+        self._prepared = False
+        self.staging = Staging(self._staging, clock)
+
+    def readable(self) -> Tree:
+        """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
+        if self._tree is not None:
+            return self._tree
+        self._check_place()
+        fold = self._read_layout()
+        tree = Tree(self.path, Locks(self._locks), fold=fold is True)
+        if fold is not None:
+            self._tree = tree
+        return tree
+
+    def writable(self) -> Tree:
+        """The tree, with all that writers need; made again if somebody has cleared the root away."""
+        if not self._prepared or look(self._staging) is None:
+            self._check_place()
+            _make_folders(self._locks)
+            _make_folders(self._staging)
+            self._settle_layout()
+            self.staging.sweep()
+            self._prepared = True
+        return self.readable()
+
+    def _check_place(self) -> None:
+        if self._checked:
+            return
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
+        kind = None if self._any_filesystem else _filesystem(self.path)
+        if kind in NETWORK_FILESYSTEMS:
+            raise Refused(
+                f"{os.fsdecode(self.path)} is on a network filesystem ({kind}), whose locks and renames are not safe",
+                remedy="use a local disk or a bucket; or risk the data with ?unsafe_network_filesystem=true",
+            )
+        self._checked = os.path.isdir(self.path)
+
+    def _settle_layout(self) -> None:
+        with Locks(self._locks).opening():
+            folded_here, fold = self._names_are_folded(), self._read_layout()
+            if fold is None:
+                self._write_layout(fold=folded_here)
+            elif folded_here and not fold:
+                raise Refused(
+                    f"{os.fsdecode(self.path)} was made where case and letter forms tell names apart; here they do not",
+                    remedy="copy the store to a filesystem like the one that it was made on",
+                )
+
+    def _names_are_folded(self) -> bool:
+        with self.staging.holding(b"", suffix=_PROBE.encode()) as probe:
+            stem = probe.path.removesuffix(_PROBE.encode())
+            return any(look(stem + other.encode()) is not None for other in _SAME_IF_FOLDED)
+
+    def _read_layout(self) -> bool | None:
+        """The layout's ``fold``; None if there is no layout yet."""
+        file = open_file(self._layout)
+        if file is None:
+            return None
+        with file:
+            document = codec.decode(file.read(0, file.size), key=os.fsdecode(self._layout))
+        codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=os.fsdecode(self._layout))
+        return document.get("fold") is True
+
+    def _write_layout(self, *, fold: bool) -> None:
+        document = {"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION, "fold": fold}
+        with self.staging.holding(codec.encode(document)) as staged:
+            staged.place(self._layout)
+        sync_folder(self._control)
+
+
+def filesystem_type(device: int, mounts: str) -> str | None:
+    """The type of the filesystem on this device, from the kernel's table of mounts."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        mount, _, filesystem = line.partition(" - ")
+        if mount.split()[2] == number:
+            return filesystem.split()[0]
+    return None
+
+
+def _filesystem(path: bytes) -> str | None:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return filesystem_type(os.stat(path).st_dev, MOUNTS.read_text()) if MOUNTS.exists() else None
+
+
+def _make_folders(path: bytes) -> None:
+    """Make a folder and those above it, durably."""
+    above = os.path.dirname(path)
+    if not os.path.isdir(above):
+        _make_folders(above)
+    if make_folder(path):
+        sync_folder(above)
+    elif not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

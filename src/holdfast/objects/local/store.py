@@ -1,0 +1,207 @@
+"""Objects as plain files in a folder: the embedded default, for one machine and any number of processes.
+
+An object is a file with exactly its bytes, on the path that its key names, so people and tools can look at it and even
+copy files in. Its version is the hash of its bytes.
+
+* A write goes to a file aside, is forced to disk, and is renamed into place under the lock of its path, after its
+  condition was compared with what stands there. The folder is forced to disk before anybody is told.
+* A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
+* Readers take no locks. Nothing is kept open between calls, so a store works on either side of a fork.
+
+Processes may be killed at any moment: an object is there whole, old or new, and what was answered stays.
+
+Errors: ``Denied`` where the folder cannot be written; ``Unavailable`` on a full disk or an I/O error; ``Invalid`` and
+``Refused`` for a root that cannot be one (see ``root``).
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import overload
+
+from holdfast.base.aio import blocking
+from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.errors import Invalid, NotFound, Unavailable
+from holdfast.objects.local.errors import Change, explained
+from holdfast.objects.local.files import OpenFile, Staged, exists, is_file, look, open_file
+from holdfast.objects.local.paths import Names
+from holdfast.objects.local.root import Root
+from holdfast.objects.local.tree import Spot, Tree
+from holdfast.objects.local.walk import walk
+from holdfast.objects.memory import content_version
+from holdfast.objects.store import (
+    OVERWRITE,
+    Addressed,
+    Capabilities,
+    Create,
+    Entry,
+    IfMatch,
+    Lost,
+    Meta,
+    Mode,
+    NotModified,
+    Object,
+    Overwrite,
+    Page,
+    Store,
+    Version,
+    Written,
+    check_key,
+    check_prefix,
+)
+
+PAGE_SIZE = 1000
+TRIES = 100
+"""How often a write makes its folder again that others prune."""
+
+
+class LocalStore(Store):
+    def __init__(self, root: Path, *, clock: Clock | None = None, unsafe_network_filesystem: bool = False) -> None:
+        clock = clock if clock is not None else SystemClock()
+        self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(name="local", durable=True, shared=True)
+
+    @overload
+    async def get(self, key: str) -> Object: ...
+    @overload
+    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
+        return await blocking(self._get, check_key(key), unless)
+
+    async def head(self, key: str) -> Meta:
+        return await blocking(self._head, check_key(key))
+
+    async def range(self, key: str, start: int, end: int) -> bytes:
+        if start < 0:
+            raise Invalid(f"{key}: a range cannot start at {start}")
+        return await blocking(self._range, check_key(key), start, end)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return await blocking(self._put, check_key(key), body, mode)
+
+    async def delete(self, key: str) -> None:
+        await self.delete_many([key])
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        if wanted := [check_key(key) for key in keys]:
+            await blocking(self._delete, wanted)
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        items = self._walk(check_prefix(prefix), after, delimiter)
+        ahead: list[Entry | str] = []
+        more = True
+        while more:
+            ahead += await blocking(_take, items, PAGE_SIZE + 1 - len(ahead))
+            page, ahead = ahead[:PAGE_SIZE], ahead[PAGE_SIZE:]
+            more = bool(ahead)
+            yield _page(page)
+
+    def _get(self, key: str, unless: Version | None) -> Object | NotModified:
+        with self._opened("get", key) as file:
+            body = file.read(0, file.size)
+            version = content_version(body)
+            return NotModified() if version == unless else Object(key, body, file.modified_ns, version)
+
+    def _head(self, key: str) -> Meta:
+        with self._opened("head", key) as file:
+            return Meta(key, file.size, file.modified_ns, file.version())
+
+    def _range(self, key: str, start: int, end: int) -> bytes:
+        with self._opened("range", key) as file:
+            return file.read(start, end)
+
+    @contextmanager
+    def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:
+        with explained(f"{verb} {key}", self._root.path):
+            tree = self._root.readable()
+            file = tree.open(tree.names(key))
+            if file is None:
+                raise NotFound(f"{key}: no such object")
+            with file:
+                yield file
+
+    def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
+        with explained(f"put {key}", self._root.path) as change:
+            tree = self._root.writable()
+            names = tree.names(key)
+            if not _lost_already(mode, tree, names):
+                with self._root.staging.holding(body) as staged:
+                    spot = _place(staged, tree, names, mode, change)
+                if spot is not None:
+                    tree.sync(spot.folder)
+                    return Written(content_version(body))
+            tree.sync(names)
+            return Lost()
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        with explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
+            tree = self._root.writable()
+            folders = {_remove(tree, tree.names(key)) for key in keys}
+            deepest_first = sorted(folders, key=len, reverse=True)
+            for folder in {tree.prune(folder) for folder in deepest_first}:
+                tree.sync(folder)
+
+    def _walk(self, prefix: str, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
+        with explained(f"list {prefix or 'all'}", self._root.path):
+            yield from walk(self._root.readable(), prefix, after=after, delimiter=delimiter)
+
+
+def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:
+    """Whether it is not worth writing the body; looks only where an object usually stands."""
+    path = tree.at(names)
+    return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
+
+
+def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Change) -> Spot | None:
+    """Give a staged file its place; None if the condition does not hold."""
+    for _ in range(TRIES):
+        with tree.locks.writing(names):
+            spot = tree.settle(names)
+            if not _holds(mode, tree, spot):
+                return None
+            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                change.begun = True
+                tree.place(staged, spot)
+                change.made = True
+                return spot
+        tree.make_room(names[:-1])
+    raise Unavailable(f"{os.fsdecode(tree.at(names))}: the folders on this path come and go too fast")
+
+
+def _holds(mode: Mode, tree: Tree, spot: Spot) -> bool:
+    match mode:
+        case Overwrite():
+            return True
+        case Create() | Addressed():
+            return not spot.taken
+        case IfMatch(version):
+            file = open_file(tree.at(spot.names))
+            if file is None:
+                return False
+            with file:
+                return file.version() == version
+
+
+def _remove(tree: Tree, names: Names) -> Names:
+    """Remove an object if it is there; the folder that it is not in now."""
+    with tree.locks.writing(names):
+        spot = tree.settle(names)
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            os.unlink(tree.at(spot.names))
+    return spot.folder
+
+
+def _take(items: Iterator[Entry | str], count: int) -> list[Entry | str]:
+    return list(islice(items, count))
+
+
+def _page(items: Sequence[Entry | str]) -> Page:
+    return Page(
+        tuple(item for item in items if isinstance(item, Entry)),
+        tuple(item for item in items if isinstance(item, str)),
+    )

@@ -1,0 +1,189 @@
+"""The tree of the local store: where an object stands, and how objects and folders share a name.
+
+Object ``a`` is the file ``a``. When ``a/b`` is written, the file has to make room for a folder, and moves into it by
+two renames; it never moves back. So in its lifetime an object stands in three places at most, always in this order:
+
+    a             a plain file
+    %moving/a     on its way, beside the place it leaves
+    a/%self       inside the folder that has taken its name
+
+Rules:
+
+* Readers take no lock. They look in the three places in that order: whoever misses an object in one finds it in a
+  later one, unless there was a moment without it. A mover that is killed leaves the object readable where it stands.
+* Whoever changes an object holds its path's lock, and first ends the move that a killed mover has left (``settle``).
+* A folder is made when a rename misses it, and removed when it is empty: it means nothing by itself. Folders need no
+  lock, because ``mkdir``, ``rmdir`` and ``rename`` each fail where another one has come first, and are tried again.
+* A scan has its folder to itself, so that nobody carries a name past it.
+"""
+
+import os
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.local.files import (
+    OpenFile,
+    Staged,
+    exists,
+    is_file,
+    is_folder,
+    look,
+    make_folder,
+    open_file,
+    remove_folder,
+    sync_folder,
+)
+from holdfast.objects.local.locks import Locks, renaming, scanning
+from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The one path at which an object is to be replaced or removed, and whether one is there."""
+
+    names: Names
+    taken: bool
+
+    @property
+    def folder(self) -> Names:
+        return self.names[:-1]
+
+
+class Tree:
+    def __init__(self, root: bytes, locks: Locks, *, fold: bool) -> None:
+        self.root = root
+        self.locks = locks
+        self.fold = fold
+
+    def names(self, key: str) -> Names:
+        return key_names(key, fold=self.fold)
+
+    def at(self, names: Names) -> bytes:
+        return b"/".join((self.root, *names))
+
+    # Reading: objects without locks
+
+    def open(self, names: Names) -> OpenFile | None:
+        """The object on this path, for reading."""
+        for place in self._places(names):
+            if (file := open_file(place)) is not None:
+                return file
+        return None
+
+    def look(self, names: Names) -> os.stat_result | None:
+        """Size and times of the object on this path."""
+        for place in self._places(names):
+            if is_file(found := look(place)):
+                return found
+        return None
+
+    def scan(self, folder: Names) -> dict[bytes, bool]:
+        """The names in a folder, those of objects on the move included; True where it is a folder."""
+        path = self.at(folder)
+        try:
+            with scanning(path):
+                found = _scan(path)
+                moving = _scan(b"%s/%s" % (path, MOVING)) if found.pop(MOVING, False) else {}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return dict.fromkeys(moving, False) | found
+
+    # Writing: whoever calls this holds the path's lock
+
+    def settle(self, names: Names) -> Spot:
+        """Where the object on this path stands, or would stand. It stays there while the lock is held."""
+        plain, moving, own = self._places(names)
+        found = look(plain)
+        if is_file(found):
+            return Spot(names, taken=True)
+        if exists(moving):
+            with renaming(self.at(names[:-1])):
+                self._finish_move(names)
+            return Spot((*names, SELF), taken=True)
+        if is_folder(found):
+            return Spot((*names, SELF), taken=is_file(look(own)))
+        return Spot(names, taken=False)
+
+    def place(self, staged: Staged, spot: Spot) -> None:
+        with renaming(self.at(spot.folder)) if spot.taken else nullcontext():
+            staged.place(self.at(spot.names))
+
+    # Folders: no locks but the movers' own
+
+    def make_room(self, folder: Names) -> None:
+        """Make a folder and those above it; objects that are in the way move in."""
+        while folder and not is_folder(look(path := self.at(folder))):
+            try:
+                if make_folder(path):
+                    sync_folder(self.at(folder[:-1]))
+                else:
+                    self._move_in(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                if len(folder) == 1:
+                    raise  # the root itself is gone
+                self.make_room(folder[:-1])
+
+    def prune(self, folder: Names) -> Names:
+        """Remove a folder and those above it, as far as they are empty. The first that stays."""
+        while folder and self._remove_empty(folder):
+            folder = folder[:-1]
+        return folder
+
+    def sync(self, folder: Names) -> None:
+        """Make durable which names a folder holds, or that it is gone."""
+        while True:
+            try:
+                return sync_folder(self.at(folder))
+            except (FileNotFoundError, NotADirectoryError):
+                if not folder:
+                    raise
+                folder = folder[:-1]
+
+    # Moving
+
+    def _places(self, names: Names) -> tuple[bytes, bytes, bytes]:
+        folder, name = self.at(names[:-1]), names[-1]
+        plain = b"%s/%s" % (folder, name)
+        return plain, b"%s/%s/%s" % (folder, MOVING, name), b"%s/%s" % (plain, SELF)
+
+    def _move_in(self, names: Names) -> None:
+        plain, moving, _ = self._places(names)
+        with self.locks.writing(names), renaming(self.at(names[:-1])):
+            while is_file(found := look(plain)):
+                make_folder(os.path.dirname(moving))
+                with suppress(FileNotFoundError):  # the folder was empty, and somebody pruned it
+                    os.rename(plain, moving)
+            if exists(moving):
+                self._finish_move(names)
+        if found is not None and not is_folder(found):
+            raise Invalid(
+                f"{os.fsdecode(plain)} is neither a file nor a folder, and objects are to be stored under it",
+                remedy="move it out of the store",
+            )
+
+    def _finish_move(self, names: Names) -> None:
+        plain, moving, own = self._places(names)
+        while exists(moving):
+            make_folder(plain)
+            with suppress(FileNotFoundError):  # the folder was empty, and somebody pruned it
+                os.rename(moving, own)
+        sync_folder(plain)
+        remove_folder(os.path.dirname(moving))
+        sync_folder(os.path.dirname(plain))
+
+    def _remove_empty(self, folder: Names) -> bool:
+        path = self.at(folder)
+        # A mover that was killed may have left its own folder empty.
+        return remove_folder(path) or (remove_folder(b"%s/%s" % (path, MOVING)) and remove_folder(path))
+
+
+def _scan(folder: bytes) -> dict[bytes, bool]:
+    """Files and folders, but neither links nor special files; nothing if the folder is gone."""
+    found: dict[bytes, bool] = {}
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_dir = entry.is_dir(follow_symlinks=False)
+            if is_dir or entry.is_file(follow_symlinks=False):
+                found[entry.name] = is_dir
+    return found

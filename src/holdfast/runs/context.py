@@ -1,0 +1,361 @@
+"""Context: what a workflow's code is given. Every method either answers from the journal or does the thing and
+records it.
+
+Rules: the result recorded is the one returned; a recorded step never runs again; a step's failure is recorded
+together with whatever comes after it (see design 0010). Suspending leaves the workflow by an exception that is not
+an ``Exception``.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.base import aio, telemetry
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import Invalid
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.runs import mailbox, recorded
+from holdfast.runs.attempt import ONCE, Call, current_key
+from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.errors import Cancelled, StepFailed
+from holdfast.runs.journal import Journal
+from holdfast.runs.names import StepIds, check_name, counted, keyed
+from holdfast.runs.outcome import Retry
+from holdfast.runs.recorded import Packed, unpack
+from holdfast.runs.replay import GROUP, Place, Replay
+from holdfast.runs.values import to_json
+
+if TYPE_CHECKING:
+    from holdfast.runs.workflow import Workflow
+
+
+class Suspended(BaseException):  # control flow: the session ends, the run does not
+    """Leaves the workflow's code when there is nothing to do before an event or a time."""
+
+    def __init__(self, event: str, wake_at_ns: int | None) -> None:
+        super().__init__(event)
+        self.event = event
+        self.wake_at_ns = wake_at_ns
+
+
+class Continued(BaseException):  # control flow: the run goes on with a fresh history
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__("continue as new")
+        self.args_again = args
+        self.kwargs_again = kwargs
+
+
+class Context:
+    def __init__(self, store: Store, ambient: Ambient, journal: Journal, replay: Replay) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._journal = journal
+        self._replay = replay
+        self._main = asyncio.current_task()
+        self._ids = StepIds()
+        self._deferred: list[tuple[asyncio.Task[Any] | None, Draft]] = []
+        self._struck = False
+        self._left = False
+        self.broken: BaseException | None = None
+        """Why the journal can no longer be written; the session must not record anything as the workflow's failure."""
+
+    @property
+    def run_id(self) -> str:
+        return self._journal.run_id
+
+    @property
+    def session(self) -> int:
+        return self._journal.session
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self._journal.state.metadata
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self._journal.state.tags)
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of the step that is running: the same for every attempt, in every session."""
+        key = current_key()
+        if key is None:
+            raise Invalid("ctx.key was read outside a step", remedy="read it inside the function that the step runs")
+        return key
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        key: str | int | None = None,
+        retry: Retry = ONCE,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run ``function`` once for this run and remember what it returned. Sync functions run in a thread."""
+        check_name(name)
+        ident = self._identify(name, key)
+        call = Call(function, args, kwargs, retry, timeout)
+        if self._is_main():
+            return await self._answer_main(name, ident, call)
+        return await self._answer_aside(name, ident, call, lane="task")
+
+    async def parallel(
+        self,
+        group: str,
+        calls: Mapping[str, tuple[Any, ...]] | Iterable[tuple[Any, ...]],
+        *,
+        limit: int = 8,
+        retry: Retry = ONCE,
+        timeout: float | None = None,
+    ) -> Any:
+        """Run many calls at once, at most ``limit`` at a time; each is a step of its own, ``group[key]``.
+
+        A mapping gives a dictionary with the same keys, a sequence gives a list. The first failure stops the rest.
+        """
+        check_name(group, "group")
+        named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
+        ident = self._identify(group, None)
+        lane = f"{GROUP}{ident}" if self._is_main() else "task"
+        if self._is_main():
+            self._place("group", ident)
+
+        async def one(item: tuple[str, tuple[Any, ...]]) -> Any:
+            member, (function, *args) = item
+            call = Call(function, tuple(args), {}, retry, timeout)
+            return await self._answer_aside(group, keyed(ident, member), call, lane=lane)
+
+        try:
+            results = await aio.map_bounded(named.items(), one, limit=limit)
+        finally:
+            self._ids.done(ident)
+        return dict(zip(named, results, strict=True)) if isinstance(calls, Mapping) else results
+
+    async def suspend(self, event: str, **data: Any) -> Any:
+        """Wait for an event from outside; its value. The process may exit meanwhile."""
+        check_name(event, "event")
+        ident = self._wait_ident(event)
+        fields = {"event": event, "stepId": ident}
+        if data:
+            fields["data"] = to_json(data, f"data of event {event}")
+        return await self._wait(ident, fields, None)
+
+    async def sleep(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        until: datetime | None = None,
+    ) -> None:
+        """Wait for a time, with no process needed while it passes."""
+        ident = self._wait_ident("sleep")
+        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        wake_ns = self._ambient.clock.wall_ns() + span // timedelta(microseconds=1) * 1000
+        if until is not None:
+            if until.tzinfo is None:
+                raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
+            wake_ns = parse_iso(until.isoformat())
+        await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": iso(wake_ns)}, wake_ns)
+
+    async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
+        """Run another workflow as a child run with a journal of its own; its result."""
+        if not self._is_main():
+            raise Invalid(
+                f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
+            )
+        ident = self._identify(child.name, key)
+        try:
+            return await self._run_child(child, ident, args, kwargs)
+        finally:
+            self._ids.done(ident)
+
+    async def now(self) -> datetime:
+        """The time, recorded: the same on every replay."""
+        return datetime.fromisoformat(await self._note("now", lambda: iso(self._ambient.clock.wall_ns())))
+
+    async def unique(self) -> str:
+        """A random id, recorded: the same on every replay."""
+        return str(await self._note("unique", self._ambient.ids.unique))
+
+    def continue_as_new(self, *args: Any, **kwargs: Any) -> None:
+        """Go on under the same run id with new arguments and an empty history, for loops that never end."""
+        self._leave()
+        raise Continued(args, kwargs)
+
+    # --- how questions are answered ---
+
+    async def _answer_main(self, name: str, ident: str, call: Call) -> Any:
+        try:
+            place = self._place("step", ident)
+            if place is not None:
+                return await unpack(self._store, place.entries[0])
+            return await self._do(name, ident, call, lane=None)
+        finally:
+            self._ids.done(ident)
+
+    async def _answer_aside(self, name: str, ident: str, call: Call, lane: str) -> Any:
+        try:
+            entry = self._replay.ask_aside(ident)
+            if entry is not None:
+                return await unpack(self._store, entry)
+            if self._replay.cancel_pending:
+                self._struck = True
+                raise Cancelled
+            return await self._do(name, ident, call, lane)
+        finally:
+            self._ids.done(ident)
+
+    def _place(self, kind: str, ident: str) -> Place | None:
+        """The main lane's recorded answer. A pending cancellation strikes once, at the first thing not recorded."""
+        if self._left:
+            raise Suspended("left", None)
+        place = self._replay.ask(kind, ident)
+        if place is None and self._replay.cancel_pending:
+            self._strike()
+            place = self._replay.ask(kind, ident)
+        return place
+
+    def _strike(self) -> None:
+        """Let a pending cancellation strike the workflow's own task, once; what comes after it is clean-up."""
+        if self._replay.cancel_pending:
+            self._replay.cancel_pending = False
+            if not self._struck:
+                raise Cancelled
+
+    async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
+        """Run a step that is not recorded, and record it."""
+        marks: dict[str, Any] = {"stepId": ident, "name": name}
+        if lane is not None:
+            marks["lane"] = lane
+        with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
+            try:
+                value = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
+            except Exception as error:
+                if self.broken is not None:
+                    raise
+                failure = StepFailed(ident, type(error).__name__, str(error))
+                self._defer(Draft("step", {**marks, **recorded.failure(failure)}))
+                raise failure from error
+            return await self._write_step(marks, Packed(value, f"result of step {ident}"))
+
+    async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
+        """Record a step's result, and return what a replay will return."""
+        await self._append(Draft("step", {**marks, **await self._fields("result", packed)}))
+        return packed.value
+
+    async def _run_child(self, child: "Workflow", ident: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The child's result, as often as it takes to wait for it."""
+        link = {"stepId": ident, "name": child.name, "child": f"{self.run_id}.{ident}"}
+        parent = {"runId": self.run_id, "stepId": ident}
+        for turn in itertools.count(1):
+            wait = counted(f"child {ident}", turn)
+            fields: dict[str, Any] = {"event": f"child:{link['child']}", "stepId": wait}
+            if self._replay.comes_next("wait", wait):
+                await self._wait(wait, fields, None)
+                continue
+            place = self._place("step", ident)
+            if place is not None:
+                return await unpack(self._store, place.entries[0])
+            outcome = await child.start(self._store, *args, run_id=link["child"], parent=parent, **kwargs)
+            if outcome.status == "success":
+                return await self._write_step(link, Packed(outcome.result))
+            if outcome.finished:
+                failure = StepFailed(ident, outcome.status, outcome.error or "the child run was cancelled")
+                self._defer(Draft("step", {**link, **recorded.failure(failure)}))
+                raise failure
+            if outcome.wake_at_ns is not None:
+                fields["wakeAt"] = iso(outcome.wake_at_ns)
+            await self._wait(wait, fields, outcome.wake_at_ns)
+        return None
+
+    async def _wait(self, ident: str, fields: dict[str, Any], wake_ns: int | None) -> Any:
+        """Answer a wait from the journal or the mailbox, or leave the workflow until there is an answer."""
+        self._ids.done(ident)
+        event = str(fields["event"])
+        place = self._place("wait", ident)
+        if place is None:
+            await self._append(Draft("suspend", fields))
+        elif len(place.entries) > 1:
+            return await unpack(self._store, place.entries[1], "value")
+        else:
+            self._strike()
+            wake_ns = _wake_of(place.entries[0])
+        if wake_ns is None and not event.startswith("child:"):
+            mail = await mailbox.collect(self._store, self.run_id, event, mailbox.taken(self._journal.history))
+            if mail is not None:
+                packed = Packed(mail.value)
+                fields = await self._fields("value", packed)
+                await self._append(Draft("resume", {"event": event, "mail": mail.id, **fields}))
+                return packed.value
+        self._leave()
+        raise Suspended(event, wake_ns)
+
+    async def _note(self, name: str, draw: Callable[[], str]) -> Any:
+        """A small value of our own making: written with the next entry, at no request of its own."""
+        ident = self._identify(name, None)
+        self._ids.done(ident)
+        if not self._is_main():
+            raise Invalid(f"ctx.{name}() was called from another task", remedy="call it in the workflow itself")
+        place = self._place("step", ident)
+        if place is not None:
+            return await unpack(self._store, place.entries[0])
+        value = draw()
+        self._defer(Draft("step", {"stepId": ident, "name": name, "result": value}))
+        return value
+
+    async def finish(self, draft: Draft, packed: Packed | None = None) -> None:
+        """Record how the session ends. What was deferred goes with it, unless the workflow failed because of it."""
+        if draft.type == "error":
+            self._deferred.clear()
+        fields = await self._fields("result", packed) if packed is not None else {}
+        await self._append(Draft(draft.type, {**draft.fields, **fields}))
+
+    def _defer(self, draft: Draft) -> None:
+        """Keep an entry for the moment when this task, or the workflow's own, goes on and writes something else."""
+        self._deferred.append((asyncio.current_task(), draft))
+
+    async def _append(self, draft: Draft) -> None:
+        task = asyncio.current_task()
+        due = [kept for whose, kept in self._deferred if whose is task or task is self._main]
+        self._deferred = [(whose, kept) for whose, kept in self._deferred if kept not in due]
+        try:
+            await self._journal.append(*due, draft)
+        except BaseException as error:
+            self.broken = self.broken or error
+            raise
+
+    async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
+        try:
+            return await packed.fields(field, self._store, self._ambient, self.run_id)
+        except BaseException as error:
+            self.broken = self.broken or error
+            raise
+
+    # --- names ---
+
+    def _identify(self, name: str, key: str | int | None) -> str:
+        if current_key() is not None:
+            raise Invalid(f"{name!r} was asked for inside a step", remedy="return from the step first")
+        return self._ids.draw(name, key, aside=not self._is_main())
+
+    def _wait_ident(self, event: str) -> str:
+        if not self._is_main():
+            raise Invalid(f"the wait for {event!r} was asked for by another task", remedy="wait in the workflow itself")
+        return self._identify(event, None)
+
+    def _is_main(self) -> bool:
+        return asyncio.current_task() is self._main
+
+    def _leave(self) -> None:
+        self._left = True
+
+
+def _wake_of(suspend: Entry) -> int | None:
+    wake = suspend.fields.get("wakeAt")
+    return parse_iso(wake) if wake else None

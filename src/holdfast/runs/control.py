@@ -1,0 +1,210 @@
+"""Runs from the outside: what an operator does without the workflow's code at hand.
+
+Listing, forking, deleting, and the two requests that need code to be carried out: to cancel a run and to try a failed
+one again. A request is a ``detached`` session: it fences whoever works on the run and says that nobody does now, so
+that a worker, or the next call, goes on from there. The journal decides; the index is told afterwards.
+
+Errors: ``NotFound`` for a run that does not exist or was deleted; ``RunFinished`` and ``Refused`` where the run's state
+does not allow it; ``Conflict`` if others kept writing to the run.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.base import telemetry
+from holdfast.base.clock import parse_iso
+from holdfast.base.errors import Conflict, HoldfastError, Invalid, NotFound, Refused
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.runs import layout
+from holdfast.runs.delete import AGAINST_OTHERS, Deleted, Purged
+from holdfast.runs.delete import delete as delete_run
+from holdfast.runs.delete import purge as purge_runs
+from holdfast.runs.entry import CANCEL, Draft
+from holdfast.runs.errors import RunFinished
+from holdfast.runs.fork import Forked
+from holdfast.runs.fork import fork as fork_run
+from holdfast.runs.history import History, read_history
+from holdfast.runs.index import Rebuilt, RunIndex
+from holdfast.runs.journal import Journal
+from holdfast.runs.run import RunState
+from holdfast.runs.summary import RunSummary
+from holdfast.runs.workflow import ambient_of
+
+log = telemetry.logger("runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """Where a run stands after a request. ``written`` is False if there was nothing to change."""
+
+    run_id: str
+    status: str
+    session: int
+    written: bool
+
+
+async def find(
+    store: Store,
+    *,
+    status: str | Collection[str] | None = None,
+    workflow: str | None = None,
+    tag: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int | None = None,
+) -> AsyncIterator[RunSummary]:
+    """Runs, the latest change of status first, from the index alone: no journal is read.
+
+    ``since`` and ``until`` are about that change. ``tag`` finds ``env`` and ``env=production`` by ``env``. A journal is
+    read only for a run whose key in the index had no room for what is asked.
+    """
+    given = 0
+    index = RunIndex(store, ambient_of(store))
+    rows = index.list(status=status, tag=tag, since_ns=_ns(since), until_ns=_ns(until))
+    async for summary in rows:
+        if limit is not None and given >= limit:
+            return
+        if workflow is None or await _is_of(store, summary, workflow):
+            given += 1
+            yield summary
+
+
+async def fork(
+    store: Store,
+    source: str,
+    *,
+    new_run_id: str | None = None,
+    from_offset: int | None = None,
+    from_step: str | None = None,
+    after_step: str | None = None,
+    version: str | None = None,
+) -> Forked:
+    """A new run with the source's entries before ``from_offset``, before ``from_step`` (which runs again), or up to and
+    with ``after_step``. The source is not touched. A worker or a call goes on with the fork.
+
+    ``version`` is the version of the workflow that will go on with it, if not the source's.
+    """
+    ambient = ambient_of(store)
+    made = await fork_run(
+        store,
+        ambient,
+        source,
+        new_run_id=new_run_id,
+        from_offset=from_offset,
+        from_step=from_step,
+        after_step=after_step,
+        version=version,
+    )
+    await _note(store, ambient, made.run_id, made.state)
+    return made
+
+
+async def delete(store: Store, run_id: str, *, force: bool = False) -> Deleted:
+    """Delete a run for good; its id is never used again. ``Refused`` if it is not over or if forks need its payloads.
+
+    ``force`` deletes it nevertheless: whoever works on it is fenced, and payloads stay for as long as forks need them.
+    """
+    return await delete_run(store, ambient_of(store), layout.check_run_id(run_id), force=force)
+
+
+async def purge(store: Store, *, older_than: timedelta, limit: int | None = None) -> Purged:
+    """Delete the runs that ended longer ago than ``older_than``; those whose payloads forks need are left."""
+    if older_than < timedelta(0):
+        raise Invalid(f"runs older than {older_than} would be runs of the future", remedy="give a positive time")
+    return await purge_runs(store, ambient_of(store), ttl_ms=older_than // timedelta(milliseconds=1), limit=limit)
+
+
+async def reindex(store: Store, progress: Callable[[int], None] | None = None) -> Rebuilt:
+    """Derive the index from the journals. Safe beside running sessions."""
+    return await RunIndex(store, ambient_of(store)).rebuild(progress)
+
+
+async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled", now: bool = False) -> Requested:
+    """Ask for a run to be cancelled, without its code. A worker or the next call then lets it clean up.
+
+    ``now`` ends it in the same write: it is cancelled, and no clean-up step will run.
+    """
+
+    def plan(state: RunState) -> _Change | None:
+        if state.finished or (state.status == "cancelling" and not now):
+            return None
+        end = (Draft(CANCEL, {"reason": state.cancel_reason or reason}),) if now else ()
+        return _Change({"cancelling": True, "reason": reason}, end)
+
+    return await _change(store, run_id, plan)
+
+
+async def request_retry(store: Store, run_id: str) -> Requested:
+    """Open a failed run again, without its code: recorded steps stay, a worker or the next call tries the rest."""
+
+    def plan(state: RunState) -> _Change | None:
+        if state.status in ("success", "cancelled"):
+            raise RunFinished(f"run {run_id} is {state.status}: there is nothing to try again")
+        if state.status not in ("failed", "retrying"):
+            raise Refused(f"run {run_id} is {state.status}, it has not failed", remedy="call it, or let a worker do so")
+        return _Change({"reopen": True})
+
+    return await _change(store, run_id, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    start: dict[str, Any]
+    then: Sequence[Draft] = ()
+
+
+async def _change(store: Store, run_id: str, plan: Callable[[RunState], _Change | None]) -> Requested:
+    """Read, decide, and write one detached session; again if the run changed meanwhile."""
+    ambient = ambient_of(store)
+    budget = AGAINST_OTHERS.start(ambient)
+    while True:
+        history = await existing(store, run_id)
+        change = plan(history.state)
+        if change is None:
+            return Requested(run_id, history.state.status, history.state.session, written=False)
+        try:
+            journal = await Journal.begin(
+                store, ambient, run_id, history, {**change.start, "detached": True}, change.then
+            )
+        except Conflict:
+            if not await budget.another():
+                raise
+            continue
+        await _note(store, ambient, run_id, journal.state)
+        return Requested(run_id, journal.state.status, journal.session, written=True)
+
+
+async def existing(store: Store, run_id: str) -> History:
+    """The history of a run that is there; ``NotFound`` also for one that was deleted."""
+    history = await read_history(store, run_id)
+    if history is None:
+        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+    if history.state.status == "deleted":
+        raise NotFound(f"run {run_id} was deleted", remedy="its id is never used again")
+    return history
+
+
+async def _note(store: Store, ambient: Ambient, run_id: str, state: RunState) -> None:
+    """Tell the derived index. What was asked for is done; a failure here is mended by ``reindex``."""
+    try:
+        await RunIndex(store, ambient).note(run_id, state)
+    except HoldfastError as error:
+        log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", run_id, error)
+
+
+async def _is_of(store: Store, summary: RunSummary, workflow: str) -> bool:
+    if not (summary.cut and not summary.workflow):
+        return summary.workflow == workflow
+    history = await read_history(store, summary.run_id)
+    return history is not None and history.state.workflow == workflow
+
+
+def _ns(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise Invalid(f"the time {moment.isoformat()} needs a zone", remedy="use datetime(..., tzinfo=UTC)")
+    return parse_iso(moment.isoformat())

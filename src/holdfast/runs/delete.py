@@ -1,0 +1,171 @@
+"""Deleting runs, and tidying up after those that are over.
+
+**A name is never forgotten.** The journal is replaced by a tombstone (a ``start`` and a ``cancel`` that says
+``deleted``), under the next session number, in one conditional PUT; then everything else is removed. The tombstone
+stays: whoever still holds the run is fenced, nobody creates it anew, and no DELETE ever races with a journal.
+
+**Forks.** A deleter writes the tombstone, **then** looks for registrations; a fork registers, **then** looks at its
+source. A registered fork keeps the payloads. A registration whose fork does not exist is decided, not guessed: the
+deleter creates a tombstone under the fork's own name, and either that wins or the fork does.
+
+**Tidying.** Segments that have been merged into larger ones are garbage, once nobody can refer to them any more: list
+first, then read the journal; if it is finished, what was listed and is not referred to never will be, because a
+session that appends to a finished run must first be opened, and opening does not seal.
+"""
+
+from collections.abc import AsyncIterator, Container
+from dataclasses import dataclass, field
+
+from holdfast.base import aio
+from holdfast.base.errors import Conflict, NotFound, Refused
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.store import Store
+from holdfast.runs import layout
+from holdfast.runs.entry import CANCEL, Draft
+from holdfast.runs.fork import payload_owners
+from holdfast.runs.history import History, parse_face, read_history
+from holdfast.runs.index import RunIndex
+from holdfast.runs.journal import Journal
+from holdfast.runs.run import FINISHED
+
+AGAINST_OTHERS = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
+
+_TOMBSTONE = (Draft(CANCEL, {"deleted": True}),)
+_READS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    run_id: str
+    removed: int = 0
+    """Objects."""
+    kept_for: tuple[str, ...] = ()
+    """Forks that still need the run's payloads. Delete again when they are gone."""
+
+
+@dataclass(slots=True)
+class Purged:
+    deleted: list[Deleted] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Runs that were left, and why."""
+
+
+async def delete(store: Store, ambient: Ambient, run_id: str, *, force: bool = False) -> Deleted:
+    """Delete a run for good. ``Refused`` if it is not over, or if forks need its payloads.
+
+    ``force`` deletes it nevertheless: whoever works on it is fenced, and payloads stay for as long as forks need them.
+    Deleting a deleted run removes what was left over.
+    """
+    budget = AGAINST_OTHERS.start(ambient)
+    while True:
+        history = await read_history(store, run_id)
+        if history is None:
+            raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+        state = history.state
+        if state.status == "deleted":
+            break
+        if not force:
+            await _check_deletable(store, history)
+        try:
+            state = (await Journal.supersede(store, ambient, history, {"deleting": True}, _TOMBSTONE)).state
+            break
+        except Conflict:
+            if not await budget.another():
+                raise
+    await RunIndex(store, ambient).note(run_id, state, before=history.state)
+    return await sweep(store, ambient, run_id)
+
+
+async def sweep(store: Store, ambient: Ambient, run_id: str) -> Deleted:
+    """Remove what a deleted run has left behind, except the tombstone and what forks need."""
+    needed_by = await _forks_in_need(store, ambient, run_id)
+    folder = layout.run_folder(run_id)
+    spared: tuple[str, ...] = (layout.journal_key(run_id),)
+    if needed_by:
+        spared += (layout.payload_folder(run_id), layout.fork_folder(run_id))
+    removed = 0
+    async for page in store.list(folder):
+        keys = [entry.key for entry in page.entries if not entry.key.startswith(spared)]
+        if keys:
+            await store.delete_many(keys)
+            removed += len(keys)
+    return Deleted(run_id, removed, tuple(needed_by))
+
+
+async def purge(store: Store, ambient: Ambient, *, ttl_ms: int, limit: int | None = None) -> Purged:
+    """Delete finished runs that ended more than ``ttl_ms`` ago. Runs whose payloads forks need are left."""
+    report = Purged()
+    until_ns = ambient.clock.wall_ns() - ttl_ms * 1_000_000
+    index = RunIndex(store, ambient)
+    async for summary in index.list(status=FINISHED, until_ns=until_ns, limit=limit):
+        try:
+            report.deleted.append(await delete(store, ambient, summary.run_id))
+        except (Refused, NotFound, Conflict) as error:
+            report.refused[summary.run_id] = str(error)
+    return report
+
+
+async def tidy(store: Store, run_id: str) -> int:
+    """Remove the segments of a finished run that nothing refers to; how many. A run that is not over is left alone."""
+    listed = [key async for key in store.keys(layout.segment_folder(run_id))]
+    archives = [key async for key in store.keys(layout.generation_folder(run_id))]
+    history = await read_history(store, run_id)
+    if history is None or not history.state.finished:
+        return 0
+    retired = await aio.map_bounded(archives, store.get, limit=_READS)
+    refs = {*history.refs, *(ref for archive in retired for ref in parse_face(archive).refs)}
+    used = {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
+    garbage = [key for key in listed if key not in used]
+    if garbage:
+        await store.delete_many(garbage)
+    return len(garbage)
+
+
+async def _check_deletable(store: Store, history: History) -> None:
+    run_id, state = history.run_id, history.state
+    if not state.finished:
+        raise Refused(f"run {run_id} is {state.status}", remedy="cancel it first, or force the deletion")
+    forks = [fork async for fork, needs in _forks(store, run_id) if needs]
+    if forks:
+        raise Refused(
+            f"run {run_id} has payloads that {len(forks)} of its forks need: {', '.join(sorted(forks)[:3])}",
+            remedy="delete the forks first, or force the deletion, which keeps these payloads",
+        )
+
+
+async def _forks_in_need(store: Store, ambient: Ambient, run_id: str) -> list[str]:
+    """Forks that need the payloads of a deleted run. A fork that registered while we looked is looked at too."""
+    checked: dict[str, bool] = {}
+    while True:
+        fresh = {fork: needs async for fork, needs in _forks(store, run_id, skip=checked)}
+        if not fresh:
+            return sorted(fork for fork, needs in checked.items() if needs)
+        for fork, needs in fresh.items():
+            checked[fork] = needs if needs is not None else not await _forestall(store, ambient, fork)
+
+
+async def _forks(store: Store, run_id: str, *, skip: Container[str] = ()) -> AsyncIterator[tuple[str, bool | None]]:
+    """Every registered fork, and whether it needs this run's payloads; None if it does not exist."""
+    async for key in store.keys(layout.fork_folder(run_id)):
+        fork = layout.fork_id(key)
+        if fork not in skip:
+            history = await read_history(store, fork)
+            yield fork, None if history is None else _needs(history, run_id)
+
+
+def _needs(history: History, run_id: str) -> bool:
+    """A fork that has begun a new history since may still show its old one."""
+    state = history.state
+    if state.status == "deleted":
+        return False
+    return run_id in payload_owners(history.entries) or (state.source is not None and state.generation > 0)
+
+
+async def _forestall(store: Store, ambient: Ambient, fork: str) -> bool:
+    """Make sure that a fork which does not exist never will; False if it came into being instead."""
+    try:
+        await Journal.begin(store, ambient, fork, None, {"deleting": True}, _TOMBSTONE)
+    except Conflict:
+        return False
+    return True

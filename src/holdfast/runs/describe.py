@@ -1,0 +1,167 @@
+"""A run described for people and programs, from one read of its journal.
+
+Also an entry as a plain document, with its large values in place of the references to them where that is asked for.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.clock import iso
+from holdfast.objects.store import Store
+from holdfast.runs.control import existing
+from holdfast.runs.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
+from holdfast.runs.history import History
+from holdfast.runs.payload import get_payload
+from holdfast.runs.run import RunState
+from holdfast.runs.values import TAG
+
+_CHILD = "child:"
+_VALUE_FIELDS = {START: "input", STEP: "result", RESUME: "value", COMPLETE: "result", CANCEL: "result"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An ``error`` entry: why a pass over the workflow failed."""
+
+    type: str
+    message: str
+    offset: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Everything about a run but its entries. Times are as in the journal."""
+
+    run_id: str
+    status: str
+    workflow: str
+    version: str | None
+    session: int
+    generation: int
+    entries: int
+    steps: int
+    """Recorded, in this generation."""
+    last_step: str | None
+    started_at: str
+    updated_at: str
+    event: str | None = None
+    """What it waits for."""
+    event_data: Mapping[str, Any] | None = None
+    waiting_since: str | None = None
+    wake_at: str | None = None
+    """When it wants to be called again: a timer, or a retry."""
+    failures: int = 0
+    last_error: Failure | None = None
+    cancel_reason: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    parent: Mapping[str, Any] | None = None
+    children: tuple[str, ...] = ()
+    source: Mapping[str, Any] | None = None
+    """Of a fork: ``runId`` and ``fromOffset``."""
+    detached: bool = False
+    """Nobody is at work on it: a worker or the next call takes it up."""
+    result: Any = None
+    """Of a run that succeeded, in its JSON form; a large one is the reference to its payload."""
+
+
+async def describe(store: Store, run_id: str) -> Description:
+    """Where a run stands and how it got there. ``NotFound`` if there is no such run."""
+    return description(await existing(store, run_id))
+
+
+def description(history: History) -> Description:
+    state, entries = history.state, history.entries
+    steps = [entry for entry in entries if entry.type == STEP]
+    parent = state.start.get("parent")
+    pending = state.pending
+    data = pending.entry.fields.get("data") if pending is not None else None
+    return Description(
+        run_id=history.run_id,
+        status=state.status,
+        workflow=state.workflow,
+        version=state.version,
+        session=state.session,
+        generation=state.generation,
+        entries=len(entries),
+        steps=len(steps),
+        last_step=str(steps[-1].fields.get("stepId")) if steps else None,
+        started_at=state.started_at,
+        updated_at=state.updated_at,
+        event=pending.event if pending is not None else None,
+        event_data=data if isinstance(data, dict) else None,
+        waiting_since=pending.entry.timestamp if pending is not None else None,
+        wake_at=iso(state.wake_at_ns) if state.wake_at_ns is not None else None,
+        failures=state.failures,
+        last_error=_last_error(entries),
+        cancel_reason=state.cancel_reason,
+        metadata=dict(state.metadata),
+        tags=tuple(state.tags),
+        parent=parent if isinstance(parent, dict) else None,
+        children=_children(entries),
+        source=state.source,
+        detached=state.detached and not state.finished,
+        result=_result(state),
+    )
+
+
+def as_document(entry: Entry) -> dict[str, Any]:
+    """The entry as it is stored, with what every entry has in front."""
+    return {
+        "offset": entry.offset,
+        "type": entry.type,
+        "session": entry.session,
+        "timestamp": entry.timestamp,
+        **entry.fields,
+    }
+
+
+async def with_payload(store: Store, entry: Entry) -> dict[str, Any]:
+    """The entry with its large value in place, in the form that a small one has."""
+    document = as_document(entry)
+    reference = entry.fields.get("payload")
+    name = _VALUE_FIELDS.get(entry.type)
+    if not isinstance(reference, dict) or name is None:
+        return document
+    body = await get_payload(store, reference)
+    if reference.get("encoding") == "bytes":
+        value: Any = {TAG: "bytes", "value": base64.b64encode(body).decode()}
+    else:
+        value = codec.decode(body, key=str(reference.get("key"))).get("value")
+    del document["payload"]
+    return {**document, name: value}
+
+
+def _last_error(entries: Iterable[Entry]) -> Failure | None:
+    last = None
+    for entry in entries:
+        if entry.type == ERROR:
+            last = entry
+    if last is None:
+        return None
+    error = last.fields.get("error")
+    known = error if isinstance(error, dict) else {"message": error or ""}
+    return Failure(str(known.get("type", "Error")), str(known.get("message", "")), last.offset, last.timestamp)
+
+
+def _children(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Child runs in the order in which the journal speaks of them."""
+    found: dict[str, None] = {}
+    for entry in entries:
+        event = entry.fields.get("event")
+        if entry.type == STEP and "child" in entry.fields:
+            found[str(entry.fields["child"])] = None
+        elif entry.type == SUSPEND and isinstance(event, str) and event.startswith(_CHILD):
+            found[event.removeprefix(_CHILD)] = None
+    return tuple(found)
+
+
+def _result(state: RunState) -> Any:
+    if state.status != "success" or state.outcome is None:
+        return None
+    fields = state.outcome.fields
+    return fields["payload"] if "payload" in fields else fields.get("result")

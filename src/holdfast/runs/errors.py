@@ -1,0 +1,71 @@
+"""Errors of runs, and what a dispatcher should do with a message that led to one.
+
+``acknowledge(error)`` is the rule for queues, webhooks and cron jobs: True means that delivering the same message again
+cannot help (fix the cause first); False means deliver it again later.
+"""
+
+from holdfast.base.errors import (
+    Conflict,
+    Corrupt,
+    Fenced,
+    HoldfastError,
+    Incompatible,
+    Invalid,
+    NotFound,
+    Refused,
+)
+
+
+class RunFinished(Refused):
+    """The run has ended; it takes no further work under this id."""
+
+
+class InputMismatch(Invalid):
+    """The run id is taken by a run with another input."""
+
+
+class WrongEvent(Invalid):
+    """The run is not waiting for this event."""
+
+
+class VersionMismatch(Incompatible):
+    """The run was started by another version of the workflow."""
+
+
+class ReplayMismatch(Incompatible):
+    """The code asks for other steps than those that the journal holds."""
+
+
+class ConcurrentSteps(Invalid):
+    """Two steps of one name were in flight at once, so that their order would decide who gets which result."""
+
+
+class NotJson(Invalid):
+    """A value has no form in which it can be written down."""
+
+
+class StepFailed(HoldfastError):
+    """A step failed for good. The same on the first run and on every replay, so it may be caught."""
+
+    def __init__(self, step_id: str, error_type: str, message: str) -> None:
+        super().__init__(f"step {step_id} failed: {error_type}: {message}")
+        self.step_id = step_id
+        self.error_type = error_type
+        self.message = message
+
+
+class Cancelled(BaseException):
+    """Raised inside a workflow whose run is being cancelled, at the first thing that has not been done yet.
+
+    Clean up in ``finally`` or ``except runs.Cancelled``: steps asked for there still run. Not an ``Exception``, so that
+    code which handles failures does not mistake it for one.
+    """
+
+
+# Denied is not among them: credentials get mended, and by then every message would have been thrown away.
+_POINTLESS = (Invalid, NotFound, Incompatible, Refused, Fenced, Corrupt)
+
+
+def acknowledge(error: BaseException) -> bool:
+    """Whether a dispatcher should take the message off its queue (True) or deliver it again later (False)."""
+    return isinstance(error, _POINTLESS) and not isinstance(error, Conflict)

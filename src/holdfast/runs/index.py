@@ -1,0 +1,322 @@
+"""The index of runs: derived, one key per run, with what is worth knowing in the key itself.
+
+Listing thousands of runs is a few LIST pages and nothing else. The index is written after a transition was recorded in
+the journal, never on the path of a step, and decides nothing: a key that is missing or out of date costs a look, and
+``rebuild`` derives all of it from the journals. Two keys for one run: the higher session and offset counts.
+
+A nudge says that mail was delivered to a run. It is removed when the journal shows that the mail was consumed, or when
+the run is over; never on the ground that somebody has looked, because the mail may have come after the look.
+
+Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this instance does not know the key before.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base import aio
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.runs import layout
+from holdfast.runs.history import read_history
+from holdfast.runs.run import FINISHED, RunState
+from holdfast.runs.summary import (
+    Nudge,
+    RunSummary,
+    day_folder,
+    day_of,
+    day_of_end,
+    done_folder,
+    index_key,
+    nudge_key,
+    open_folder,
+    read_key,
+    summarise,
+)
+
+__all__ = ["Rebuilt", "RunIndex", "RunSummary"]
+
+_MS = 1_000_000
+_CHILD = "child:"
+_READS = 16
+
+
+@dataclass(slots=True)
+class Mark:
+    """All that the index holds on one run."""
+
+    summary: RunSummary | None = None
+    """The one that counts."""
+    nudges: list[Nudge] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+    def add(self, key: str, said: RunSummary | Nudge) -> None:
+        self.keys.append(key)
+        if isinstance(said, Nudge):
+            self.nudges.append(said)
+        elif self.summary is None or said.rank > self.summary.rank:
+            self.summary = said
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What ``rebuild`` found and mended."""
+
+    runs: int = 0
+    written: int = 0
+    removed: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Runs whose journals are damaged, and how. Their keys are left as they are."""
+
+
+class RunIndex:
+    def __init__(self, store: Store, ambient: Ambient | None = None) -> None:
+        self._store = store
+        self._ambient = ambient if ambient is not None else Ambient.system()
+        self._noted: dict[str, str] = {}
+        """The key that this instance wrote last for a run."""
+        self._handed_out: dict[str, tuple[int, int]] = {}
+        """What ``due`` gave last time: what it would give again unchanged is looked at first."""
+
+    async def note(self, run_id: str, state: RunState, *, before: RunState | None = None) -> None:
+        """Record where a run stands. ``before`` is for a history that has been replaced, such as a deleted run's."""
+        summary = summarise(run_id, state)
+        key = index_key(summary)
+        known = self._noted.get(run_id)
+        if known == key:
+            return
+        stale: set[str] = set() if known is None else {known}
+        alone = known is not None or state.session == 1
+        if before is not None or state.asked or not alone:
+            found = await self._mark(open_folder(run_id))
+            if found.summary is not None and found.summary.rank > summary.rank:
+                return  # somebody has noted more than we know
+            stale |= {old for old in found.keys if _stale(old, summary, state.mails)}
+        ends = [] if known is not None else [*state.reopened[-1:], *_end_of(before)]
+        for day in {day_of_end(end) for end in ends}:
+            stale |= set((await self._mark(done_folder(day, run_id))).keys)
+        await self._write(run_id, key, state, stale)
+
+    async def nudge(self, run_id: str, mail_id: str, event: str | None = None) -> None:
+        """Say that mail has been delivered, so that a run that waits for it becomes due. After the mail is there."""
+        await self._store.put(nudge_key(layout.check_run_id(run_id), Nudge(mail_id, event)), b"")
+
+    async def list(
+        self,
+        *,
+        status: str | Collection[str] | None = None,
+        tag: str | None = None,
+        since_ns: int | None = None,
+        until_ns: int | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[RunSummary]:
+        """Runs, the latest change of status first, from the keys alone.
+
+        A journal is read only where a tag is asked for and a key had no room for all tags.
+        """
+        statuses = {status} if isinstance(status, str) else set(status) if status is not None else None
+        given = 0
+        async for summary in self._newest_first(statuses, since_ns, until_ns):
+            if limit is not None and given >= limit:
+                return
+            if statuses is not None and summary.status not in statuses:
+                continue
+            if not _within(summary.updated_ms, since_ns, until_ns):
+                continue
+            if tag is not None and not await self._has_tag(summary, tag):
+                continue
+            given += 1
+            yield summary
+
+    async def due(self, now_ns: int | None = None, *, stale_after_ms: int) -> AsyncIterator[RunSummary]:
+        """Runs that want to be called now: timers and retries that have come, waits that have been answered, sessions
+        that somebody wrote for others, and runs whose journal nobody has written to for ``stale_after_ms``.
+        """
+        now_ms = (now_ns if now_ns is not None else self._ambient.clock.wall_ns()) // _MS
+        marks = {run_id: mark async for run_id, mark in self._marks(layout.INDEX_OPEN) if mark.summary is not None}
+        before, self._handed_out = self._handed_out, {}
+        for run_id, mark in marks.items():
+            summary = mark.summary
+            if summary is not None and (summary.cut or before.get(run_id) == summary.rank):
+                summary = await self._looked_at(run_id, mark)
+            if summary is None or summary.finished:
+                continue
+            if _is_due(summary, mark.nudges, now_ms, marks) or await self._is_stale(summary, now_ms - stale_after_ms):
+                self._handed_out[run_id] = summary.rank
+                yield summary
+
+    async def rebuild(self, progress: Callable[[int], None] | None = None) -> Rebuilt:
+        """Derive the index from the journals. Safe beside running sessions. ``progress`` is told how many are done."""
+        report = Rebuilt()
+        marks: dict[str, Mark] = {}
+        for prefix in (layout.INDEX_OPEN, layout.INDEX_DONE):
+            async for run_id, mark in self._marks(prefix):
+                whole = marks.setdefault(run_id, Mark())
+                whole.keys += mark.keys
+                whole.nudges += mark.nudges
+        async for page in self._store.list(layout.ROOT, delimiter=True):
+            run_ids = [layout.run_of_folder(folder) for folder in page.folders]
+            async for run_id, state in aio.stream_bounded(run_ids, self._examine, limit=_READS):
+                await self._mend(run_id, state, marks.pop(run_id, Mark()), report)
+                if progress is not None:
+                    progress(report.runs)
+        for mark in marks.values():  # runs that are not there
+            await self._remove(mark.keys, report)
+        return report
+
+    # --- writing ---
+
+    async def _write(self, run_id: str, key: str, state: RunState, stale: set[str]) -> None:
+        """The new key first: a run that is in the index twice does less harm than one that is missing."""
+        if state.status != "deleted":
+            await self._store.put(key, b"")
+        if stale - {key}:
+            await self._store.delete_many(sorted(stale - {key}))
+        if state.finished:
+            self._noted.pop(run_id, None)
+        else:
+            self._noted[run_id] = key
+
+    async def _looked_at(self, run_id: str, mark: Mark) -> RunSummary | None:
+        """What the journal says of a run; if the index said something else, it is mended."""
+        history = await read_history(self._store, run_id)
+        if history is None:
+            return None
+        summary = summarise(run_id, history.state)
+        if mark.summary is None or mark.summary.rank != summary.rank:
+            stale = {key for key in mark.keys if _stale(key, summary, history.state.mails)}
+            await self._write(run_id, index_key(summary), history.state, stale)
+        return summary
+
+    async def _examine(self, run_id: str) -> tuple[str, RunState | Corrupt | None]:
+        try:
+            history = await read_history(self._store, run_id)
+        except Corrupt as damage:
+            return run_id, damage
+        return run_id, history.state if history is not None else None
+
+    async def _mend(self, run_id: str, state: RunState | Corrupt | None, mark: Mark, report: Rebuilt) -> None:
+        if isinstance(state, Corrupt):
+            report.unreadable[run_id] = str(state)
+            return
+        if state is None:  # mail may come before the run
+            return
+        report.runs += 1
+        summary = summarise(run_id, state)
+        key = index_key(summary)
+        if state.status != "deleted" and key not in mark.keys:
+            await self._store.put(key, b"")
+            report.written += 1
+        await self._remove([old for old in mark.keys if old != key and _stale(old, summary, state.mails)], report)
+
+    async def _remove(self, keys: Sequence[str], report: Rebuilt) -> None:
+        if keys:
+            await self._store.delete_many(keys)
+            report.removed += len(keys)
+
+    # --- reading ---
+
+    async def _newest_first(
+        self, statuses: set[str] | None, since_ns: int | None, until_ns: int | None
+    ) -> AsyncIterator[RunSummary]:
+        """Everything once. Newest first also means that a run that ended is met before what its end made stale."""
+        live: dict[str, RunSummary] = {}
+        if statuses is None or statuses - FINISHED:
+            async for run_id, mark in self._marks(layout.INDEX_OPEN):
+                if mark.summary is not None:
+                    live[run_id] = mark.summary
+        waiting = sorted(live.values(), key=_newest)
+        if statuses is None or statuses & FINISHED:
+            for day in await self._days(since_ns, until_ns):
+                ended = [mark.summary async for _, mark in self._marks(day_folder(day)) if mark.summary is not None]
+                part = [summary for summary in waiting if day_of(summary.updated_ms) >= day]
+                waiting = waiting[len(part) :]
+                for summary in sorted([*ended, *part], key=_newest):
+                    other = live.get(summary.run_id)
+                    if summary.finished and (other is None or other.rank < summary.rank):
+                        live.pop(summary.run_id, None)
+                        yield summary
+                    elif other is summary:
+                        yield summary
+        for summary in waiting:
+            if summary.run_id in live:
+                yield summary
+
+    async def _days(self, since_ns: int | None, until_ns: int | None) -> Sequence[str]:
+        """The days on which runs ended, the latest first."""
+        first = day_of(since_ns // _MS) if since_ns is not None else ""
+        last = day_of(until_ns // _MS) if until_ns is not None else "~"
+        pages = [page async for page in self._store.list(layout.INDEX_DONE, delimiter=True)]
+        days = [folder.removeprefix(layout.INDEX_DONE).rstrip("/") for page in pages for folder in page.folders]
+        return sorted((day for day in days if first <= day <= last), reverse=True)
+
+    async def _marks(self, prefix: str) -> AsyncIterator[tuple[str, Mark]]:
+        """What the keys under ``prefix`` say, run by run."""
+        current, mark = "", Mark()
+        async for key in self._store.keys(prefix):
+            said = read_key(key)
+            if said is None:
+                continue
+            if said[0] != current:
+                if mark.keys:
+                    yield current, mark
+                current, mark = said[0], Mark()
+            mark.add(key, said[1])
+        if mark.keys:
+            yield current, mark
+
+    async def _mark(self, folder: str) -> Mark:
+        return await anext((mark async for _, mark in self._marks(folder)), Mark())
+
+    async def _read(self, run_id: str) -> RunSummary | None:
+        history = await read_history(self._store, run_id)
+        return summarise(run_id, history.state) if history is not None else None
+
+    async def _has_tag(self, summary: RunSummary, tag: str) -> bool:
+        if summary.has_tag(tag) or not summary.cut:
+            return summary.has_tag(tag)
+        whole = await self._read(summary.run_id)
+        return whole is not None and whole.has_tag(tag)
+
+    async def _is_stale(self, summary: RunSummary, before_ms: int) -> bool:
+        """Whether nobody seems to be at work. The index is not told of steps; the journal's own age is."""
+        if summary.status not in ("open", "cancelling") or summary.updated_ms > before_ms:
+            return False
+        try:
+            found = await self._store.head(layout.journal_key(summary.run_id))
+        except NotFound:
+            return False
+        return found.modified_ns // _MS <= before_ms
+
+
+def _is_due(summary: RunSummary, nudges: Iterable[Nudge], now_ms: int, live: Collection[str]) -> bool:
+    if summary.detached or (summary.wake_ms is not None and summary.wake_ms <= now_ms):
+        return True
+    if summary.status != "suspended":
+        return False
+    if summary.event is not None and summary.event.startswith(_CHILD):
+        return summary.event.removeprefix(_CHILD) not in live
+    return any(nudge.event in (None, summary.event) for nudge in nudges)
+
+
+def _stale(key: str, summary: RunSummary, consumed: Collection[str]) -> bool:
+    """Whether ``summary`` makes this key of the same run superfluous."""
+    said = read_key(key)
+    if said is None:
+        return True
+    if isinstance(said[1], Nudge):
+        return summary.finished or said[1].mail_id in consumed
+    return said[1].rank < summary.rank or (said[1].rank == summary.rank and key != index_key(summary))
+
+
+def _end_of(state: RunState | None) -> tuple[str, ...]:
+    return (state.outcome.timestamp,) if state is not None and state.finished and state.outcome is not None else ()
+
+
+def _within(time_ms: int, since_ns: int | None, until_ns: int | None) -> bool:
+    time_ns = time_ms * _MS
+    return (since_ns is None or time_ns >= since_ns) and (until_ns is None or time_ns <= until_ns)
+
+
+def _newest(summary: RunSummary) -> tuple[int, str]:
+    return -summary.updated_ms, summary.run_id

@@ -1,0 +1,391 @@
+"""Journal: one session's hold on a run. Every append is one conditional PUT over the version that it wrote last.
+
+* **One start, one writer.** ``begin`` writes ``start`` with the next session number and a random ``writer``, so that
+  two sessions never produce equal bytes. Whoever wrote the highest ``start`` is the writer.
+* **Group commit.** Appends are serialised. What is asked for while a PUT is under way leaves together in the next one,
+  in the order of the calls; each caller gets its own entries, once they are durable.
+* **Reading back.** After a lost race, an unknown outcome or a failure, the session looks at what is there before it
+  writes again: its entries may be in, and then they are not written twice; a higher session may be in, and then this
+  one is ``Fenced``, recorded or not, for good.
+* **Sealing.** Before the PUT that follows on a long tail, the tail goes into a segment; the PUT itself replaces it by a
+  reference. Sealing only saves bytes: if it fails, the tail stays long. ``begin`` never seals, so that a finished run
+  can be tidied up (see ``delete``).
+
+Errors: ``Conflict`` from ``begin`` (read and decide again); ``Fenced``; ``Ambiguous`` and ``Unavailable`` reach every
+caller that waits, after which the session may go on (it looks first); ``Invalid`` for an entry that the run's state
+does not allow, which harms no other caller. A cancelled caller's entries may be recorded or not: ``history`` tells,
+once the next append has been answered.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from holdfast.base.clock import iso
+from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, Fenced, Invalid, Refused, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
+from holdfast.runs import layout, readback
+from holdfast.runs.entry import START, Draft, Entry, format_line, parse_line
+from holdfast.runs.history import History, format_body, parse_face, read_history, read_previous
+from holdfast.runs.readback import Attempt, Call
+from holdfast.runs.run import RunState, advance
+from holdfast.runs.segments import Ref, SegmentPolicy, digest, make_ref, plan_seal
+
+__all__ = ["History", "Journal", "read_history"]
+
+TRIES = 16
+"""How often a session puts its entries on top of lines that others slip in without a session of their own."""
+
+CARRIED = ("workflow", "version", "metadata", "tags", "inputHash", "parent")
+"""What a run keeps of its first ``start`` when it continues as new."""
+
+
+class Journal:
+    def __init__(
+        self, store: Store, ambient: Ambient, history: History, session: int, writer: str, policy: SegmentPolicy
+    ) -> None:
+        """Use ``begin``. ``history`` is from now on this session's own."""
+        self._store = store
+        self._ambient = ambient
+        self._policy = policy
+        self._key = layout.journal_key(history.run_id)
+        self._turn = asyncio.Lock()
+        self._waiting: list[Call] = []
+        self._in_doubt: list[Attempt] = []
+        """Sent, and not known to have landed or not. All rest on the version that we know."""
+        self._unclaimed: list[Call] = []
+        """Recorded, although their callers were told of a failure."""
+        self._stopped: str | None = None
+        self._seal_from = 0
+        """The length of tail from which sealing is tried again after it failed."""
+        self.run_id = history.run_id
+        self.session = session
+        self.writer = writer
+        self.history = history
+
+    @property
+    def state(self) -> RunState:
+        return self.history.state
+
+    @classmethod
+    async def begin(
+        cls,
+        store: Store,
+        ambient: Ambient,
+        run_id: str,
+        history: History | None,
+        start: Mapping[str, Any],
+        then: Sequence[Draft] = (),
+        policy: SegmentPolicy | None = None,
+    ) -> Self:
+        """Open a session on the run as ``history`` has it (None: it does not exist), with ``start`` and ``then`` in one
+        PUT. ``Conflict`` if it is no longer so.
+        """
+        base = history.copy() if history is not None else History(layout.check_run_id(run_id))
+        if base.state.status == "deleted":
+            raise Refused(f"run {run_id} was deleted", remedy="use another run id")
+        session, writer = base.state.session + 1, cls.draw_writer(ambient)
+        journal = cls(store, ambient, base, session, writer, policy if policy is not None else SegmentPolicy())
+        await journal._open(start, then)
+        return journal
+
+    async def append(self, *drafts: Draft) -> list[Entry]:
+        """Record entries, in this order and next to each other; as they are recorded, once they are durable."""
+        if not drafts:
+            return []
+        call = Call(drafts)
+        self._waiting.append(call)
+        try:
+            async with self._turn:
+                if not call.settled:
+                    await self._send_waiting()
+        finally:
+            if not call.settled:
+                call.given_up = True
+                if call in self._waiting:
+                    self._waiting.remove(call)
+        if call.error is not None:
+            raise call.error
+        return call.entries if call.entries is not None else []
+
+    async def continue_as_new(self, start: Mapping[str, Any], then: Sequence[Draft] = ()) -> None:
+        """Retire the history and go on with a fresh one, under the next session number, in one conditional PUT.
+
+        What a run is known by (see ``CARRIED``) goes on with it, unless ``start`` says otherwise.
+        """
+        async with self._turn:
+            if self._waiting:
+                await self._send_waiting()
+            for _ in range(TRIES):
+                self._check_not_stopped()
+                if self._in_doubt:
+                    await self._look(None)
+                fields = {**self._carried(), **start, "previous": await self._archive()}
+                try:
+                    fresh = await self.supersede(self._store, self._ambient, self.history, fields, then, self._policy)
+                except Conflict:
+                    await self._look(None)
+                    continue
+                self.session, self.writer, self.history = fresh.session, fresh.writer, fresh.history
+                self._unclaimed, self._seal_from = [], 0
+                return
+        raise self._overtaken()
+
+    @classmethod
+    async def supersede(
+        cls,
+        store: Store,
+        ambient: Ambient,
+        history: History,
+        start: Mapping[str, Any],
+        then: Sequence[Draft] = (),
+        policy: SegmentPolicy | None = None,
+    ) -> Self:
+        """Open a session on a fresh history in place of ``history``: the next generation. Errors: see ``begin``."""
+        fresh = History(history.run_id, version=history.version)
+        session, writer = history.state.session + 1, cls.draw_writer(ambient)
+        journal = cls(store, ambient, fresh, session, writer, policy if policy is not None else SegmentPolicy())
+        await journal._open({**start, "generation": history.state.generation + 1}, then)
+        return journal
+
+    # --- opening ---
+
+    @staticmethod
+    def draw_writer(ambient: Ambient) -> str:
+        return ambient.ids.unique()
+
+    async def _open(self, start: Mapping[str, Any], then: Sequence[Draft]) -> None:
+        """Write our ``start`` over the version of our history."""
+        version = self.history.version
+        call = Call((Draft(START, {**start, "writer": self.writer}), *then))
+        attempt = self._compose([call], self.history.refs, opening=True)
+        if call.error is not None:
+            raise call.error
+        mode = CREATE if version is None else IfMatch(version)
+        try:
+            outcome = await self._store.put(self._key, self._body(attempt), mode)
+        except Contended as error:
+            raise _unknown(self.run_id, error) from error
+        if isinstance(outcome, Written):
+            self._adopt(attempt, outcome.version)
+            return
+        try:
+            found = outcome.current if outcome.current is not None else await self._store.find(self._key)
+            history = await self._recognise(found) if found is not None else None
+        except Unavailable as error:
+            raise _unknown(self.run_id, error) from error
+        if history is None:
+            what = "changed" if version is not None else "was started by somebody else"
+            raise Conflict(f"run {self.run_id} {what} while session {self.session} was being opened")
+        if history.state.session > self.session:
+            raise Fenced(f"run {self.run_id}: session {self.session} was superseded as soon as it had started")
+        self.history = history
+
+    async def _recognise(self, found: Object) -> History | None:
+        """The run's history, if our ``start`` is in it or in a generation that has been retired since."""
+        if parse_face(found).session < self.session:
+            return None
+        current = await read_history(self._store, self.run_id, found=found)
+        history = current
+        while history is not None and history.state.session >= self.session:
+            if any(entry.type == START and entry.fields.get("writer") == self.writer for entry in history.entries):
+                return current
+            history = await read_previous(self._store, history)
+        return None
+
+    def _carried(self) -> dict[str, Any]:
+        state = self.state
+        kept = {name: state.start[name] for name in CARRIED if name in state.start}
+        if state.source is not None:
+            kept["source"] = state.source
+        if state.cancelled_at is not None:
+            kept |= {"cancelling": True, "reason": state.cancel_reason}
+        return kept
+
+    async def _archive(self) -> dict[str, Any]:
+        """A copy of the journal object; its segments stay where they are. The reference for the next generation."""
+        body = self.history.body()
+        key = layout.generation_key(self.run_id, self.state.generation, self._ambient.ids.write_id())
+        await self._store.put(key, body, OVERWRITE)
+        return {"generation": self.state.generation, "key": key, "sha256": digest(body), "bytes": len(body)}
+
+    # --- appending ---
+
+    async def _send_waiting(self) -> None:
+        """Send everything that waits. A failure is given to all who wait, not raised."""
+        sending: list[Call] = []
+        try:
+            await self._commit(sending)
+        except Exception as error:  # noqa: BLE001  # handed to every caller, who raises it
+            doubtful = {id(call) for attempt in self._in_doubt for call, _ in attempt.calls}
+            for call in (*sending, *self._waiting):
+                if not call.settled:
+                    call.error = _unknown(self.run_id, error) if id(call) in doubtful else error
+                    call.given_up = True
+            self._waiting.clear()
+        finally:
+            # Cancelled: whoever is next in line takes over what this call was sending.
+            self._waiting[:0] = [call for call in sending if call.wanted]
+
+    async def _commit(self, sending: list[Call]) -> None:
+        for _ in range(TRIES):
+            self._check_not_stopped()
+            if self._in_doubt:
+                await self._look(None)
+            refs = await self._seal()
+            sending += self._take_waiting()
+            attempt = self._compose([call for call in sending if call.wanted], refs)
+            if not attempt.entries:
+                return
+            match await self._put(attempt):
+                case Written(version):
+                    attempt.settle(attempt.entries)
+                    self._adopt(attempt, version)
+                    return
+                case Lost(current):
+                    await self._look(current)
+        raise self._overtaken()
+
+    async def _put(self, attempt: Attempt) -> Written | Lost:
+        """In doubt from the moment it is sent, however this ends, unless the store says that nothing was written."""
+        self._in_doubt.append(attempt)
+        try:
+            return await self._store.put(self._key, self._body(attempt), IfMatch(self._known_version()))
+        except Unavailable as error:
+            if not (error.maybe_applied or isinstance(error, Contended)):
+                self._in_doubt.remove(attempt)
+            raise
+
+    def _take_waiting(self) -> list[Call]:
+        """Those whose entries are not recorded. A call that repeats one which failed and landed gets its entries."""
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            earlier = next((old for old in self._unclaimed if old.drafts == call.drafts), None)
+            if earlier is not None:
+                self._unclaimed.remove(earlier)
+                call.entries = earlier.entries
+        return [call for call in waiting if call.wanted]
+
+    def _compose(self, calls: Iterable[Call], refs: tuple[Ref, ...], *, opening: bool = False) -> Attempt:
+        """Give drafts their places. A draft that has none fails its own call alone."""
+        timestamp = iso(self._ambient.clock.wall_ns())
+        attempt = Attempt(refs=refs, state=self.state)
+        for call in calls:
+            entries: list[Entry] = []
+            lines: list[bytes] = []
+            state = attempt.state
+            try:
+                for draft in call.drafts:
+                    if draft.type == START and (not opening or entries):
+                        raise Invalid(f"run {self.run_id}: only begin writes a start entry")
+                    line = format_line(
+                        Entry(draft.type, self.session, state.next_offset, timestamp, dict(draft.fields))
+                    )
+                    # What callers get is what a reader will get: decoded from the line, not passed through.
+                    entry = parse_line(line, key=self._key, number=state.next_offset + 1)
+                    state = _advanced(state, entry, self.run_id)
+                    entries.append(entry)
+                    lines.append(line)
+            except Invalid as error:
+                call.error = error
+                continue
+            attempt.calls.append((call, len(entries)))
+            attempt.entries += entries
+            attempt.lines += lines
+            attempt.state = state
+        return attempt
+
+    def _body(self, attempt: Attempt) -> bytes:
+        sealed = attempt.refs[-1].end if attempt.refs else 0
+        return format_body(attempt.refs, attempt.state, (*self.history.lines[sealed:], *attempt.lines))
+
+    def _adopt(self, attempt: Attempt, version: Version) -> None:
+        """The attempt is in. No other of ours that rests on the version before can land any more."""
+        history = self.history
+        history.entries += attempt.entries
+        history.lines += attempt.lines
+        history.refs, history.state, history.version = attempt.refs, attempt.state, version
+        self._in_doubt.clear()
+
+    async def _seal(self) -> tuple[Ref, ...]:
+        """The references for the next PUT, after sealing the tail where that is due."""
+        history, tail = self.history, self.history.tail
+        if len(tail) < self._seal_from or not self._policy.is_due(tail):
+            return history.refs
+        seal = plan_seal(self._policy, history.refs, len(history.lines), sum(map(len, tail)))
+        body = b"".join(history.lines[seal.first : seal.end])
+        attempt = self._ambient.ids.write_id()
+        try:
+            await self._store.put(layout.segment_key(self.run_id, seal.level, seal.first, attempt), body, OVERWRITE)
+        except Unavailable:
+            self._seal_from = len(tail) + self._policy.lines
+            return history.refs
+        self._seal_from = 0
+        return (*seal.kept, make_ref(seal, body, attempt))
+
+    # --- reading back ---
+
+    async def _look(self, current: Object | None) -> None:
+        """See what became of the attempts in doubt, and whether this session may go on."""
+        found = current if current is not None else await self._store.find(self._key)
+        if found is None:
+            raise self._stop("its journal is gone")
+        if found.version == self.history.version:
+            return  # nothing has landed so far; what is on its way loses against our next PUT, or wins against it
+        face = parse_face(found)
+        if face.session > self.session:
+            raise self._stop(f"session {face.session} has started")
+        history = await read_history(self._store, self.run_id, found=found, known=self._known_segments())
+        if history is None:
+            raise self._stop("its journal is gone")
+        if reason := readback.superseded(history.state, self.session, self.writer):
+            raise self._stop(reason)
+        if reason := readback.damaged(history.state, self.session, len(self.history.entries)):
+            raise Corrupt(f"{self._key}: {reason}", remedy="find out what replaced the journal by older bytes")
+        landed = self.find_landed(history.entries)
+        if landed is not None:
+            landed.settle(history.entries[landed.entries[0].offset :])
+            self._unclaimed += [call for call, _ in landed.calls if call.given_up]
+        elif history.state.finished:
+            raise self._stop(f"somebody else has ended the run: it is {history.state.status}")
+        self.history = history
+        self._in_doubt.clear()
+
+    def find_landed(self, recorded: Sequence[Entry]) -> Attempt | None:
+        return readback.landed(recorded, self._in_doubt)
+
+    def _known_segments(self) -> dict[Ref, list[bytes]]:
+        """Segments of ours need not be read again, whether or not the PUT that refers to them has landed."""
+        refs = {*self.history.refs, *(ref for attempt in self._in_doubt for ref in attempt.refs)}
+        return {ref: self.history.lines[ref.first : ref.end] for ref in refs}
+
+    def _known_version(self) -> Version:
+        if self.history.version is None:
+            raise Invalid(f"run {self.run_id}: the session has not begun")
+        return self.history.version
+
+    def _check_not_stopped(self) -> None:
+        if self._stopped is not None:
+            raise self._stop(self._stopped)
+
+    def _stop(self, reason: str) -> Fenced:
+        self._stopped = reason
+        return Fenced(f"run {self.run_id}: session {self.session} must stop: {reason}")
+
+    def _overtaken(self) -> Conflict:
+        return Conflict(f"run {self.run_id}: others kept writing to the journal of session {self.session}")
+
+
+def _unknown(run_id: str, error: Exception) -> Exception:
+    """A failure to look, told to somebody whose entries may have been recorded."""
+    if isinstance(error, Unavailable):
+        return Ambiguous(f"run {run_id}: the entries may or may not be recorded ({error})")
+    return error
+
+
+def _advanced(state: RunState, entry: Entry, run_id: str) -> RunState:
+    try:
+        return advance(state, entry, key=f"run {run_id}")
+    except Corrupt as error:
+        raise Invalid(str(error), remedy="write what the run's state allows") from error

@@ -1,0 +1,115 @@
+"""Where everything of a run lies. Pure: from ids to keys, and back where somebody lists.
+
+    runs/{run_id}/journal.jsonl                          the run: the only object that decides anything; never deleted
+    runs/{run_id}/segments/{level}-{first}-{attempt}.jsonl   sealed lines, immutable
+    runs/{run_id}/payloads/{attempt}                     one large value, immutable
+    runs/{run_id}/mail/{event}/{mail_id}.json            events delivered from outside
+    runs/{run_id}/forks/{fork_id}.json                   a fork that refers to this run's payloads
+    runs/{run_id}/generations/{number}-{attempt}.jsonl   journals retired by continue-as-new
+    runs-index/v1/...                                    derived, see ``index``
+
+``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key.
+"""
+
+from holdfast.base.errors import Invalid
+
+ROOT = "runs/"
+INDEX = "runs-index/v1/"
+INDEX_OPEN = INDEX + "open/"
+INDEX_DONE = INDEX + "done/"
+
+JOURNAL = "journal.jsonl"
+MAX_RUN_ID_BYTES = 200
+
+_IMMUTABLE = ("segments", "payloads", "generations")
+
+
+def check_run_id(run_id: str) -> str:
+    """The id, if it can stand as one component of a key on every store."""
+    size = len(run_id.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= MAX_RUN_ID_BYTES:
+        raise Invalid(
+            f"run id {run_id[:40]!r} has {size} bytes; 1 to {MAX_RUN_ID_BYTES} are allowed",
+            remedy="use a shorter id, such as a hash of the long one",
+        )
+    if "/" in run_id or run_id in (".", "..") or not run_id.isprintable():
+        raise Invalid(
+            f"run id {run_id!r} is not one printable name without slashes",
+            remedy="use letters, digits and marks such as - _ . :",
+        )
+    return run_id
+
+
+def run_folder(run_id: str) -> str:
+    return f"{ROOT}{run_id}/"
+
+
+def journal_key(run_id: str) -> str:
+    return f"{ROOT}{run_id}/{JOURNAL}"
+
+
+def segment_key(run_id: str, level: int, first: int, attempt: str) -> str:
+    return f"{segment_folder(run_id)}{level}-{first:010d}-{attempt}.jsonl"
+
+
+def segment_folder(run_id: str) -> str:
+    return f"{ROOT}{run_id}/segments/"
+
+
+def payload_key(run_id: str, attempt: str) -> str:
+    return f"{payload_folder(run_id)}{attempt}"
+
+
+def payload_folder(run_id: str) -> str:
+    return f"{ROOT}{run_id}/payloads/"
+
+
+def payload_owner(key: str) -> str | None:
+    """The run whose folder holds this payload; None if the key is no payload's."""
+    match key.split("/"):
+        case ["runs", run_id, "payloads", _]:
+            return run_id
+    return None
+
+
+def mail_folder(run_id: str, event: str) -> str:
+    return f"{ROOT}{run_id}/mail/{event}/"
+
+
+def mail_key(run_id: str, event: str, mail_id: str) -> str:
+    return f"{mail_folder(run_id, event)}{mail_id}.json"
+
+
+def mail_id(key: str) -> str:
+    return key.rpartition("/")[2].removesuffix(".json")
+
+
+def fork_folder(run_id: str) -> str:
+    return f"{ROOT}{run_id}/forks/"
+
+
+def fork_key(run_id: str, fork_id: str) -> str:
+    return f"{fork_folder(run_id)}{fork_id}.json"
+
+
+def fork_id(key: str) -> str:
+    return key.rpartition("/")[2].removesuffix(".json")
+
+
+def generation_key(run_id: str, number: int, attempt: str) -> str:
+    return f"{generation_folder(run_id)}{number:06d}-{attempt}.jsonl"
+
+
+def generation_folder(run_id: str) -> str:
+    return f"{ROOT}{run_id}/generations/"
+
+
+def run_of_folder(folder: str) -> str:
+    """From ``runs/{run_id}/``, as a listing with a delimiter gives it."""
+    return folder.removeprefix(ROOT).removesuffix("/")
+
+
+def immutable(key: str) -> bool:
+    """Whether the object under this key never changes once it is there: unique by construction, fit for a cache."""
+    parts = key.split("/")
+    return len(parts) == 4 and parts[0] == "runs" and parts[2] in _IMMUTABLE

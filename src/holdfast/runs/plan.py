@@ -1,0 +1,157 @@
+"""What a call of a run should do, given what its journal says. Pure: the shell around it reads and writes.
+
+A call answers from the journal (``Answer``), opens a session (``Open``), or is refused by an error. Taking over a
+run that another process may still be working on is always allowed: fencing, not waiting, keeps it safe.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base.errors import NotFound
+from holdfast.runs.entry import Draft
+from holdfast.runs.errors import InputMismatch, RunFinished, VersionMismatch, WrongEvent
+from holdfast.runs.recorded import Packed
+from holdfast.runs.run import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Nothing to do: the state is the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open a session: ``start`` with these fields, followed by these entries in the same write."""
+
+    start: dict[str, Any]
+    then: tuple[Draft, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMail:
+    """The run waits for an event: it can go on if there is mail for it."""
+
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckChild:
+    """The run waits for a child run: it can go on when that has got further."""
+
+    child_id: str
+
+
+Plan = Answer | Open | CheckMail | CheckChild
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a caller claims about a run. ``input_hash`` is None when it only wants to go on with what is there."""
+
+    run_id: str
+    workflow: str
+    version: str | None = None
+    input_hash: str | None = None
+    first: dict[str, Any] = field(default_factory=dict)
+    """For the first ``start`` alone: metadata, tags, parent, ..."""
+    input: Packed | None = None
+    """What to write down as the run's input, if this call creates it."""
+
+
+def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
+    """A call without news: start, redelivery, or a worker's look."""
+    if state is None:
+        if who.input_hash is None:
+            raise NotFound(f"run {who.run_id} does not exist", remedy="start it, or check the id and the store")
+        return Open({"workflow": who.workflow, **_version(who), **who.first})
+    check_identity(state, who)
+    start = {"workflow": who.workflow, **_version(who)}
+    match state.status:
+        case "success" | "failed" | "cancelled":
+            return Answer()
+        case "suspended" if state.pending is not None and state.pending.event.startswith("child:"):
+            return CheckChild(state.pending.event.removeprefix("child:"))
+        case "suspended" if state.pending is not None:
+            return CheckMail(state.pending.event)
+        case "sleeping" if state.pending is not None:
+            due = (state.pending.wake_at_ns or 0) <= now_ns
+            if not due:
+                return Answer()
+            if state.pending.event.startswith("child:"):
+                return Open(start, (Draft("resume", {"event": state.pending.event}),))
+            return Open(start, (Draft("resume", {"event": state.pending.event, "value": None}),))
+        case "retrying":
+            return Open(start) if (state.retry_at_ns or 0) <= now_ns else Answer()
+    return Open(start)
+
+
+def plan_resume(state: RunState | None, who: Identity, event: str, value: dict[str, Any], now_ns: int) -> Plan:
+    """A call that brings the answer to a wait; ``value`` holds the entry's fields for it.
+
+    The same event with the same value again, while the run it woke is unfinished, goes on with that run: the first
+    delivery may have died on the way.
+    """
+    if state is None:
+        raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
+    check_identity(state, who)
+    resume = Draft("resume", {"event": event, **value})
+    if state.pending is not None and state.pending.event == event:
+        return Open({"workflow": who.workflow, **_version(who)}, (resume,))
+    if state.finished:
+        raise RunFinished(f"run {who.run_id} is {state.status}: it takes no event {event!r}")
+    if state.last_resume is not None and _same_answer({"event": event, **value}, state.last_resume.fields):
+        return plan_call(state, who, now_ns)
+    waits = f"it waits for {state.pending.event!r}" if state.pending is not None else "it waits for nothing"
+    raise WrongEvent(
+        f"run {who.run_id} does not wait for event {event!r}: {waits}",
+        remedy="deliver the event with runs.deliver if the run will ask for it later",
+    )
+
+
+def plan_cancel(state: RunState | None, who: Identity, reason: str) -> Plan:
+    if state is None:
+        raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
+    if state.finished:
+        return Answer()
+    return Open({"workflow": who.workflow, **_version(who), "cancelling": True, "reason": reason})
+
+
+def plan_retry(state: RunState | None, who: Identity) -> Plan:
+    """Open a failed run again: recorded steps stay, the rest is tried once more."""
+    if state is None:
+        raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
+    check_identity(state, who)
+    if state.status in ("success", "cancelled"):
+        raise RunFinished(f"run {who.run_id} is {state.status}: there is nothing to try again")
+    return Open({"workflow": who.workflow, **_version(who), "reopen": True})
+
+
+def check_identity(state: RunState, who: Identity) -> None:
+    """Before any step: is this the run that the caller means, and may this code go on with it?"""
+    if state.status == "deleted":
+        raise RunFinished(f"run {who.run_id} was deleted", remedy="use another run id")
+    if who.input_hash is not None and state.input_hashes and who.input_hash not in state.input_hashes:
+        raise InputMismatch(
+            f"run {who.run_id} exists with another input",
+            remedy="use another run id, or the input that it was started with",
+        )
+    if who.version is not None and state.version is not None and who.version != state.version and not state.finished:
+        raise VersionMismatch(
+            f"run {who.run_id} was started by version {state.version} of {who.workflow}, and this is {who.version}",
+            remedy=f"finish it with version {state.version}, or fork it",
+        )
+
+
+def _same_answer(given: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """A large value lies under another key each time that it is brought; it is the same if its bytes are."""
+    given, recorded = ({**fields, "payload": _content(fields.get("payload"))} for fields in (given, recorded))
+    return given.items() <= recorded.items()
+
+
+def _content(payload: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
+    return None if payload is None else (payload.get("sha256"), payload.get("bytes"), payload.get("encoding"))
+
+
+def _version(who: Identity) -> dict[str, str]:
+    return {} if who.version is None else {"version": who.version}

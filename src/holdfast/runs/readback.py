@@ -1,0 +1,90 @@
+"""Reading back: what a journal says of the writes of a session that is not sure of them. Pure.
+
+A conditional PUT can land while its answer is lost, and be followed by somebody else's before its writer looks. So "is
+my entry in there?" is answered from the journal's lines, never from the answer to the PUT; and whatever the answer, a
+session that has been superseded stops.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.run import RunState
+from holdfast.runs.segments import Ref
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One caller's wish to append, and what became of it."""
+
+    drafts: tuple[Draft, ...]
+    entries: list[Entry] | None = None
+    """As recorded, once they are durable."""
+    error: BaseException | None = None
+    given_up: bool = False
+    """Its caller was told of a failure, or went away: nobody waits for it."""
+
+    @property
+    def settled(self) -> bool:
+        return self.entries is not None or self.error is not None
+
+    @property
+    def wanted(self) -> bool:
+        return not (self.settled or self.given_up)
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One PUT of the journal: what it appends, for whom, and how the journal looks afterwards."""
+
+    calls: list[tuple[Call, int]] = field(default_factory=list)
+    """With the number of entries that each contributes."""
+    entries: list[Entry] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    refs: tuple[Ref, ...] = ()
+    state: RunState = field(default_factory=RunState)
+
+    def settle(self, recorded: Sequence[Entry]) -> None:
+        """The attempt has landed: give every caller its entries."""
+        at = 0
+        for call, count in self.calls:
+            call.entries = list(recorded[at : at + count])
+            at += count
+
+
+def superseded(state: RunState, session: int, writer: str) -> str | None:
+    """Why this session must stop, if it must."""
+    if state.session > session:
+        return f"session {state.session} has started"
+    if state.session == session and state.writer != writer:
+        return f"session {session} belongs to another writer"
+    return None
+
+
+def damaged(state: RunState, session: int, known: int) -> str | None:
+    """What is missing of what was certainly recorded."""
+    if state.session < session:
+        return f"the start of session {session} is gone; the highest session is {state.session}"
+    if state.next_offset < known:
+        return f"{known} entries were recorded, and {state.next_offset} are left"
+    return None
+
+
+def landed(recorded: Sequence[Entry], attempts: Sequence[Attempt]) -> Attempt | None:
+    """Which of these attempts is in the journal. All rest on one version of it, so at most one can be."""
+    for matches in (_equal, _rewritten):
+        for attempt in attempts:
+            if all(mine.offset < len(recorded) and matches(mine, recorded[mine.offset]) for mine in attempt.entries):
+                return attempt
+    return None
+
+
+def _equal(mine: Entry, found: Entry) -> bool:
+    return mine == found
+
+
+def _rewritten(mine: Entry, found: Entry) -> bool:
+    """Ours, passed through another program's reading and writing of JSON, which may change how numbers look."""
+    names = ("type", "session", "offset", "timestamp")
+    same = all(getattr(mine, name) == getattr(found, name) for name in names)
+    return same and mine.fields.get("stepId") == found.fields.get("stepId")

@@ -1,0 +1,113 @@
+"""Which recorded entry answers which question of the workflow. Pure.
+
+The workflow's own task asks one thing at a time, so its entries (the main lane) must be asked for again in the order in
+which they were recorded; a parallel group, which its caller waits for, takes one place in that order. Entries asked for
+by other tasks carry ``lane`` and are found by id, because only their ids are independent of the scheduler.
+
+Where code and journal disagree the caller is told both sides, before anything new is run.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.runs.entry import Entry
+from holdfast.runs.errors import ReplayMismatch
+from holdfast.runs.names import counted
+
+GROUP = "group:"
+
+
+@dataclass(slots=True)
+class Place:
+    """One thing that the main lane waited for: a step, a wait (suspend and its resume), or a group."""
+
+    kind: str
+    id: str
+    offset: int
+    entries: list[Entry] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id!r}"
+
+
+class Replay:
+    """The recorded part of a run, consumed as the workflow asks for it.
+
+    ``cancelled_at`` is the offset of the entry that asked for cancellation: the main lane ends there once, and goes on
+    with what the clean-up recorded.
+    """
+
+    def __init__(self, entries: Iterable[Entry], cancelled_at: int | None = None) -> None:
+        self._places: list[Place] = []
+        self._by_id: dict[str, Entry] = {}
+        self._waits: Counter[str] = Counter()
+        self._next = 0
+        for entry in entries:
+            self._record(entry)
+        self.cancel_pending = cancelled_at is not None
+        self._cancelled_at = cancelled_at
+
+    def ask(self, kind: str, ident: str) -> Place | None:
+        """The main lane's next place, if it is this one; None when the journal has no more."""
+        place = self._peek()
+        if place is None:
+            return None
+        if (place.kind, place.id) != (kind, ident):
+            raise ReplayMismatch(
+                f"the journal has {place} at offset {place.offset} where the code now asks for {kind} {ident!r}",
+                remedy="restore the code, give the workflow a new version, or fork the run before that offset",
+            )
+        self._next += 1
+        return place
+
+    def comes_next(self, kind: str, ident: str) -> bool:
+        """Whether the main lane's next place is this one."""
+        place = self._peek()
+        return place is not None and (place.kind, place.id) == (kind, ident)
+
+    def ask_aside(self, ident: str) -> Entry | None:
+        """A step of a group or of another task, by id."""
+        return self._by_id.pop(ident, None)
+
+    def check_complete(self) -> None:
+        """Raise if something recorded was never asked for."""
+        place = self._places[self._next] if self._next < len(self._places) else None
+        left = [str(place)] if place is not None else [f"step {ident!r}" for ident in self._by_id]
+        if left:
+            raise ReplayMismatch(
+                f"the journal has {left[0]}, which the code never asked for",
+                remedy="restore the code, give the workflow a new version, or fork the run before that step",
+            )
+
+    def _peek(self) -> Place | None:
+        place = self._places[self._next] if self._next < len(self._places) else None
+        if place is not None and self.cancel_pending and place.offset > (self._cancelled_at or 0):
+            return None
+        return place
+
+    def _record(self, entry: Entry) -> None:
+        lane = entry.fields.get("lane")
+        match entry.type:
+            case "step" if lane is None:
+                self._places.append(Place("step", str(entry.fields["stepId"]), entry.offset, [entry]))
+            case "step":
+                self._by_id[str(entry.fields["stepId"])] = entry
+                if str(lane).startswith(GROUP):
+                    self._open_group(str(lane).removeprefix(GROUP), entry)
+            case "suspend":
+                self._places.append(Place("wait", self._wait_id(entry), entry.offset, [entry]))
+            case "resume":
+                self._places[-1].entries.append(entry)
+
+    def _open_group(self, group: str, entry: Entry) -> None:
+        last = self._places[-1] if self._places else None
+        if last is None or (last.kind, last.id) != ("group", group):
+            self._places.append(Place("group", group, entry.offset))
+        self._places[-1].entries.append(entry)
+
+    def _wait_id(self, suspend: Entry) -> str:
+        """A plain journal names only the event: then occurrences are counted, as the workflow counts them."""
+        event = str(suspend.fields.get("event"))
+        self._waits[event] += 1
+        return str(suspend.fields.get("stepId") or counted(event, self._waits[event]))

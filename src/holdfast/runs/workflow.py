@@ -1,0 +1,130 @@
+"""Workflows: a function that may be called again and again, and does everything once.
+
+    @runs.workflow(version="1")
+    async def triage(ctx, ticket): ...
+
+    outcome = await triage.start(store, ticket, run_id="INC-4821")
+    outcome = await triage.resume(store, "INC-4821", "human-approval", {"approved": True})
+
+``start`` is also how a run is continued: a dispatcher calls it again with the same run id and input.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from holdfast.base import codec, telemetry
+from holdfast.base.errors import Invalid
+from holdfast.base.ids import Ambient
+from holdfast.objects.stack import OpenStore
+from holdfast.objects.store import Store
+from holdfast.runs import layout, mailbox, session
+from holdfast.runs.index import RunIndex
+from holdfast.runs.names import check_name
+from holdfast.runs.outcome import Outcome, Retry
+from holdfast.runs.plan import Identity, plan_call, plan_cancel, plan_resume, plan_retry
+from holdfast.runs.recorded import Packed
+from holdfast.runs.values import to_json
+
+Function = Callable[..., Awaitable[Any]]
+
+NEVER_AGAIN = Retry(attempts=1)
+
+
+class Workflow:
+    """A workflow function with a name and a version. Make one with the ``workflow`` decorator."""
+
+    def __init__(self, function: Function, name: str, version: str | None, retry: Retry) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise Invalid(f"workflow {name} is not an async function", remedy="write async def")
+        self.function = function
+        self.name = check_name(name, "workflow")
+        self.version = version
+        self.retry = retry
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name} version {self.version}>"
+
+    async def start(
+        self,
+        store: Store,
+        *args: Any,
+        run_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tags: Iterable[str] = (),
+        parent: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> Outcome:
+        """Start a run, or go on with it: same id and input. Without ``run_id`` it gets a new one."""
+        ambient = ambient_of(store)
+        ident = layout.check_run_id(run_id) if run_id is not None else ambient.ids.unique()
+        given = {"args": list(args), "kwargs": kwargs}
+        digest = _digest(given)
+        first: dict[str, Any] = {"inputHash": digest}
+        if metadata:
+            first["metadata"] = to_json(dict(metadata), "metadata")
+        if tags:
+            first["tags"] = [check_name(tag, "tag") for tag in tags]
+        if parent is not None:
+            first["parent"] = dict(parent)
+        who = Identity(ident, self.name, self.version, digest, first, Packed(given, "arguments"))
+        return await self._call(store, ambient, who, lambda state, now: plan_call(state, who, now))
+
+    async def proceed(self, store: Store, run_id: str) -> Outcome:
+        """Go on with a run that exists, with the input that it was started with."""
+        who = Identity(layout.check_run_id(run_id), self.name, self.version)
+        return await self._call(store, ambient_of(store), who, lambda state, now: plan_call(state, who, now))
+
+    async def resume(self, store: Store, run_id: str, event: str, value: Any = None) -> Outcome:
+        """Give a suspended run the event that it waits for, and go on. ``WrongEvent`` if it does not wait for it."""
+        ambient = ambient_of(store)
+        who = Identity(layout.check_run_id(run_id), self.name, self.version)
+        fields = await Packed(value, f"value of event {event}").fields("value", store, ambient, run_id)
+        return await self._call(store, ambient, who, lambda state, now: plan_resume(state, who, event, fields, now))
+
+    async def cancel(self, store: Store, run_id: str, *, reason: str = "cancelled") -> Outcome:
+        """Cancel a run and let its clean-up run here and now. Whoever is working on it is fenced."""
+        who = Identity(layout.check_run_id(run_id), self.name, self.version)
+        return await self._call(store, ambient_of(store), who, lambda state, _: plan_cancel(state, who, reason))
+
+    async def retry_failed(self, store: Store, run_id: str) -> Outcome:
+        """Open a failed run again. Recorded steps stay recorded."""
+        who = Identity(layout.check_run_id(run_id), self.name, self.version)
+        return await self._call(store, ambient_of(store), who, lambda state, _: plan_retry(state, who))
+
+    async def _call(self, store: Store, ambient: Ambient, who: Identity, planner: session.Planner) -> Outcome:
+        with telemetry.span("holdfast.run", run_id=who.run_id, workflow=self.name):
+            return await session.call(self, store, ambient, who, planner)
+
+
+def workflow(
+    *, version: str | None = None, name: str | None = None, retry: Retry = NEVER_AGAIN
+) -> Callable[[Function], Workflow]:
+    """Make a workflow of an async function. Change ``version`` when a change would not replay old journals.
+
+    ``retry`` is for the run as a whole: after a failure it is tried again later, from its first unrecorded step.
+    """
+
+    def wrap(function: Function) -> Workflow:
+        return Workflow(function, name or str(getattr(function, "__name__", "workflow")), version, retry)
+
+    return wrap
+
+
+async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
+    """Leave an event for a run, whether or not it waits for it yet; a worker will go on with it. The mail's id."""
+    ambient = ambient_of(store)
+    mail_id = await mailbox.post(store, ambient, layout.check_run_id(run_id), event, value, key=key)
+    await RunIndex(store, ambient).nudge(run_id, mail_id, event)
+    return mail_id
+
+
+def ambient_of(store: Store) -> Ambient:
+    """The clock and ids that a store was opened with."""
+    return store.ambient if isinstance(store, OpenStore) else Ambient.system()
+
+
+def _digest(given: Mapping[str, Any]) -> str:
+    return hashlib.sha256(codec.encode({"input": to_json(dict(given), "arguments")})).hexdigest()

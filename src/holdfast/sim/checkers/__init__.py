@@ -1,0 +1,1 @@
+"""Judges of histories. They take plain data and share no code with what they judge."""

@@ -1,0 +1,136 @@
+"""Is there an order of the operations, each at one moment between its call and its end, that a model explains?
+
+Just-in-time linearization (Lowe's form of the search by Wing and Gong): go through calls and returns in their order and
+keep every configuration that is still possible, which is a state of the model and the set of pending operations that
+have taken effect already. When an operation returns it must have taken effect: configurations in which it has not are
+extended by pending operations, in every order, only until it has. No configuration left means that no order exists.
+
+An open operation stays pending for ever, so it may take effect at any time after its call, or never. A model may answer
+with several next states, where an outcome leaves open what happened.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.history import FOREVER, Failed, Open, Operation, by_key
+
+S = TypeVar("S", bound=Hashable)
+Configurations = set[tuple[S, int]]
+"""Each is a state, and a bit for every pending operation that has taken effect."""
+
+RULE = "linearizable"
+
+
+class Model(Protocol[S]):
+    """A sequential object."""
+
+    def initial(self) -> S: ...
+
+    def step(self, state: S, operation: Operation) -> Iterable[S]:
+        """The states in which ``operation``, taking effect in ``state``, may leave the object; none if it cannot.
+
+        The outcome of an open operation is not known: whatever it may do is possible.
+        """
+        ...
+
+    def effect(self, operation: Operation) -> Hashable:
+        """Open operations with equal effects are interchangeable: the search takes them in the order of their calls."""
+        ...
+
+
+def linearizable(operations: Iterable[Operation], model: Model[S]) -> Iterator[Violation]:
+    """Judge every key's history by itself."""
+    for key, part in by_key(operations).items():
+        yield from _judge(key, part, model)
+
+
+def _judge(key: str, operations: Sequence[Operation], model: Model[S]) -> Iterator[Violation]:
+    happened = [operation for operation in operations if not isinstance(operation.outcome, Failed)]
+    slots = _Slots()
+    configurations: Configurations[S] = {(model.initial(), 0)}
+    for _, is_return, operation in _events(happened):
+        if not is_return:
+            slots.take(operation)
+            continue
+        bit = slots.bit(operation)
+        after = _having(bit, configurations, slots.pending, model)
+        if not after:
+            yield Violation(RULE, _explain(key, operation, configurations, slots.pending))
+            return
+        configurations = {(state, done & ~bit) for state, done in after}
+        slots.free(operation)
+
+
+def _events(operations: Iterable[Operation]) -> list[tuple[int, bool, Operation]]:
+    """Calls and returns in the order of events; an open operation has no return."""
+    events = [(operation.called, False, operation) for operation in operations]
+    events += [(operation.returned, True, operation) for operation in operations if operation.returned < FOREVER]
+    return sorted(events, key=lambda event: event[0])
+
+
+def _having(
+    bit: int, configurations: Configurations[S], pending: dict[int, Operation], model: Model[S]
+) -> Configurations[S]:
+    """Every configuration in which the operation has taken effect, reached by no more steps than that needs."""
+    having: Configurations[S] = set()
+    seen = set(configurations)
+    todo = list(configurations)
+    while todo:
+        configuration = todo.pop()
+        state, done = configuration
+        if done & bit:
+            having.add(configuration)
+            continue
+        for its_bit, operation in _next(done, pending, model):
+            for following in model.step(state, operation):
+                reached = (following, done | its_bit)
+                if reached not in seen:
+                    seen.add(reached)
+                    todo.append(reached)
+    return having
+
+
+def _next(done: int, pending: dict[int, Operation], model: Model[Any]) -> Iterator[tuple[int, Operation]]:
+    """The pending operations that may take effect next."""
+    tried: set[Hashable] = set()
+    for bit, operation in pending.items():
+        if done & bit:
+            continue
+        if isinstance(operation.outcome, Open):
+            effect = model.effect(operation)
+            if effect in tried:
+                continue
+            tried.add(effect)
+        yield bit, operation
+
+
+class _Slots:
+    """Gives every pending operation a bit, and gives the bits of returned ones to others."""
+
+    def __init__(self) -> None:
+        self.pending: dict[int, Operation] = {}
+        self._bits: dict[int, int] = {}
+        self._unused: list[int] = []
+
+    def take(self, operation: Operation) -> None:
+        bit = self._unused.pop() if self._unused else 1 << len(self.pending)
+        self.pending[bit] = operation
+        self._bits[id(operation)] = bit
+
+    def bit(self, operation: Operation) -> int:
+        return self._bits[id(operation)]
+
+    def free(self, operation: Operation) -> None:
+        bit = self._bits.pop(id(operation))
+        del self.pending[bit]
+        self._unused.append(bit)
+
+
+def _explain(key: str, operation: Operation, configurations: Configurations[S], pending: dict[int, Operation]) -> str:
+    states = sorted({repr(state) for state, _ in configurations})
+    shown = " or ".join(states[:3]) + (" or ..." if len(states) > 3 else "")
+    others = "; ".join(str(other) for other in pending.values() if other is not operation)
+    return f"no order of effects on {key} explains [{operation}] in state {shown}" + (
+        f", while pending: [{others}]" if others else ""
+    )

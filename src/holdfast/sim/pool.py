@@ -1,0 +1,138 @@
+"""Many seeds on several cores: worker processes that are handed shares of the work until there is none left.
+
+Workers run under a fixed hash seed. They end with the pool, whatever happens. What a worker complains of appears on
+standard error, where its own errors go.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.base.errors import HoldfastError
+from holdfast.sim.explore import Choices, Exploration, Limits
+from holdfast.sim.run import Totals
+
+HASH_SEED = 0
+SHARE = 20
+"""Seeds per task: few enough for a lively display."""
+_LONGEST_LINE = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Some seeds of one scenario."""
+
+    scenario: str
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One run with its history."""
+
+    totals: Totals
+    settings: str
+    violations: list[str]
+    trace: list[str]
+
+
+class Worker:
+    """One worker process, for as long as its context lasts."""
+
+    def __init__(self, hash_seed: int = HASH_SEED) -> None:
+        self._hash_seed = hash_seed
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast.sim.worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": str(self._hash_seed)},
+            limit=_LONGEST_LINE,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+    async def run(self, task: Task) -> Totals:
+        return _totals(await self._ask("run", **asdict(task)))
+
+    async def replay(self, scenario: str, seed: int) -> Replayed:
+        return _replayed(await self._ask("replay", scenario=scenario, seed=seed))
+
+    async def explore(self, scenario: str, limits: Limits) -> AsyncIterator[Exploration]:
+        """How far it has come, now and then; the last one is the result."""
+        answer = await self._ask("explore", scenario=scenario, limits=asdict(limits))
+        while not answer.pop("finished"):
+            yield Exploration.of(answer)
+            answer = await self._hear("explore")
+        yield Exploration.of(answer)
+
+    async def follow(self, scenario: str, limits: Limits, choices: Choices) -> Replayed:
+        return _replayed(await self._ask("follow", scenario=scenario, limits=asdict(limits), choices=choices))
+
+    async def _ask(self, what: str, **request: Any) -> dict[str, Any]:
+        if self._process.stdin is not None:
+            with suppress(ConnectionError):  # that it has died is noticed when it does not answer
+                self._process.stdin.write(json.dumps({"do": what, **request}).encode() + b"\n")
+                await self._process.stdin.drain()
+        return await self._hear(what)
+
+    async def _hear(self, what: str) -> dict[str, Any]:
+        line = await self._process.stdout.readline() if self._process.stdout is not None else b""
+        if not line:
+            raise HoldfastError(f"a worker of the simulator died over {what}", remedy="see what it printed above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+async def run_all(
+    tasks: Iterable[Task], *, jobs: int, hash_seed: int = HASH_SEED
+) -> AsyncIterator[tuple[Task, Totals]]:
+    """Every task and what came of it, as they are done. ``tasks`` is asked for the next one when a worker is free."""
+    source = iter(tasks)
+    done: asyncio.Queue[tuple[Task, Totals] | None] = asyncio.Queue()
+
+    async def work() -> None:
+        try:
+            async with Worker(hash_seed) as worker:
+                for task in source:
+                    done.put_nowait((task, await worker.run(task)))
+        finally:
+            done.put_nowait(None)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(jobs):
+            group.create_task(work())
+        for _ in range(jobs):
+            while (result := await done.get()) is not None:
+                yield result
+
+
+def shares(scenario: str, seeds: range) -> Iterator[Task]:
+    for first in range(seeds.start, seeds.stop, SHARE):
+        yield Task(scenario, first, min(SHARE, seeds.stop - first))
+
+
+def _totals(answer: dict[str, Any]) -> Totals:
+    broken = {int(seed): violations for seed, violations in answer.pop("broken").items()}  # keys of JSON are text
+    return Totals(**answer, broken=broken)
+
+
+def _replayed(answer: dict[str, Any]) -> Replayed:
+    settings, violations, trace = (answer.pop(name) for name in ("settings", "violations", "trace"))
+    return Replayed(_totals(answer), settings, violations, trace)

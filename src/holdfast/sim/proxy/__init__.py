@@ -1,0 +1,57 @@
+"""A proxy of ours between an S3 client and a real S3 server, that loses, doubles, delays and falsifies on purpose."""
+
+from holdfast.sim.proxy.faults import (
+    CUT,
+    FIRST,
+    SECOND,
+    Answer,
+    AnswerAfter,
+    ApplyLater,
+    CutResponse,
+    DelayResponse,
+    Fault,
+    Forward,
+    LoseRequest,
+    RaceConditions,
+    RefuseConnection,
+    StaleList,
+    Stall,
+    StripConditions,
+    Twice,
+)
+from holdfast.sim.proxy.log import NONE, Counts, Record
+from holdfast.sim.proxy.plan import PRESETS, Plan, Rule, lossy, no_conditions, racing, rough, stale_lists
+from holdfast.sim.proxy.proxy import FaultProxy, in_thread
+
+__all__ = [
+    "CUT",
+    "FIRST",
+    "NONE",
+    "PRESETS",
+    "SECOND",
+    "Answer",
+    "AnswerAfter",
+    "ApplyLater",
+    "Counts",
+    "CutResponse",
+    "DelayResponse",
+    "Fault",
+    "FaultProxy",
+    "Forward",
+    "LoseRequest",
+    "Plan",
+    "RaceConditions",
+    "Record",
+    "RefuseConnection",
+    "Rule",
+    "StaleList",
+    "Stall",
+    "StripConditions",
+    "Twice",
+    "in_thread",
+    "lossy",
+    "no_conditions",
+    "racing",
+    "rough",
+    "stale_lists",
+]

@@ -1,0 +1,136 @@
+"""Leases under skewed clocks, pauses, crashes and lost answers."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from holdfast.base import codec
+from holdfast.base.errors import Fenced
+from holdfast.objects.lease import Grant, Held, Lease
+from holdfast.sim.checkers.owner import Tenure, fenced_off, one_owner
+from holdfast.sim.checkers.tenancy import ACQUIRED, FENCED, HANDED_OVER, HELD, RENEWED, stays, told_of_lease
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.history import Done, Operation
+from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.world import Process, World
+
+KEY = "lease"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseTenants(Scenario):
+    """Tenants take a lease, renew it, hand it over, give it back or forget it; every epoch has one owner."""
+
+    name: ClassVar[str] = "lease"
+
+    tenants: int = 2
+    turns: int = 1
+    stay: int = 1
+    """Steps between acquiring and giving up."""
+    ttl_ms: int = 0
+    """Zero: everybody's lease is over at once, so that anybody may take it at any moment."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        ttl_ms = rng.choice((100, 1_000, 10_000))
+        return cls(
+            tenants=rng.randint(2, 4),
+            turns=rng.randint(3, 12),
+            stay=rng.randint(1, 4),
+            ttl_ms=ttl_ms,
+            faults=Faults.drawn(rng, lost_response=0.25),
+            troubles=Troubles.drawn(rng, within_ms=3 * ttl_ms),
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.tenants):
+            world.start(f"tenant{number + 1}", self.tenant)
+
+    def lease(self, process: Process) -> Lease:
+        return Lease(process.store, KEY, process.name, process.ambient, ttl_ms=self.ttl_ms)
+
+    async def tenant(self, process: Process) -> None:
+        lease = self.lease(process)
+        for _ in range(self.turns):
+            grant = await self._acquire(process, lease)
+            if grant is None:
+                await asyncio.sleep(process.rng.random() * self.ttl_ms / 1000)
+                continue
+            for _ in range(self.stay):
+                await self._stay(process, lease, grant)
+            await self._leave(process, lease, grant)
+
+    async def _acquire(self, process: Process, lease: Lease) -> Grant | None:
+        outcome = await process.perform("acquire", lease.try_acquire(), key=KEY, argument=process.name, show=_answer)
+        return outcome.result if isinstance(outcome, Done) and isinstance(outcome.result, Grant) else None
+
+    async def _stay(self, process: Process, lease: Lease, grant: Grant) -> None:
+        mine = (process.name, grant.epoch)
+        await process.perform("work", self._work(lease, grant), key=KEY, argument=mine)
+        await process.perform("renew", _unless_fenced(lease.renew(grant), RENEWED), key=KEY, argument=mine)
+        await asyncio.sleep(process.rng.random() * self.ttl_ms / 2000)
+
+    async def _work(self, lease: Lease, grant: Grant) -> None:
+        """An effect that takes no time, right after the guard."""
+        lease.guard(grant, margin_ms=0)
+
+    async def _leave(self, process: Process, lease: Lease, grant: Grant) -> None:
+        mine = (process.name, grant.epoch)
+        match process.rng.randint(0, 3):
+            case 0:
+                others = [other.name for other in process.world.processes if other is not process]
+                heir = process.rng.choice(others)
+                handing = _unless_fenced(lease.hand_over(grant, heir), HANDED_OVER)
+                await process.perform("hand over", handing, key=KEY, argument=(*mine, heir))
+            case 1 | 2:
+                await process.perform("release", lease.release(grant), key=KEY, argument=mine)
+            case _:
+                process.note("forgets its lease")
+
+    def check(self, world: World) -> Iterator[Violation]:
+        stood = stays((landing.position, *_tenure(landing.body)) for landing in world.landings)
+        yield from one_owner([(stay.owner, stay.epoch) for stay in stood], _grants(world.operations))
+        yield from told_of_lease(world.operations, stood)
+        if self.troubles.skew_ms == 0:
+            # Where clocks agree, two owners are not even at work at the same time.
+            yield from fenced_off(_works(world.operations))
+
+
+def _answer(answer: Grant | Held) -> tuple[object, ...]:
+    match answer:
+        case Grant(epoch=epoch):
+            return ACQUIRED, epoch
+        case Held(owner_id, epoch):
+            return HELD, owner_id, epoch
+
+
+async def _unless_fenced(call: Awaitable[None], told: str) -> str:
+    try:
+        await call
+    except Fenced:
+        return FENCED
+    return told
+
+
+def _tenure(body: bytes | None) -> Tenure:
+    if body is None:
+        return "nobody", 0
+    document = codec.decode(body, key=KEY)
+    return str(document["owner_id"]), int(document["epoch"])
+
+
+def _grants(operations: list[Operation]) -> Iterator[Tenure]:
+    for operation in operations:
+        match operation:
+            case Operation(call="acquire", process=owner, outcome=Done(result=Grant(epoch=epoch))):
+                yield owner, epoch
+
+
+def _works(operations: list[Operation]) -> Iterator[Tenure]:
+    for operation in operations:
+        if operation.call == "work" and isinstance(operation.outcome, Done):
+            yield operation.argument

@@ -1,0 +1,252 @@
+"""Journals of runs: sessions that take over from each other, late, paused, crashed, or beside a plain writer."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Self
+
+from holdfast.base.clock import iso
+from holdfast.base.errors import Corrupt, Fenced, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import Retrying
+from holdfast.objects.store import IfMatch, Lost, Store
+from holdfast.runs import layout
+from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.journal import History, Journal, read_history
+from holdfast.runs.segments import SegmentPolicy
+from holdfast.sim.checkers.applied import applied_once
+from holdfast.sim.checkers.journal import READABLE, Generation, course, well_formed
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.history import Done, Failed, Open, Outcome
+from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.world import Process, World
+
+RUN = "r"
+KEY = layout.journal_key(RUN)
+FOLDER = layout.run_folder(RUN)
+UNSEALED = SegmentPolicy()
+"""Nothing here is long enough to be sealed by the usual policy."""
+ONE_HOLDER = "a session has one holder"
+TOLD = "what a session was told is what is recorded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsJournal(Scenario):
+    """Sessions take over one run from each other; what each was told is in the journal, once, and nothing else."""
+
+    name: ClassVar[str] = "runs-journal"
+    journal: ClassVar[type[Journal]] = Journal
+
+    workers: int = 2
+    sessions: int = 1
+    appends: int = 2
+    group: int = 1
+    """The most appends that a session has in flight at once."""
+    renewals: float = 0.0
+    """How often a session continues as new."""
+    again: float = 0.0
+    """How often an append that ended in doubt is asked for again."""
+    idle_ms: float = 0.0
+    tries: int = 2
+    """How often a session that lost the race for its start reads again."""
+    hasty: bool = True
+    """A session first takes the run for a new one, without looking."""
+    plain: int = 0
+    """Lines of a plain writer, which reads the journal and writes it back with one line more."""
+    policy: SegmentPolicy = UNSEALED
+    settled: bool = True
+    """Without the settling layer every lost answer is the journal's own to settle."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return cls(
+            workers=rng.randint(2, 4),
+            sessions=rng.randint(1, 4),
+            appends=rng.randint(1, 8),
+            group=rng.choice((1, 1, 3)),
+            renewals=rng.choice((0.0, 0.3)),
+            again=rng.choice((0.0, 0.9)),
+            idle_ms=rng.choice((0.0, 50.0, 400.0)),
+            tries=3,
+            hasty=rng.random() < 0.1,
+            plain=rng.choice((0, 0, 4)),
+            policy=rng.choice((UNSEALED, SegmentPolicy(2, 1, 2), SegmentPolicy(3, 1, 3))),
+            settled=rng.random() < 0.6,
+            faults=Faults.drawn(rng, lost_response=0.2),
+            troubles=Troubles.drawn(rng),
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.workers):
+            world.start(f"worker{number + 1}", self.worker)
+        if self.plain:
+            world.start("plain", self.plain_writer)
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return super().stack(backend, ambient) if self.settled else Retrying(backend, self.retry, ambient)
+
+    def opening(self, token: str) -> dict[str, Any]:
+        """What a session puts into its start, besides what the journal does."""
+        return {"stepId": token}
+
+    async def worker(self, process: Process) -> None:
+        for turn in range(self.sessions):
+            journal = await self._open(process, f"{process.name}/{turn + 1}")
+            if journal is not None:
+                await self._work(process, journal, f"{process.name}/{turn + 1}")
+            await self._rest(process)
+
+    async def _open(self, process: Process, token: str) -> Journal | None:
+        for number in range(self.tries):
+            history = None
+            if number or not self.hasty:
+                reading = await process.perform("read", read_history(process.store, RUN), key=KEY, show=_lines_of)
+                if not isinstance(reading, Done):
+                    return None
+                history = reading.result
+            mine = f"{token}/start{number + 1}"
+            opening = self.journal.begin(
+                process.store, process.ambient, RUN, history, self.opening(mine), policy=self.policy
+            )
+            opened = await process.perform("begin", opening, key=KEY, argument=mine, show=_session_of)
+            if isinstance(opened, Done):
+                journal: Journal = opened.result
+                return journal
+        return None
+
+    async def _work(self, process: Process, journal: Journal, token: str) -> None:
+        number = 0
+        while number < self.appends:
+            size = process.rng.randint(1, self.group)
+            tokens = [f"{token}/{number + n + 1}" for n in range(size)]
+            outcomes = await asyncio.gather(*(self._append(process, journal, one) for one in tokens))
+            number += size
+            if any(isinstance(outcome, Failed) for outcome in outcomes):
+                return
+            if process.rng.random() < self.renewals:
+                mine = f"{token}/renewal{number}"
+                renewing = journal.continue_as_new(self.opening(mine))
+                renewed = await process.perform("renew", renewing, key=KEY, argument=mine)
+                if not isinstance(renewed, Done):
+                    return
+            await self._rest(process)
+
+    async def _append(self, process: Process, journal: Journal, token: str) -> Outcome:
+        draft = Draft("step", {"stepId": token, "result": process.name})
+        told = partial(_told, journal.state.generation)
+        while True:
+            outcome = await process.perform("append", journal.append(draft), key=KEY, argument=token, show=told)
+            if not isinstance(outcome, Open) or process.rng.random() >= self.again:
+                return outcome
+
+    async def _rest(self, process: Process) -> None:
+        if self.idle_ms:
+            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
+
+    async def plain_writer(self, process: Process) -> None:
+        """As the specification has it: read, add a line, write if-match, and again when the journal has changed."""
+        for number in range(self.plain):
+            try:
+                await self._plain_line(process, number)
+            except Unavailable:
+                process.note("shrugs")
+            await self._rest(process)
+
+    async def _plain_line(self, process: Process, number: int) -> None:
+        while (found := await process.backend.find(KEY)) is not None:
+            lines = found.body.splitlines()
+            last = json.loads(lines[-1])
+            if json.loads(lines[0])["type"] == "segments":
+                return  # more than it understands
+            kind, session = ("start", last["session"] + 1) if number % 2 else ("step", last["session"])
+            line = {"type": kind, "session": session, "offset": len(lines), "stepId": f"plain/{number}"}
+            line["timestamp"] = iso(process.clock.wall_ns())
+            body = b"\n".join([*lines, json.dumps(line, indent=None).encode()]) + b"\n"
+            if not isinstance(await process.backend.put(KEY, body, IfMatch(found.version)), Lost):
+                return
+
+    # --- what must hold ---
+
+    def check(self, world: World) -> Iterator[Violation]:
+        found = course(world.landings, FOLDER)
+        yield from found.violations
+        yield from well_formed(found.generations)
+        entries = [entry for history in found.generations for entry in history.entries]
+        tokens = [entry["stepId"] for entry in entries if not entry.get("stepId", "plain/").startswith("plain/")]
+        yield from applied_once(tokens, self._asked(world))
+        yield from _one_each(world)
+        yield from _told_as_recorded(world, {history.number: history for history in found.generations})
+        yield from _read_as_written(world, found.journals)
+
+    def _asked(self, world: World) -> dict[object, list[Outcome]]:
+        marked = {"append", "begin", "renew"} if self.opening("") else {"append"}
+        asked: dict[object, list[Outcome]] = {}
+        for operation in world.operations:
+            if operation.call in marked:
+                outcome = operation.outcome
+                if isinstance(outcome, Failed) and isinstance(outcome.error, Fenced):
+                    outcome = Open(outcome.error)  # a session that must stop may have been recorded, or not
+                asked.setdefault(operation.argument, []).append(outcome)
+        return asked
+
+
+def _one_each(world: World) -> Iterator[Violation]:
+    holders: dict[object, str] = {}
+    for operation in world.operations:
+        if operation.call == "begin" and isinstance(operation.outcome, Done):
+            session = operation.outcome.value
+            if session in holders:
+                yield Violation(
+                    ONE_HOLDER, f"session {session} was given to {holders[session]} and {operation.process}"
+                )
+            holders[session] = operation.process
+
+
+def _told_as_recorded(world: World, histories: dict[int, Generation]) -> Iterator[Violation]:
+    for operation in world.operations:
+        if operation.call == "append" and isinstance(operation.outcome, Done):
+            for generation, offset, told in operation.outcome.value:  # type: ignore[attr-defined]  # see _told
+                entries = histories[generation].entries if generation in histories else []
+                there = entries[offset] if offset < len(entries) else None
+                if there != told:
+                    yield Violation(TOLD, f"{operation.process} was told {told}, and there is {there}")
+
+
+def _read_as_written(world: World, journals: list[list[bytes]]) -> Iterator[Violation]:
+    written = {tuple(lines) for lines in journals}
+    for operation in world.operations:
+        outcome = operation.outcome
+        if isinstance(outcome, Failed) and isinstance(outcome.error, Corrupt):
+            yield Violation(READABLE, f"{operation.process} was told: {outcome.error}")
+        if operation.call == "read" and isinstance(outcome, Done) and outcome.value and outcome.value not in written:
+            yield Violation(READABLE, f"{operation.process} read a journal that never was: {outcome.value!r}")
+
+
+def _told(generation: int, entries: list[Entry]) -> list[tuple[int, int, dict[str, Any]]]:
+    return [
+        (
+            generation,
+            entry.offset,
+            {
+                **entry.fields,
+                "type": entry.type,
+                "session": entry.session,
+                "offset": entry.offset,
+                "timestamp": entry.timestamp,
+            },
+        )
+        for entry in entries
+    ]
+
+
+def _lines_of(history: History | None) -> tuple[bytes, ...]:
+    return tuple(line.rstrip(b"\n") for line in history.lines) if history is not None else ()
+
+
+def _session_of(journal: Journal) -> int:
+    return journal.session

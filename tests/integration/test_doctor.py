@@ -1,0 +1,193 @@
+"""``holdfast doctor`` as people run it: on a real server, and against everything that can be wrong with a store.
+
+What is wrong with the store, and not with its promises, is one line that names the thing, and a hint.
+"""
+
+import asyncio
+import json
+import os
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.objects.lawbook import LAWS
+from tests.integration.scripted_server import Answer, ScriptedServer, error_body
+from tests.integration.servers import S3Server, free_port
+
+AS_ROOT = os.geteuid() == 0
+# What needs a mount of its own is left out where mounting is not allowed; the first case of each kind needs none.
+NAMESPACE = ["unshare", "--mount"] if AS_ROOT else ["unshare", "--mount", "--map-root-user"]
+MOUNTS_ALLOWED = subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode == 0
+FORBIDDEN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if AS_ROOT else []
+FOLDER = "FOLDER"
+
+
+def mounted(how: str) -> list[str]:
+    return [*NAMESPACE, "sh", "-c", f'set -e; {how}; exec "$@"', "sh"]
+
+
+READ_ONLY = mounted(f"mount --bind {FOLDER} {FOLDER}; mount -o remount,ro,bind {FOLDER}")
+FULL = mounted(f"mount -t tmpfs -o size=64k tmpfs {FOLDER}; cat /dev/zero > {FOLDER}/ballast 2>&- || true")
+QUICK = ["--races", "4", "--rounds", "3", "--keys", "30"]
+
+
+def doctor(
+    *arguments: str,
+    environ: dict[str, str] | None = None,
+    within: Sequence[str] = (),
+    file_limit: int | None = None,
+) -> subprocess.CompletedProcess[str]:
+    def limit() -> None:
+        if file_limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
+    return subprocess.run(
+        [*within, sys.executable, "-m", "holdfast", "doctor", *arguments],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        preexec_fn=limit,
+    )
+
+
+def keys_of(server: S3Server) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_REGION": "us-east-1",
+    }
+
+
+def told(result: subprocess.CompletedProcess[str]) -> tuple[str, str]:
+    """The one line and the hint; nothing else was said."""
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 2, result.stderr
+    error, hint = lines
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: ")
+    return error, hint
+
+
+class TestOnAServer:
+    def test_a_good_store_is_certified_and_left_clean(self, s3_server: S3Server, bucket: str) -> None:
+        uri = f"s3://{bucket}/team?endpoint={s3_server.endpoint}&allow_http=true"
+        result = doctor(uri, "--certify", *QUICK, environ=keys_of(s3_server))
+        assert result.returncode == 0, result.stderr
+        assert result.stderr == ""
+        assert all(re.search(rf"^{law.name} +kept ", result.stdout, re.MULTILINE) for law in LAWS)
+        assert re.search(r"^spent: [\d,]+ requests \(.*\), about \$0\.\d{4}$", result.stdout, re.MULTILINE)
+        assert s3_server.keys(bucket) == ["team/meta/certificate.json"]
+
+    def test_interrupted_it_cleans_up(self, s3_server: S3Server, bucket: str) -> None:
+        uri = f"s3://{bucket}?endpoint={s3_server.endpoint}&allow_http=true"
+        command = [sys.executable, "-m", "holdfast", "doctor", uri, "--rounds", "100000"]
+        environ = {**os.environ, **keys_of(s3_server)}
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+            while all(key.endswith("/probe") for key in s3_server.keys(bucket)):
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert stdout == ""
+        assert "cleaning up under holdfast-doctor-" in stderr
+        assert "Traceback" not in stderr
+        assert s3_server.keys(bucket) == []
+
+
+class TestTrouble:
+    def test_a_bucket_that_is_not_there(self, s3_server: S3Server) -> None:
+        uri = f"s3://no-such-bucket?endpoint={s3_server.endpoint}&allow_http=true"
+        result = doctor(uri, environ=keys_of(s3_server))
+        error, hint = told(result)
+        assert result.returncode == 4
+        assert f"s3://no-such-bucket: no such bucket at {s3_server.endpoint}" in error
+        assert "create the bucket" in hint
+
+    async def test_credentials_that_are_refused(self) -> None:
+        async with ScriptedServer(Answer(403, error_body("InvalidAccessKeyId", "no such key"))) as server:
+            uri = f"s3://bucket?endpoint={server.endpoint}&allow_http=true"
+            environ = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong", "AWS_REGION": "us-east-1"}
+            result = await asyncio.to_thread(doctor, uri, environ=environ)
+        error, hint = told(result)
+        assert result.returncode == 6
+        assert "refused access (403 InvalidAccessKeyId: no such key)" in error
+        assert "credentials" in hint
+
+    def test_an_endpoint_where_nobody_listens(self) -> None:
+        endpoint = f"http://127.0.0.1:{free_port()}"
+        environ = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+        result = doctor(f"s3://bucket?endpoint={endpoint}&allow_http=true", environ=environ)
+        error, hint = told(result)
+        assert result.returncode == 5
+        assert f"cannot connect to {endpoint}: connection refused" in error
+        assert "check the endpoint" in hint
+
+    def test_an_address_that_is_none(self) -> None:
+        result = doctor("bucket/prefix")
+        assert result.returncode == 2
+        assert told(result)[0] == "error: store URI 'bucket/prefix' has no known scheme"
+
+    @pytest.mark.parametrize("exists", [True, False])
+    @pytest.mark.parametrize(
+        ("within", "reason"),
+        [(FORBIDDEN, "Permission denied"), (READ_ONLY, "Read-only file system")][: 1 + MOUNTS_ALLOWED],
+        ids=["forbidden", "read-only"][: 1 + MOUNTS_ALLOWED],
+    )
+    def test_a_folder_that_may_only_be_read(self, tmp_path: Path, exists: bool, within: list[str], reason: str) -> None:
+        folder = tmp_path / "store"
+        if exists:
+            folder.mkdir(mode=0o555)
+        tmp_path.chmod(0o555)
+        result = doctor(f"file:{folder}", within=_at(within, tmp_path))
+        tmp_path.chmod(0o755)
+        error, hint = told(result)
+        assert result.returncode == 6
+        assert str(folder) in error
+        assert reason in error
+        assert "writable" in hint
+
+    @pytest.mark.parametrize(
+        ("within", "file_limit", "reason"),
+        [([], 10, "File too large"), (FULL, None, "No space left on device")][: 1 + MOUNTS_ALLOWED],
+        ids=["file limit", "full disk"][: 1 + MOUNTS_ALLOWED],
+    )
+    def test_a_disk_that_is_full(self, tmp_path: Path, within: list[str], file_limit: int | None, reason: str) -> None:
+        result = doctor(f"file:{tmp_path}/store", within=_at(within, tmp_path), file_limit=file_limit)
+        error, hint = told(result)
+        assert result.returncode == 5
+        assert reason in error
+        assert "make room" in hint
+
+    def test_a_disk_that_fills_up_on_the_way(self, tmp_path: Path) -> None:
+        """The large body does not fit. That is not a broken promise, and no success either."""
+        result = doctor(f"file:{tmp_path / 'store'}", "--json", *QUICK, file_limit=1_000_000)
+        assert result.returncode == 5
+        report = json.loads(result.stdout)
+        assert (report["ok"], report["broken"], report["unjudged"]) == (False, [], ["large-body"])
+        error = json.loads(result.stderr)["error"]
+        assert error["kind"] == "unavailable"
+        assert "1 of 16 laws could not be judged; large-body: " in error["message"]
+        left = [path for path in (tmp_path / "store").rglob("*") if path.is_file() and ".%holdfast" not in path.parts]
+        assert left == []
+
+    def test_a_file_where_a_folder_should_be(self, tmp_path: Path) -> None:
+        (tmp_path / "store").write_text("a file")
+        result = doctor(f"file:{tmp_path / 'store'}")
+        error, _ = told(result)
+        assert result.returncode == 2
+        assert str(tmp_path / "store") in error
+
+
+def _at(within: list[str], folder: Path) -> list[str]:
+    return [part.replace(FOLDER, shlex.quote(str(folder))) for part in within]

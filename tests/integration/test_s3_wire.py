@@ -1,0 +1,243 @@
+"""What goes over the wire: how many requests, with which headers, to each of the three kinds of store."""
+
+import base64
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud.store import LARGE_BYTES, PART_BYTES
+from holdfast.objects.store import (
+    ADDRESSED,
+    CREATE,
+    OVERWRITE,
+    IfMatch,
+    Lost,
+    Mode,
+    NotModified,
+    Store,
+    Version,
+    Written,
+)
+from tests.integration.scripted_server import Answer, Reply, Request, ScriptedServer, error_body
+
+KEYS = (("access_key_id", "key"), ("secret_access_key", "secret"))
+OK = Answer(
+    200,
+    b"hello",
+    {"etag": '"e1"', "x-goog-generation": "17", "last-modified": "Wed, 21 Oct 2015 07:28:00 GMT"},
+)
+
+
+def target(server: ScriptedServer, scheme: str = "s3", **options: str) -> CloudTarget:
+    secrets = {
+        "s3": KEYS,
+        "gs": (("bearer_token", "token"),),
+        "az": (("account_key", base64.b64encode(b"k" * 32).decode()),),
+    }[scheme]
+    return CloudTarget(scheme, "bucket", "", (("endpoint", server.endpoint), *options.items()), secrets)
+
+
+async def test_every_verb_is_one_request() -> None:
+    async with ScriptedServer(OK) as server:
+        store = CloudStore(target(server), environ={})
+        await store.get("k")
+        await store.get("k", unless=Version('"e0"'))
+        await store.head("k")
+        await store.put("k", b"x", CREATE)
+        await store.put("k", b"x", IfMatch(Version('"e1"')))
+        await store.put("k", b"x", OVERWRITE)
+        assert server.seen == ["GET /bucket/k"] * 2 + ["HEAD /bucket/k"] + ["PUT /bucket/k"] * 3
+        server.requests.clear()
+        server.reply = Answer(200, b"<DeleteResult><Deleted><Key>k</Key></Deleted></DeleteResult>")
+        await store.delete("k")
+        await store.delete_many(["k", "l", "m"])
+        assert server.seen == ["POST /bucket?delete"] * 2
+        server.requests.clear()
+        server.reply = Answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+        assert len([page async for page in store.list("a/", after="a/b")]) == 1
+        assert len([page async for page in store.list("a/", delimiter=True)]) == 1
+        assert server.seen == [
+            "GET /bucket?list-type=2&prefix=a%2F&start-after=a%2Fb",
+            "GET /bucket?delimiter=%2F&list-type=2&prefix=a%2F",
+        ]
+
+
+async def test_conditions_of_s3_are_etags_in_headers() -> None:
+    async with ScriptedServer(OK) as server:
+        store = CloudStore(target(server), environ={})
+        await store.put("k", b"x", CREATE)
+        await store.put("k", b"x", IfMatch(Version('"e1"')))
+        await store.get("k", unless=Version('"e0"'))
+        await store.put("k", b"x")
+        create, if_match, unless, plain = (request.headers for request in server.requests)
+        assert create["if-none-match"] == "*"
+        assert if_match["if-match"] == '"e1"'
+        assert unless["if-none-match"] == '"e0"'
+        assert not plain.keys() & {"if-match", "if-none-match"}
+
+
+async def test_servers_that_want_a_bare_etag_get_one() -> None:
+    async with ScriptedServer(OK) as server:
+        store = CloudStore(target(server, unquoted_if_match="true"), environ={})
+        written = await store.put("k", b"x", CREATE)
+        assert written == Written(Version('"e1"'))
+        await store.put("k", b"y", IfMatch(written.version))
+        assert server.requests[1].headers["if-match"] == "e1"
+
+
+async def test_encryption_and_session_token_pass_through() -> None:
+    async with ScriptedServer(OK) as server:
+        secrets = (*KEYS, ("session_token", "temporary"))
+        options = (("endpoint", server.endpoint), ("sse", "aws:kms"), ("sse_kms_key_id", "my-key"))
+        store = CloudStore(CloudTarget("s3", "bucket", "", options, secrets), environ={})
+        await store.put("k", b"x", CREATE)
+        headers = server.requests[0].headers
+        assert headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "my-key"
+        assert headers["x-amz-security-token"] == "temporary"
+        assert "x-amz-security-token" in headers["authorization"]
+        aes = CloudStore(target(server, sse="AES256"), environ={})
+        await aes.put("k", b"x", CREATE)
+        assert server.requests[1].headers["x-amz-server-side-encryption"] == "AES256"
+
+
+async def test_the_environment_gives_what_the_target_leaves_open() -> None:
+    environ = {
+        "AWS_ACCESS_KEY_ID": "from-environ",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_SESSION_TOKEN": "t",
+        "AWS_REGION": "mars-1",
+    }
+    async with ScriptedServer(OK) as server:
+        here = {**environ, "AWS_ENDPOINT_URL_S3": server.endpoint}
+        await CloudStore(CloudTarget("s3", "bucket"), environ=here).get("k")
+        await CloudStore(target(server, region="venus-1"), environ={**here, "AWS_ENDPOINT_URL_S3": "http://x"}).get("k")
+        from_environ, given = (request.headers for request in server.requests)
+        assert "Credential=from-environ/" in from_environ["authorization"]
+        assert "/mars-1/s3/" in from_environ["authorization"]
+        assert from_environ["x-amz-security-token"] == "t"
+        assert "Credential=key/" in given["authorization"]
+        assert "/venus-1/s3/" in given["authorization"]
+        assert "x-amz-security-token" not in given
+
+
+async def test_variables_that_obstore_reads_by_itself_do_not_interfere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real environment, not a copy: obstore looks there behind our back."""
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "foreign")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    async with ScriptedServer(OK) as server:
+        await CloudStore(target(server)).put("k", b"x")
+        headers = server.requests[0].headers
+        assert "Credential=key/" in headers["authorization"]
+        assert "x-amz-security-token" not in headers
+
+
+async def test_anonymous_requests_are_not_signed() -> None:
+    async with ScriptedServer(OK) as server:
+        await CloudStore(target(server, anonymous="true"), environ={}).get("k")
+        assert "authorization" not in server.requests[0].headers
+
+
+async def test_without_bulk_delete_every_key_is_asked_for() -> None:
+    async with ScriptedServer(Answer(204)) as server:
+        store = CloudStore(target(server, bulk_delete="false"), environ={})
+        await store.delete_many(["a", "b"])
+        assert sorted(server.seen) == ["DELETE /bucket/a", "DELETE /bucket/b"]
+
+
+def multipart(requests: list[Request]) -> Callable[[Request], Reply]:
+    def reply(request: Request) -> Reply:
+        requests.append(request)
+        if request.method == "POST" and "uploads" in request.target:
+            body = "<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>"
+            return Answer(200, body.encode())
+        if request.method == "POST":
+            body = '<CompleteMultipartUploadResult><ETag>"e-n"</ETag></CompleteMultipartUploadResult>'
+            return Answer(200, body.encode())
+        return Answer(200, b"", {"etag": '"part"'})
+
+    return reply
+
+
+async def test_only_large_bodies_without_a_condition_go_up_in_parts() -> None:
+    requests: list[Request] = []
+    large = bytes(LARGE_BYTES + 1)
+    parts = -(-len(large) // PART_BYTES)
+    async with ScriptedServer(multipart(requests)) as server:
+        store = CloudStore(target(server), environ={})
+        for mode in (OVERWRITE, ADDRESSED):
+            requests.clear()
+            assert await store.put("k", large, mode) == Written(Version('"e-n"'))
+            assert [request.method for request in requests] == ["POST", *["PUT"] * parts, "POST"]
+        single: list[tuple[bytes, Mode]] = [
+            (large, CREATE),
+            (large, IfMatch(Version('"e"'))),
+            (bytes(LARGE_BYTES), OVERWRITE),
+        ]
+        for body, condition in single:
+            requests.clear()
+            await store.put("k", body, condition)
+            assert [(request.method, len(request.body)) for request in requests] == [("PUT", len(body))]
+
+
+async def test_conditions_of_google_are_generations() -> None:
+    async with ScriptedServer(OK) as server:
+        store: Store = CloudStore(target(server, "gs"), environ={})
+        written = await store.put("a/k%é", b"x", CREATE)
+        assert written == Written(Version("17"))
+        assert server.seen == ["PUT /bucket/a%2Fk%25%C3%A9"]
+        await store.put("k", b"x", IfMatch(written.version))
+        create, update = (request.headers for request in server.requests)
+        assert create["x-goog-if-generation-match"] == "0"
+        assert update["x-goog-if-generation-match"] == "17"
+        assert create["authorization"] == "Bearer token"
+        assert (await store.get("k")).version == written.version
+        assert await store.get("k", unless=written.version) == NotModified()
+        changed = await store.get("k", unless=Version("16"))
+        assert not isinstance(changed, NotModified)
+        assert changed.body == b"hello"
+        assert (await store.head("k")).version == written.version
+        assert len(server.requests) == 6
+        server.reply = Answer(412, error_body("PreconditionFailed"))
+        assert await store.put("k", b"x", CREATE) == Lost()
+        assert await store.put("k", b"x", IfMatch(written.version)) == Lost()
+        server.reply = Answer(404, error_body("NoSuchKey"))
+        assert await store.put("k", b"x", IfMatch(written.version)) == Lost()
+        server.requests.clear()
+        await store.delete_many(["a", "b"])
+        assert sorted(server.seen) == ["DELETE /bucket/a", "DELETE /bucket/b"]
+
+
+async def test_conditions_of_azure_are_etags_and_its_409_is_a_taken_name() -> None:
+    async with ScriptedServer(OK) as server:
+        store = CloudStore(target(server, "az", account="account"), environ={})
+        written = await store.put("a/k%é", b"x", CREATE)
+        assert written == Written(Version('"e1"'))
+        assert server.seen == ["PUT /bucket/a/k%25%C3%A9"]
+        await store.put("k", b"x", IfMatch(written.version))
+        create, update = (request.headers for request in server.requests)
+        assert create["if-none-match"] == "*"
+        assert update["if-match"] == '"e1"'
+        server.reply = Answer(409, error_body("BlobAlreadyExists"))
+        assert await store.put("k", b"x", CREATE) == Lost()
+        server.reply = Answer(412, error_body("ConditionNotMet"))
+        assert await store.put("k", b"x", IfMatch(written.version)) == Lost()
+        server.reply = Answer(404, error_body("BlobNotFound"))
+        assert await store.put("k", b"x", IfMatch(written.version)) == Lost()
+
+
+def batch(status: str) -> Answer:
+    """What Azure answers to a batch of one."""
+    lines = ["--b", "Content-Type: application/http", "Content-ID: 0", "", f"HTTP/1.1 {status}", "", "", "--b--", ""]
+    return Answer(202, "\r\n".join(lines).encode(), {"content-type": "multipart/mixed; boundary=b"})
+
+
+async def test_deletes_of_azure_mind_neither_missing_blobs_nor_each_other() -> None:
+    async with ScriptedServer(batch("202 Accepted")) as server:
+        store = CloudStore(target(server, "az", account="account"), environ={})
+        await store.delete("k")
+        server.reply = batch("404 The specified blob does not exist.")
+        await store.delete_many(["k", "l"])
+        assert server.seen == ["POST /bucket?restype=container&comp=batch"] * 3

@@ -1,0 +1,46 @@
+"""Every law on every backend: one client each, many keys, a large body."""
+
+import random
+
+import pytest
+
+from holdfast.base.clock import SystemClock
+from holdfast.base.ids import Ambient
+from holdfast.objects.examine import examine
+from holdfast.objects.lawbook import LAWS, ODD_KEYS
+from holdfast.objects.laws import Effort, Law
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import backend
+
+HARD = Effort(races=8, rounds=10, keys=5_000, large_bytes=64 * 1024 * 1024)
+on_every_backend = pytest.mark.parametrize("spec", ["memory", "local", "s3"], indirect=True)
+
+
+@on_every_backend
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+async def test_law_is_kept(spec: StoreSpec, law: Law) -> None:
+    leftovers: list[str] = []
+    async with examine(
+        spec,
+        effort=HARD,
+        ambient=Ambient(SystemClock(), random.Random(1)),
+        on_leftovers=lambda prefix, error: leftovers.append(f"{prefix}: {error}"),
+    ) as examination:
+        (finding,) = [finding async for finding in examination.findings([law])]
+    assert finding.kept, finding.figure
+    assert leftovers == []
+    async with backend(spec) as store:
+        assert spec.scheme == "memory" or [page.entries async for page in store.list()] == [()]
+
+
+def test_laws_have_names_promises_and_consequences() -> None:
+    assert len({law.name for law in LAWS}) == len(LAWS) == 16
+    for law in LAWS:
+        assert law.promise.endswith(".")
+        assert law.breach
+
+
+def test_the_odd_keys_include_what_stores_get_wrong() -> None:
+    assert max(len(part.encode()) for key in ODD_KEYS for part in key.split("/")) == 255
+    assert any(a != b and a.lower() == b.lower() for a in ODD_KEYS for b in ODD_KEYS)
+    assert any(not key.isascii() for key in ODD_KEYS)

@@ -1,0 +1,64 @@
+"""What a test must not leave behind: processes, threads, files in the working folder.
+
+A fixture that outlives one test and owns a process (a server for the whole session) calls ``adopt`` with its pid.
+"""
+
+import threading
+from pathlib import Path
+
+import psutil
+
+_adopted: set[int] = set()
+# Helpers of multiprocessing live as long as the interpreter that started them; nobody can stop them earlier.
+_INTERPRETER_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+# Made by tools that a developer may run at the same time as the tests.
+_NOT_OURS = {"__pycache__", ".git", ".venv", ".hypothesis"}
+
+
+def adopt(pid: int) -> None:
+    _adopted.add(pid)
+
+
+class Snapshot:
+    """Taken before a test; ``leftovers`` says what is there now that was not there then."""
+
+    def __init__(self) -> None:
+        self._children = {child.pid for child in _children()}
+        self._threads = set(threading.enumerate())
+        self._folder = Path.cwd()
+        self._files = _names(self._folder)
+
+    def leftovers(self) -> list[str]:
+        found = [
+            f"process {child.pid} ({_command(child)})"
+            for child in _children()
+            if child.pid not in self._children | _adopted and not _is_helper(child)
+        ]
+        found += [
+            f"thread {thread.name}"
+            for thread in threading.enumerate()
+            if thread not in self._threads and not thread.daemon and thread.is_alive()
+        ]
+        if Path.cwd() != self._folder:
+            found.append(f"working folder {Path.cwd()}")
+        found += [f"file {name} in the working folder" for name in sorted(_names(self._folder) - self._files)]
+        return found
+
+
+def _children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()) or process.name()
+    except psutil.Error:
+        return "ended, not waited for"
+
+
+def _is_helper(process: psutil.Process) -> bool:
+    return any(helper in _command(process) for helper in _INTERPRETER_HELPERS)
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name not in _NOT_OURS and not path.name.endswith("_cache")}

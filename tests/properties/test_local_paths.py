@@ -1,0 +1,96 @@
+"""The local store's names: one to one for every key. And the store itself: whatever is done, it answers like memory."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.local import LocalStore
+from holdfast.objects.local.paths import CONTINUED, NAME_BYTES, component_names, key_names, names_component
+from holdfast.objects.memory import MemoryStore, content_version
+from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Page, Store, check_key
+from tests.unit.objects.local_kit import contents, files, keys
+
+
+def fits(key: str) -> bool:
+    try:
+        return bool(check_key(key))
+    except Invalid:
+        return False
+
+
+# Few characters, so that keys meet: those that sort around "/", those that we escape, those that filesystems confuse.
+confusing = st.text(st.sampled_from("aA0-.%!~éÉ\u0301"), min_size=1, max_size=4)
+reserved = st.sampled_from(["%self", "%moving", ".%holdfast", "%25", "a%", "%2F"])
+long = st.builds(lambda unit, count, end: unit * count + end, st.sampled_from("a%é"), st.integers(80, 260), confusing)
+any_text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
+
+components = (confusing | reserved | long | any_text).filter(lambda text: "/" not in text and fits(text))
+some_keys = st.lists(confusing | reserved | long, min_size=1, max_size=3).map("/".join).filter(fits)
+folds = st.booleans()
+
+
+@given(components, folds)
+@example("x" * 255, False)
+@example("x" * 256, False)
+@example("%" * 341, True)
+def test_a_component_comes_back_from_its_names(component: str, fold: bool) -> None:
+    names = component_names(component, fold=fold)
+    assert names_component(names, fold=fold) == component
+    assert all(0 < len(name) <= NAME_BYTES and b"/" not in name and name not in (b".", b"..") for name in names)
+    assert [name.endswith(CONTINUED) for name in names] == [True] * (len(names) - 1) + [False]
+
+
+@given(components)
+def test_folding_the_names_of_a_folded_layout_changes_nothing(component: str) -> None:
+    for name in component_names(component, fold=True):
+        assert name.isascii()
+        assert name == name.lower()
+
+
+@given(some_keys, some_keys, folds)
+def test_two_keys_have_two_paths(one: str, other: str, fold: bool) -> None:
+    assert (key_names(one, fold=fold) == key_names(other, fold=fold)) == (one == other)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=8), min_size=1, max_size=2), folds)
+def test_names_stand_for_a_component_only_if_they_are_its_names(names: list[bytes], fold: bool) -> None:
+    component = names_component(tuple(names), fold=fold)
+    assert component is None or component_names(component, fold=fold) == tuple(names)
+
+
+# Puts and deletes by any client, over a few keys that are in each other's way.
+bodies = st.sampled_from([b"", b"1", b"2"])
+modes = st.sampled_from([OVERWRITE, CREATE, *(IfMatch(content_version(body)) for body in (b"", b"1", b"2"))])
+steps = st.tuples(st.integers(0, 7), bodies, modes | st.none())
+
+
+@given(st.lists(some_keys, min_size=1, max_size=8, unique=True), st.lists(steps, max_size=14), st.data())
+async def test_it_answers_like_memory(
+    pool: list[str], steps: list[tuple[int, bytes, Mode | None]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        memory, local = MemoryStore(), LocalStore(Path(folder))
+        for number, body, mode in steps:
+            key = pool[number % len(pool)]
+            if mode is None:
+                await memory.delete(key)
+                await local.delete(key)
+            else:
+                assert await local.put(key, body, mode) == await memory.put(key, body, mode)
+        assert await contents(local) == await contents(memory)
+        assert await keys(local) == sorted(await keys(local))
+        after = data.draw(st.none() | some_keys)
+        prefix = data.draw(st.sampled_from(["", *(f"{key.partition('/')[0]}/" for key in pool)]))
+        for delimiter in (False, True):
+            assert await listed(local, prefix, after, delimiter) == await listed(memory, prefix, after, delimiter)
+        await local.delete_many(pool)
+        assert files(Path(folder)) == []
+
+
+async def listed(store: Store, prefix: str, after: str | None, delimiter: bool) -> tuple[list[str], tuple[str, ...]]:
+    pages: list[Page] = [page async for page in store.list(prefix, after=after, delimiter=delimiter)]
+    (page,) = pages
+    return [entry.key for entry in page.entries], page.folders

@@ -1,0 +1,112 @@
+"""Docs cannot drift: examples run, links lead somewhere, the reference names everything there is."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.base.config import Settings
+from holdfast.base.errors import TABLE
+from holdfast.cli.hoist import FLAGS, TAKES_VALUE
+from holdfast.cli.nouns import NOUNS, load
+from tests.tidy.docs import blocks, broken_links, run_examples
+from tests.tidy.tree import ROOT, SAMPLES, project_files
+
+PAGES = [name for name in project_files() if name.endswith(".md") and not name.startswith("tests/")]
+EXAMPLES = [name for name in PAGES if name == "README.md" or name.startswith("docs/")]
+REFERENCE = ROOT / "docs" / "reference"
+SHOWN_ONLY = 3  # blocks of Python in all pages that are shown and not run; keep it small
+
+
+def reference() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in sorted(REFERENCE.rglob("*.md")))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = [block for block in blocks((ROOT / name).read_text(encoding="utf-8")) if block.runs]
+    assert run_examples(ROOT / name) == len(shown)
+
+
+def test_few_examples_are_only_shown() -> None:
+    shown = [
+        f"{name}:{block.line}"
+        for name in EXAMPLES
+        for block in blocks((ROOT / name).read_text(encoding="utf-8"))
+        if block.info.startswith("python") and not block.runs
+    ]
+    assert len(shown) <= SHOWN_ONLY, shown
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    assert broken_links(ROOT / name, ROOT) == []
+
+
+def command_paths(command: Any, path: str) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    if not children:
+        yield path
+    for name, child in children.items():
+        yield from command_paths(child, f"{path} {name}")
+
+
+def missing_from(text: str, names: list[str]) -> list[str]:
+    """Names that the text does not give in code style, at the start of a code span."""
+    return [name for name in names if not re.search(rf"`{re.escape(name)}[`\s=]", text)]
+
+
+def test_reference_names_every_command_and_global_option() -> None:
+    names = [path for noun in NOUNS for path in command_paths(load(noun), f"holdfast {noun.name}")]
+    assert names
+    assert missing_from(reference(), [*names, *FLAGS, *TAKES_VALUE]) == []
+
+
+def test_reference_names_every_setting() -> None:
+    names = [f"{section}.{key}" for section, model in Settings() for key in type(model).model_fields]
+    assert missing_from(reference(), names) == []
+
+
+def test_reference_has_the_table_of_errors() -> None:
+    rows = {
+        (kind, int(code), int(status))
+        for kind, code, status in re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \|", reference(), re.MULTILINE)
+    }
+    assert rows == {(kind, row.exit_code, row.http_status) for kind, row in TABLE.items()}
+
+
+class TestTheChecksCanFail:
+    @pytest.fixture
+    def samples(self) -> Path:
+        return SAMPLES / "docs"
+
+    def test_a_failing_example_fails_at_its_line(self, samples: Path) -> None:
+        with pytest.raises(ZeroDivisionError) as caught:
+            run_examples(samples / "failing.md")
+        last = caught.traceback[-1]
+        assert Path(str(last.path)).name == "failing.md"
+        assert "1 / 0" in (samples / "failing.md").read_text().splitlines()[last.lineno]
+
+    def test_blocks_share_a_namespace_and_a_loop_and_may_await(self, samples: Path) -> None:
+        assert run_examples(samples / "running.md") == 3
+
+    def test_broken_links_are_found(self, samples: Path) -> None:
+        found = broken_links(samples / "links.md", ROOT)
+        assert [problem.partition(": ")[2] for problem in found] == [
+            "missing.md does not exist",
+            "running.md#no-such-heading has no such heading",
+            "../../../../outside.md does not exist",
+            "missing.png does not exist",
+        ]
+
+    def test_a_missing_name_is_found(self) -> None:
+        text = "`holdfast doctor URI` and `s3.region`; holdfast runs without code style"
+        assert missing_from(text, ["holdfast doctor", "s3.region"]) == []
+        assert missing_from(text, ["holdfast runs", "s3.reg", "holdfast doc"]) == [
+            "holdfast runs",
+            "s3.reg",
+            "holdfast doc",
+        ]

@@ -1,0 +1,135 @@
+"""Every lint gate is run for real, with the project's own configuration, on a sample that it must refuse."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.tree import ROOT, SAMPLES
+
+BIN = Path(sys.executable).parent
+DOMAINS = ["runs", "bus", "ingest", "metrics", "ontology"]
+ROOMS = ["base", "objects", "sql", *DOMAINS, "platform", "console", "pipeline", "server", "sim", "cli"]
+DOWNWARD = "Imports only point downward"
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def expected_codes(sample: Path) -> set[tuple[int, str]]:
+    """Lines of a sample that end in a comment with the code which must be reported for them."""
+    lines = enumerate(sample.read_text(encoding="utf-8").splitlines(), 1)
+    found = {(number, match.group(1)) for number, line in lines if (match := re.search(r"#\s+([\w-]+)$", line))}
+    assert found
+    return found
+
+
+class TestRuff:
+    @pytest.fixture
+    def project(self, tmp_path: Path) -> Path:
+        """The sample must stand where real code stands: the configuration treats tests more gently."""
+        shutil.copy(ROOT / "pyproject.toml", tmp_path)
+        (tmp_path / "src" / "holdfast" / "base").mkdir(parents=True)
+        return tmp_path
+
+    def check(self, project: Path, sample: str, target: str) -> set[tuple[int, str]]:
+        shutil.copy(SAMPLES / "ruff" / sample, project / target)
+        result = run(BIN / "ruff", "check", "--no-cache", "--output-format=json", target, cwd=project)
+        return {(problem["location"]["row"], problem["code"]) for problem in json.loads(result.stdout)}
+
+    def test_ambient_time_and_randomness_are_banned(self, project: Path) -> None:
+        found = self.check(project, "ambient.py", "src/holdfast/run.py")
+        assert expected_codes(SAMPLES / "ruff" / "ambient.py") == {item for item in found if item[1] == "TID251"}
+
+    @pytest.mark.parametrize("home", ["clock", "ids", "aio"])
+    def test_ambient_calls_have_their_homes(self, project: Path, home: str) -> None:
+        problems = self.check(project, "ambient.py", f"src/holdfast/base/{home}.py")
+        assert "TID251" not in {code for _, code in problems}
+
+    def test_families_of_rules_are_switched_on(self, project: Path) -> None:
+        assert expected_codes(SAMPLES / "ruff" / "various.py") <= self.check(project, "various.py", "src/holdfast/x.py")
+
+    def test_format_is_checked(self, project: Path) -> None:
+        shutil.copy(SAMPLES / "ruff" / "unformatted.py", project / "src")
+        assert run(BIN / "ruff", "format", "--no-cache", "--check", "src", cwd=project).returncode == 1
+
+
+def test_mypy_is_strict(tmp_path: Path) -> None:
+    sample = SAMPLES / "mypy" / "strict.py"
+    shutil.copy(sample, tmp_path)  # among the tests it would be treated more gently
+    result = run(
+        BIN / "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", "cache", sample.name, cwd=tmp_path
+    )
+    found = {
+        (int(match.group(1)), match.group(2))
+        for match in re.finditer(r":(\d+): error: .*\[([\w-]+)\]$", result.stdout, re.MULTILINE)
+    }
+    assert expected_codes(sample) <= found, result.stdout
+
+
+class TestImportContracts:
+    @pytest.fixture
+    def package(self, tmp_path: Path) -> Path:
+        """Every room of the architecture, empty, under the real contracts."""
+        shutil.copy(ROOT / ".importlinter", tmp_path)
+        for room in ["", *ROOMS]:
+            (tmp_path / "holdfast" / room).mkdir(exist_ok=True)
+            (tmp_path / "holdfast" / room / "__init__.py").touch()
+        return tmp_path / "holdfast"
+
+    def broken(self, package: Path) -> set[str]:
+        result = run(BIN / "lint-imports", "--no-cache", cwd=package.parent)
+        verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)\b", result.stdout, re.MULTILINE))
+        assert len(verdicts) == 5, result.stdout + result.stderr
+        broken = {name for name, verdict in verdicts.items() if verdict == "BROKEN"}
+        assert result.returncode == bool(broken)
+        return broken
+
+    def test_downward_imports_and_sdks_at_home_are_kept(self, package: Path) -> None:
+        for upper, lower in [
+            ("cli", "sim"),
+            ("cli", "base"),
+            ("sim", "objects"),
+            ("sim", "bus"),
+            ("server", "console"),
+        ]:
+            (package / upper / f"uses_{lower}.py").write_text(f"import holdfast.{lower}\n")
+        for room, sdk in [
+            ("objects", "obstore"),
+            ("sql", "duckdb"),
+            ("pipeline", "pyspark.sql"),
+            ("server", "fastapi"),
+        ]:
+            (package / room / "sdk.py").write_text(f"import {sdk}\n")
+        (package / "sql" / "store.py").write_text("import holdfast.objects.sdk\n")
+        assert self.broken(package) == set()
+
+    @pytest.mark.parametrize(
+        ("room", "line", "contract"),
+        [
+            ("base", "from holdfast.objects import store", DOWNWARD),
+            ("objects", "import holdfast.sql", DOWNWARD),
+            ("bus", "import holdfast.runs", DOWNWARD),
+            ("runs", "import holdfast.bus", DOWNWARD),
+            ("sim", "import holdfast.server", DOWNWARD),
+            ("platform", "def late():\n    import holdfast.cli", DOWNWARD),
+            ("basement", "", DOWNWARD),
+            ("runs", "import obstore", "obstore is used in objects alone"),
+            ("ontology", "from duckdb import connect", "duckdb is used in sql alone"),
+            ("platform", "import pyspark.sql", "pyspark is used in pipeline alone"),
+            ("cli", "import uvicorn", "The web framework is used in server and console alone"),
+            ("bus", "from starlette.routing import Route", "The web framework is used in server and console alone"),
+            ("sim", "import fastapi", "The web framework is used in server and console alone"),
+        ],
+    )
+    def test_a_wrong_import_breaks_its_contract(self, package: Path, room: str, line: str, contract: str) -> None:
+        (package / room).mkdir(exist_ok=True)
+        (package / room / "__init__.py").touch()
+        (package / room / "wrong.py").write_text(line + "\n")
+        (package / "objects" / "store.py").touch()
+        assert self.broken(package) == {contract}

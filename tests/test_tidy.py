@@ -1,0 +1,86 @@
+"""The shape of the project is a test. Every rule is also run on a bad sample, which proves that it can fail."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.rules import FUNCTION_LINES, MODULE_LINES, RULES, Rule
+from tests.tidy.source import Source
+from tests.tidy.tree import REGISTRY_HOSTS, ROOT, SAMPLES, leaks, project_files
+
+TIDY_SAMPLES = SAMPLES / "tidy"
+MARK = "  # FIRES"
+by_name = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+
+
+def covered_files() -> list[str]:
+    return [name for name in project_files() if not name.startswith("tests/bad_samples/")]
+
+
+@by_name
+def test_project_follows_rule(rule: Rule) -> None:
+    findings = [
+        f"{name}:{finding.line}: {finding.message}"
+        for name in covered_files()
+        if rule.applies(name)
+        for finding in rule.find(Source(name, (ROOT / name).read_text(encoding="utf-8")))
+    ]
+    assert not findings, "\n".join(findings)
+
+
+@by_name
+def test_rule_fires_on_its_bad_sample_and_nowhere_else_in_it(rule: Rule) -> None:
+    sample = bad_sample(rule.name)
+    expected = {number for number, line in enumerate(sample.splitlines(), 1) if line.endswith(MARK)}
+    assert expected
+    assert {finding.line for finding in rule.find(Source(rule.name, sample.replace(MARK, "")))} == expected
+
+
+def bad_sample(name: str) -> str:
+    """The sizes are exact: one line less is good."""
+    if name == "long_module":
+        return "x = 1\n" * MODULE_LINES + "x = 1  # FIRES\n"
+    if name == "long_function":
+        body = "    x = 1\n" * (FUNCTION_LINES - 1)
+        return f"def fits():\n{body}\ndef does_not():  # FIRES\n{body}    x = 2\n"
+    return (TIDY_SAMPLES / f"{name}.py").read_text(encoding="utf-8")
+
+
+@by_name
+def test_rule_covers_files_of_the_project(rule: Rule) -> None:
+    """A rule over a folder that does not exist would hold for ever."""
+    assert [name for name in covered_files() if rule.applies(name)]
+
+
+def test_every_sample_belongs_to_a_rule() -> None:
+    assert {path.stem for path in TIDY_SAMPLES.glob("*.py")} <= {rule.name for rule in RULES}
+
+
+def test_no_file_names_a_registry_host_or_a_machine_path() -> None:
+    found: list[str] = []
+    for name in project_files():
+        try:
+            text = (ROOT / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # an image or a golden binary: no line of text to read
+        found += [f"{name}:{line}: {what}" for line, what in leaks(text)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("folder", ["work", "root", "home"])
+def test_a_machine_path_is_found(folder: str) -> None:
+    assert leaks(f"open('/{folder}/somebody/file')") == [(1, f"'/{folder}/")]
+    assert not leaks(f"src/{folder}/file and https://host/{folder}.html")
+
+
+@pytest.mark.parametrize("host", REGISTRY_HOSTS)
+def test_a_registry_host_is_found(host: str) -> None:
+    assert leaks(f"first line\nindex-url = https://{host}/simple") == [(2, host)]
+
+
+def test_files_are_found_without_git_too(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "b.py").write_text("")
+    assert project_files(tmp_path) == ["a.py"]
+    assert "pyproject.toml" in project_files(ROOT)

@@ -1,0 +1,48 @@
+"""Tutorials are followed word for word: their files are saved, their commands typed, their output compared."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.console import follow, matches
+from tests.tidy.tree import ROOT
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+SESSIONS = [page for page in PAGES if "```console" in page.read_text(encoding="utf-8")]
+
+
+def test_there_are_sessions_to_follow() -> None:
+    assert ROOT / "docs" / "tutorial" / "runs.md" in SESSIONS
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.stem)
+def test_a_session_goes_as_the_page_says(page: Path, tmp_path: Path) -> None:
+    assert follow(page, tmp_path) > 0
+
+
+class TestTheFollowerCanFail:
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("```console\n$ echo one\ntwo\n```\n", "the page shows\ntwo\nand it printed\none"),
+            ("```console\n$ python -c 'raise SystemExit(3)'\n```\n", "exit code 3"),
+            ("```console\n$ python -c 'print(1)'\n```\n", "and it printed\n1"),
+            ("```py file=a.py\nimport os\nos.kill(os.getpid(), 9)\n```\n```console\n$ python a.py\n```\n", "Killed"),
+        ],
+    )
+    def test_what_differs_is_named(self, text: str, complaint: str, tmp_path: Path) -> None:
+        page = tmp_path / "page.md"
+        page.write_text(text)
+        with pytest.raises(AssertionError, match=complaint):
+            follow(page, tmp_path)
+
+    def test_what_agrees_passes(self, tmp_path: Path) -> None:
+        page = tmp_path / "page.md"
+        session = """$ python a.py\nx ...\n$ python -c 'exit("error: no")'\nerror: no\n"""
+        page.write_text(f"```py file=a.py\nprint('x', 1.5)\n```\n```console\n{session}```\n")
+        assert follow(page, tmp_path) == 2
+
+    def test_dots_stand_for_anything(self) -> None:
+        assert matches("a ... c\nd", "a b\nb c\nd\n")
+        assert not matches("a ... c", "a b")
+        assert not matches("a.c", "abc")

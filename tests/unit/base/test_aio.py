@@ -1,0 +1,140 @@
+"""Bounded fan-out: order kept, limit kept, the first failure stops the rest; blocking work leaves the loop free."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
+from holdfast.base.errors import Invalid
+
+
+class Crowd:
+    """Counts who is at work, and lets each worker take a number of turns on the loop."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.begun = self.cancelled = 0
+
+    async def work(self, turns: int) -> int:
+        self.begun += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.now -= 1
+        return turns * 10
+
+
+@given(st.lists(st.integers(0, 5), max_size=30), st.integers(1, 8))
+async def test_results_are_in_the_order_of_the_items(turns: list[int], limit: int) -> None:
+    crowd = Crowd()
+    assert await map_bounded(turns, crowd.work, limit=limit) == [turn * 10 for turn in turns]
+    assert crowd.most <= limit
+    assert crowd.now == 0
+
+
+async def test_the_limit_is_used() -> None:
+    crowd = Crowd()
+    await map_bounded([3] * 20, crowd.work, limit=7)
+    assert crowd.most == 7
+
+
+async def test_items_are_drawn_no_faster_than_they_are_worked_on() -> None:
+    drawn: list[int] = []
+
+    def items() -> object:
+        for number in range(100):
+            drawn.append(number)
+            yield number
+
+    stream = stream_bounded(items(), Crowd().work, limit=4)  # type: ignore[arg-type]  # a generator of numbers
+    assert await anext(stream) == 0
+    assert len(drawn) == 4
+    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+    assert len(drawn) == 4
+
+
+async def test_the_first_failure_is_raised_as_itself_and_stops_the_others() -> None:
+    crowd = Crowd()
+
+    async def work(number: int) -> int:
+        if number == 2:
+            await asyncio.sleep(0)
+            raise KeyError("two")
+        return await crowd.work(1_000)
+
+    with pytest.raises(KeyError, match="two"):
+        await map_bounded([2, 0, 1, 3, 4, 5], work, limit=4)
+    assert crowd.begun == 3
+    assert crowd.cancelled == 3
+    assert crowd.now == 0
+
+
+async def test_cancelling_the_caller_cancels_the_work() -> None:
+    crowd = Crowd()
+    task = asyncio.ensure_future(map_bounded([1_000] * 5, crowd.work, limit=3))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert crowd.cancelled == 3
+    assert crowd.now == 0
+
+
+async def test_closing_a_stream_cancels_what_is_under_way() -> None:
+    crowd = Crowd()
+    stream = stream_bounded([0, 1_000, 1_000, 1_000], crowd.work, limit=3)
+    assert await anext(stream) == 0
+    await asyncio.sleep(0)
+    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+    assert crowd.now == 0
+    assert crowd.cancelled == 2
+
+
+async def test_nothing_to_do_is_done() -> None:
+    assert await map_bounded([], Crowd().work, limit=3) == []
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_limit_that_would_never_begin_is_refused(limit: int) -> None:
+    with pytest.raises(Invalid, match="would never begin"):
+        await map_bounded([1, 2], Crowd().work, limit=limit)
+
+
+class TestBlocking:
+    async def test_it_runs_elsewhere_and_brings_back_the_result(self) -> None:
+        assert await blocking(threading.get_ident) != threading.get_ident()
+        assert await blocking(divmod, 17, 5) == (3, 2)
+        assert await blocking(sorted, [3, 1, 2], reverse=True) == [3, 2, 1]
+
+    async def test_an_exception_comes_back_too(self) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await blocking(divmod, 1, 0)
+
+    async def test_the_loop_stays_free_meanwhile(self) -> None:
+        release = threading.Event()
+        waiting = asyncio.ensure_future(blocking(release.wait, 30))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        release.set()
+        assert await waiting is True
+
+    def test_a_simulated_loop_gets_the_call_made_in_place(self) -> None:
+        class Inline(asyncio.SelectorEventLoop):
+            runs_blocking_inline = True
+
+        async def ident(of: Callable[[], int]) -> int:
+            return await blocking(of)
+
+        with asyncio.Runner(loop_factory=Inline) as runner:
+            assert runner.run(ident(threading.get_ident)) == threading.get_ident()

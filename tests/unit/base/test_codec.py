@@ -1,0 +1,112 @@
+"""One value, one byte form; a newer format is refused, damage is named."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.base import codec
+from holdfast.base.errors import Corrupt, Incompatible, Invalid
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+DOCUMENTS = st.dictionaries(TEXT, VALUES, max_size=6)
+
+
+@given(DOCUMENTS)
+def test_a_document_comes_back(document: dict[str, Any]) -> None:
+    assert codec.decode(codec.encode(document), key="k") == document
+
+
+@given(DOCUMENTS, st.randoms(use_true_random=False))
+def test_the_order_of_keys_does_not_show(document: dict[str, Any], rng: Any) -> None:
+    items = list(document.items())
+    rng.shuffle(items)
+    assert codec.encode(dict(items)) == codec.encode(document)
+
+
+@given(DOCUMENTS)
+def test_encoding_what_was_decoded_gives_the_same_bytes(document: dict[str, Any]) -> None:
+    body = codec.encode(document)
+    assert codec.encode(codec.decode(body, key="k")) == body
+
+
+@given(DOCUMENTS)
+def test_any_json_parser_reads_it(document: dict[str, Any]) -> None:
+    assert json.loads(codec.encode(document).decode("utf-8")) == document
+
+
+def test_the_form_is_compact_sorted_utf8() -> None:
+    assert codec.encode({"b": [1, 2.5], "a": "Grüße"}) == '{"a":"Grüße","b":[1,2.5]}'.encode()
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), -float("inf"), b"bytes", {1, 2}, object(), "\ud800", [float("nan")], nested(100_000)],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_json_form_is_refused(value: object) -> None:
+    with pytest.raises(Invalid, match="value has no JSON form"):
+        codec.encode({"value": value})
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b'{"a":1}x', "not JSON"),
+        (b'{"a":' * 100_000, "not JSON"),
+        (b"[]", "a JSON object was expected, found list"),
+        (b'"text"', "a JSON object was expected, found str"),
+        (b"null", "a JSON object was expected, found NoneType"),
+    ],
+)
+def test_damage_is_named_with_its_key(body: bytes, reason: str) -> None:
+    with pytest.raises(Corrupt, match=f"^meta/head.json: {reason}"):
+        codec.decode(body, key="meta/head.json")
+
+
+class TestFormat:
+    def stamped(self, version: int) -> codec.Document:
+        return codec.stamp({"value": 1}, format_name="holdfast.test", version=version, write_id="w")
+
+    def expect(self, document: codec.Document, newest: int = 2) -> int:
+        return codec.expect(document, format_name="holdfast.test", newest=newest, key="k")
+
+    def test_a_stamp_adds_three_fields(self) -> None:
+        assert self.stamped(1) == {"value": 1, "format": "holdfast.test", "version": 1, "write_id": "w"}
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_versions_up_to_the_newest_are_read(self, version: int) -> None:
+        assert self.expect(self.stamped(version)) == version
+
+    def test_a_newer_version_is_refused_with_a_remedy(self) -> None:
+        with pytest.raises(Incompatible, match="version 3 is newer than this client reads") as caught:
+            self.expect(self.stamped(3))
+        assert "upgrade" in str(caught.value.remedy)
+
+    @pytest.mark.parametrize("version", [0, -1, "1", 1.0, None, True])
+    def test_a_version_that_is_none_is_corrupt(self, version: Any) -> None:
+        with pytest.raises(Corrupt, match="is not a positive whole number"):
+            self.expect({**self.stamped(1), "version": version})
+
+    def test_another_format_is_corrupt(self) -> None:
+        with pytest.raises(Corrupt, match="format is 'other'"):
+            self.expect({**self.stamped(1), "format": "other"})
+        with pytest.raises(Corrupt, match="format is None"):
+            self.expect({})

@@ -1,0 +1,167 @@
+"""Settings: precedence, refusal of unknown keys, secrets that stay secret."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.config import DEFAULT_STORE, Settings, load, resolve
+from holdfast.base.errors import Invalid, NotFound
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "holdfast.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults_need_nothing(tmp_path: Path) -> None:
+    settings = load(environ={}, folder=tmp_path)
+    assert settings == Settings()
+    assert settings.store.uri == DEFAULT_STORE
+
+
+def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    write(
+        tmp_path, '[store]\nuri = "file:from-file"\n[s3]\nregion = "file"\nendpoint = "file"\n[retry]\nattempts = 3\n'
+    )
+    environ = {"HOLDFAST_STORE__URI": "file:from-env", "HOLDFAST_S3__REGION": "env"}
+    resolved = resolve(environ=environ, folder=tmp_path, flags={"store": {"uri": "file:from-flag"}})
+    settings = resolved.settings
+    assert (settings.store.uri, settings.s3.region, settings.s3.endpoint) == ("file:from-flag", "env", "file")
+    assert (settings.retry.attempts, settings.retry.base_ms) == (3, 50)
+    assert resolved.sources == {
+        "store.uri": "command line",
+        "s3.region": "environment",
+        "s3.endpoint": str(tmp_path / "holdfast.toml"),
+        "retry.attempts": str(tmp_path / "holdfast.toml"),
+    }
+
+
+def test_store_has_a_short_spelling(tmp_path: Path) -> None:
+    write(tmp_path, 'store = "file:short"\n')
+    assert load(environ={}, folder=tmp_path).store.uri == "file:short"
+    assert load(environ={"HOLDFAST_STORE": "memory:"}, folder=tmp_path).store.uri == "memory:"
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    environ = {"HOLDFAST_STORE": "", "HOLDFAST_S3__REGION": "", "HOLDFAST_CONFIG": ""}
+    assert load(environ=environ, folder=tmp_path) == Settings()
+
+
+def test_text_becomes_the_type_of_the_setting(tmp_path: Path) -> None:
+    environ = {
+        "HOLDFAST_S3__ALLOW_HTTP": "true",
+        "HOLDFAST_RETRY__DEADLINE_MS": "1500",
+        "HOLDFAST_CACHE__DIR": "cache",
+        "HOLDFAST_CACHE__MAX_BYTES": "2GiB",
+        "HOLDFAST_S3__SSE": "aws:kms",
+    }
+    settings = load(environ=environ, folder=tmp_path)
+    assert settings.s3.allow_http is True
+    assert settings.retry.deadline_ms == 1500
+    assert settings.cache.dir == Path("cache")
+    assert settings.cache.max_bytes == 2 * 1024**3
+    assert settings.s3.sse == "aws:kms"
+
+
+def test_the_file_may_be_named_by_flag_or_variable(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    named = write(tmp_path / "elsewhere", 'store = "file:named"\n')
+    write(tmp_path, 'store = "file:default"\n')
+    variable = {"HOLDFAST_CONFIG": str(named)}
+    assert load(environ=variable, folder=tmp_path).store.uri == "file:named"
+    assert load(environ={}, config=named, folder=tmp_path).store.uri == "file:named"
+    assert load(environ={}, folder=tmp_path).store.uri == "file:default"
+
+
+def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"missing\.toml does not exist"):
+        load(environ={}, config=tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("[s3]\nendpiont = 'x'\n", "unknown setting s3.endpiont", "did you mean endpoint?"),
+        ("[sotre]\nuri = 'x'\n", "unknown setting sotre", "did you mean store?"),
+        ("[cache]\nqqqq = 1\n", "unknown setting cache.qqqq", "known here: dir, max_bytes"),
+        ("[retry]\nattempts = 'many'\n", "retry.attempts: Input should be a valid integer", "correct"),
+        ("[retry]\nattempts = 0\n", "retry.attempts: Input should be greater than or equal to 1", "correct"),
+        ("[s3]\nsse = 'rot13'\n", "s3.sse: Input should be 'none', 'AES256' or 'aws:kms'", "correct"),
+        ("s3 = 7\n", "s3 must be a table", "write [s3]"),
+        ("[s3\n", "is not TOML", "fix the file"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, message: str, remedy: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(Invalid) as caught:
+        load(environ={}, folder=tmp_path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert remedy in (caught.value.remedy or "")
+
+
+def test_a_wrong_variable_is_named_by_its_source(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"^environment: unknown setting s3\.endpiont$"):
+        load(environ={"HOLDFAST_S3__ENDPIONT": "x"}, folder=tmp_path)
+
+
+def test_secrets_appear_in_no_text(tmp_path: Path) -> None:
+    environ = {"HOLDFAST_S3__SECRET_ACCESS_KEY": "hunter2", "HOLDFAST_S3__SESSION_TOKEN": "tok3n"}
+    settings = load(environ=environ, folder=tmp_path)
+    texts = (repr(settings), str(settings), settings.model_dump_json(), repr(settings.s3.secret_access_key))
+    assert not [text for text in texts if "hunter2" in text or "tok3n" in text]
+    assert settings.s3.secret_access_key is not None
+    assert settings.s3.secret_access_key.get_secret_value() == "hunter2"
+
+
+def test_a_rejected_secret_is_not_shown(tmp_path: Path) -> None:
+    write(tmp_path, "[s3]\nsecret_access_key = ['hunter2']\n")
+    with pytest.raises(Invalid) as caught:
+        load(environ={}, folder=tmp_path)
+    assert "s3.secret_access_key" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_may_live_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    settings = load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY_FILE": str(tmp_path / "secret")}, folder=tmp_path)
+    assert settings.s3.secret_access_key is not None
+    assert settings.s3.secret_access_key.get_secret_value() == "hunter2"
+
+
+def test_a_missing_secret_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="nowhere cannot be read: No such file"):
+        load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY_FILE": str(tmp_path / "nowhere")}, folder=tmp_path)
+
+
+def test_of_two_spellings_the_higher_layer_decides_and_one_layer_may_not_give_both(tmp_path: Path) -> None:
+    write(tmp_path, "[s3]\nsecret_access_key_file = 'nowhere'\n")
+    settings = load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY": "hunter2"}, folder=tmp_path)
+    assert settings.s3.secret_access_key_file is None
+    write(tmp_path, "[s3]\nsecret_access_key_file = 'nowhere'\nsecret_access_key = 'x'\n")
+    with pytest.raises(Invalid, match="both set"):
+        load(environ={}, folder=tmp_path)
+
+
+def test_settings_do_not_change_once_loaded(tmp_path: Path) -> None:
+    settings = load(environ={}, folder=tmp_path)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.store.uri = "memory:"  # type: ignore[misc]  # the very thing that must fail
+
+
+def test_the_real_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_STORE", "memory:")
+    assert load().store.uri == "memory:"
+
+
+def test_every_section_round_trips_through_toml_names(tmp_path: Path) -> None:
+    """Keys are valid bare TOML keys and lower case, as the environment spelling needs."""
+    names = [f"{section}.{key}" for section, model in Settings() for key in type(model).model_fields]
+    document = "".join(f"{name} = 1\n" for name in names)
+    assert len(names) > 15
+    assert all(name == name.lower() for name in names)
+    assert {f"{s}.{k}" for s, keys in tomllib.loads(document).items() for k in keys} == set(names)

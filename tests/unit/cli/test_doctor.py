@@ -1,0 +1,260 @@
+"""``holdfast doctor``: the table, the exit code, the certificate, and one line for what is not the store's fault."""
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.base.errors import HoldfastError, Unavailable
+from holdfast.cli.doctor import Plan, run_doctor
+from holdfast.cli.main import run
+from holdfast.cli.output import Output
+from holdfast.objects import stack
+from holdfast.objects.certificate import CERTIFICATE_KEY, read_certificate
+from holdfast.objects.lawbook import LAWS
+from holdfast.objects.laws import Bench, Effort, Law
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.store import Store
+from tests.fakes.stores import FAULTY, SharedMemoryStore, over_one_shelf
+
+QUICK = Effort(races=5, rounds=4, keys=20, large_bytes=1_000)
+SPEC = StoreSpec("memory", "patient", retry=RetryPolicy(attempts=3, base_ms=0, max_ms=1))
+Capture = pytest.CaptureFixture[str]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Desk:
+    """One output with its streams kept."""
+
+    def __init__(self, *, as_json: bool = False, terminal: bool = False) -> None:
+        self.stdout = io.StringIO()
+        self.stderr: io.StringIO = Terminal() if terminal else io.StringIO()
+        self.out = Output(as_json=as_json, stdout=self.stdout, stderr=self.stderr)
+
+    def doctor(self, factory: Callable[[], Store], plan: Plan | None = None) -> None:
+        asyncio.run(run_doctor(self.out, SPEC, plan or Plan(QUICK), connect=lambda _: factory()))
+
+
+class TestVerdict:
+    def test_a_good_store_exits_0_with_a_table_of_all_laws(self, capsys: Capture) -> None:
+        assert run(["doctor", "memory:", "--rounds", "2", "--races", "3", "--keys", "10"]) == 0
+        shown = capsys.readouterr()
+        lines = shown.out.splitlines()
+        assert lines[0].split() == ["law", "verdict", "figure", "a", "failure", "would", "mean"]
+        for law, line in zip(LAWS, lines[1:], strict=False):
+            assert line.split()[:2] == [law.name, "kept"]
+            assert line.endswith(law.breach)
+        assert "no violation found on memory: in 2 rounds of 3" in shown.out
+        assert "requests (" in shown.out
+        assert "on S3 about $0.00" in shown.out
+        assert shown.err == ""
+
+    @pytest.mark.parametrize("fault", FAULTY)
+    def test_a_faulty_store_is_refused_and_its_laws_are_named(self, fault: str) -> None:
+        new, breaks = FAULTY[fault]
+        desk = Desk()
+        with pytest.raises(HoldfastError) as caught:
+            desk.doctor(new())
+        assert caught.value.exit_code == 1
+        assert all(name in str(caught.value) for name in breaks)
+        assert f"broke {len(breaks)} of {len(LAWS)} laws" in str(caught.value)
+        shown = {line.split()[0]: line.split()[1] for line in desk.stdout.getvalue().splitlines()[1 : len(LAWS) + 1]}
+        assert {name for name, verdict in shown.items() if verdict == "broken"} == breaks
+        assert "no violation" not in desk.stdout.getvalue()
+
+    def test_the_command_itself_exits_1(self, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+        factory = FAULTY["ignores conditions"][0]()
+        monkeypatch.setattr("holdfast.cli.doctor.run_doctor", _over(factory))
+        assert run(["doctor", "memory:", "--law", "stale-write-refused"]) == 1
+        error = capsys.readouterr().err
+        assert error.splitlines() == [
+            "error: memory: broke 1 of 1 laws: stale-write-refused",
+            "hint: do not trust Holdfast's data to this store",
+        ]
+
+    def test_a_law_that_could_not_be_judged_is_no_violation_and_no_success(self) -> None:
+        async def full(bench: Bench) -> str:
+            raise Unavailable("no space left", remedy="make room")
+
+        desk = Desk()
+        with pytest.raises(Unavailable, match="1 of 2 laws could not be judged; full: no space left") as caught:
+            desk.doctor(over_one_shelf(SharedMemoryStore), Plan(QUICK, [Law("full", "", "", full), LAWS[0]]))
+        assert caught.value.exit_code == 5
+        assert caught.value.remedy == "make room"
+        assert [line.split()[:2] for line in desk.stdout.getvalue().splitlines()[1:3]] == [
+            ["full", "unjudged"],
+            ["round-trip", "kept"],
+        ]
+        assert "no violation" not in desk.stdout.getvalue()
+
+    def test_the_default_is_the_store_of_the_global_option(self, capsys: Capture) -> None:
+        assert run(["--store", "memory:mine", "doctor", "--law", "ranges"]) == 0
+        assert "found on memory:mine" in capsys.readouterr().out
+        assert stack._shelves["mine"].objects == {}
+
+
+def _over(factory: Callable[[], Store]) -> Callable[..., object]:
+    async def doctor(out: Output, spec: StoreSpec, plan: Plan) -> None:
+        await run_doctor(out, spec, plan, connect=lambda _: factory())
+
+    return doctor
+
+
+class TestJson:
+    def test_the_report_is_one_document(self, capsys: Capture) -> None:
+        assert run(["doctor", "memory:", "--json", "--law", "ranges", "--law", "round-trip"]) == 0
+        shown = capsys.readouterr()
+        (line,) = shown.out.splitlines()
+        report = json.loads(line)
+        assert shown.err == ""
+        assert report["ok"] is True
+        assert report["broken"] == []
+        assert [law["law"] for law in report["laws"]] == ["round-trip", "ranges"]
+        assert {law["verdict"] for law in report["laws"]} == {"kept"}
+        assert report["laws"][1]["figure"] == "5 ranges"
+        # Probe: two gets, a put, a delete. Laws: 3 x (put, get, head, delete, get) and put, 5 x range. Clean-up: a bulk
+        # delete and two listings.
+        assert report["requests"] == {"get": 8, "put": 5, "delete": 5, "head": 3, "range": 5, "list": 2}
+        assert report["dollars"] == round((5 + 2) * 5e-6 + (8 + 3 + 5) * 4e-7, 6)
+        assert report["certificate"] is None
+        assert report["store"] == "memory:"
+        assert (report["races"], report["rounds"], report["keys"]) == (8, 10, 1100)
+
+    def test_a_broken_law_stands_in_the_report_and_in_the_error(self) -> None:
+        desk = Desk(as_json=True)
+        with pytest.raises(HoldfastError):
+            desk.doctor(FAULTY["lists stale"][0]())
+        report = json.loads(desk.stdout.getvalue())
+        assert report["ok"] is False
+        assert set(report["broken"]) == FAULTY["lists stale"][1]
+        assert [law["figure"] for law in report["laws"] if law["law"] == "listing-complete"] == [
+            "20 objects written, 17 listed (3 missing)"
+        ]
+
+
+class TestCertify:
+    def test_a_certificate_is_left_when_no_violation_was_found(self, capsys: Capture) -> None:
+        uri = "memory:certified"
+        assert run(["doctor", uri, "--certify", "--races", "3", "--rounds", "2", "--keys", "10"]) == 0
+        assert "certificate written: meta/certificate.json" in capsys.readouterr().out
+        spec = StoreSpec.parse(uri)
+        shelf = stack._shelves["certified"]
+        certificate = asyncio.run(read_certificate(MemoryStore(shelf)))
+        assert certificate is not None
+        assert certificate.covers(spec)
+        assert (certificate.races, certificate.rounds, certificate.keys) == (3, 2, 10)
+        assert [law.name for law in certificate.laws] == [law.name for law in LAWS]
+        assert set(shelf.objects) == {CERTIFICATE_KEY}
+
+    def test_none_is_left_otherwise(self) -> None:
+        factory = FAULTY["lists stale"][0]()
+        with pytest.raises(HoldfastError):
+            Desk().doctor(factory, Plan(QUICK, certify=True))
+        assert CERTIFICATE_KEY not in factory().shelf.objects
+
+    def test_none_is_left_unless_asked_for(self) -> None:
+        shelf = Shelf()
+        Desk().doctor(lambda: SharedMemoryStore(shelf))
+        assert shelf.objects == {}
+
+    def test_a_few_laws_are_not_enough(self, capsys: Capture) -> None:
+        assert run(["doctor", "memory:", "--certify", "--law", "ranges"]) == 2
+        assert capsys.readouterr().err.startswith("error: a certificate needs every law\n")
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "code", "error"),
+        [
+            (["nowhere"], 2, "error: store URI 'nowhere' has no known scheme"),
+            (["/data"], 2, "error: store URI '/data' has no known scheme\nhint: for a folder write file:/data"),
+            (["s3://"], 2, "error: store URI of scheme s3 needs a bucket"),
+            (["memory:", "--law", "listing-compete"], 2, "hint: did you mean listing-complete?"),
+            (["memory:", "--law", "xyz"], 2, "error: there is no law 'xyz'\nhint: laws: round-trip, "),
+            (["memory:", "--races", "1"], 2, "--races"),
+            (["memory:", "--rounds", "0"], 2, "--rounds"),
+            (["memory:", "--keys", "0"], 2, "--keys"),
+        ],
+    )
+    def test_one_line_and_a_hint(self, arguments: list[str], code: int, error: str, capsys: Capture) -> None:
+        assert run(["doctor", *arguments]) == code
+        shown = capsys.readouterr()
+        assert error in shown.err
+        assert shown.out == ""
+        assert len(shown.err.splitlines()) <= 2
+
+    def test_what_could_not_be_cleaned_up_is_named(self) -> None:
+        shelf = Shelf()
+        gone = False
+
+        class Leaves(SharedMemoryStore):
+            def list(self, prefix="", *, after=None, delimiter=False):  # type: ignore[no-untyped-def]  # the port's signature
+                if gone:
+                    raise Unavailable("connection reset")
+                return super().list(prefix, after=after, delimiter=delimiter)
+
+        async def writes_and_is_cut_off(bench: Bench) -> str:
+            nonlocal gone
+            await bench.client().put("left-behind", b"x")
+            gone = True
+            return "done"
+
+        desk = Desk()
+        law = Law("cut-off", "promise", "breach", writes_and_is_cut_off)
+        desk.doctor(lambda: Leaves(shelf), Plan(QUICK, [law]))
+        (key,) = shelf.objects
+        prefix = key.partition("/")[0]
+        assert desk.stderr.getvalue() == (
+            f"warning: could not clean up: connection reset; delete what is under {prefix}/ in memory:patient\n"
+        )
+
+
+class TestInterruption:
+    def test_it_says_that_it_cleans_up_and_does(self) -> None:
+        shelf = Shelf()
+        desk = Desk()
+
+        async def interrupted() -> None:
+            started = asyncio.Event()
+
+            async def endless(bench: Bench) -> str:
+                await bench.client().put("left-behind", b"x")
+                started.set()
+                await asyncio.sleep(3600)
+                return "not reached"
+
+            law = Law("endless", "promise", "breach", endless)
+            task = asyncio.ensure_future(
+                run_doctor(desk.out, SPEC, Plan(QUICK, [law]), connect=lambda _: SharedMemoryStore(shelf))
+            )
+            await started.wait()
+            task.cancel()
+            await task
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(interrupted())
+        assert "stopping: cleaning up under holdfast-doctor-" in desk.stderr.getvalue()
+        assert desk.stdout.getvalue() == ""
+        assert shelf.objects == {}
+
+
+class TestProgress:
+    def test_a_terminal_shows_the_laws_as_they_run(self) -> None:
+        desk = Desk(terminal=True)
+        desk.doctor(over_one_shelf(SharedMemoryStore))
+        assert "laws, " in desk.stderr.getvalue()
+        assert all(law.name in desk.stderr.getvalue() for law in LAWS)
+
+    @pytest.mark.parametrize(("as_json", "terminal"), [(True, True), (False, False)])
+    def test_otherwise_it_is_quiet(self, as_json: bool, terminal: bool) -> None:
+        desk = Desk(as_json=as_json, terminal=terminal)
+        desk.doctor(over_one_shelf(SharedMemoryStore))
+        assert desk.stderr.getvalue() == ""

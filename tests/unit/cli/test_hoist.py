@@ -1,0 +1,54 @@
+"""Global options may stand anywhere before a ``--``."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cli.hoist import FLAGS, TAKES_VALUE, hoist
+
+words = st.sampled_from(
+    ["doctor", "file:x", "--races", "7", "-x", "--json", "--verbose", "--store", "--config=c", "--"]
+)
+
+
+@pytest.mark.parametrize(
+    ("given_line", "hoisted"),
+    [
+        ("doctor --json", "--json doctor"),
+        ("--json doctor", "--json doctor"),
+        ("runs list --store file:x --limit 3", "--store file:x runs list --limit 3"),
+        ("runs list --store=file:x", "--store=file:x runs list"),
+        ("runs --verbose list --json", "--verbose --json runs list"),
+        ("a --store one b --store two", "--store one --store two a b"),
+        ("run -- job --json", "run -- job --json"),
+        ("run --json -- --json", "--json run -- --json"),
+        ("doctor --json=x", "doctor --json=x"),
+        ("doctor --jsonl", "doctor --jsonl"),
+        ("", ""),
+    ],
+)
+def test_examples(given_line: str, hoisted: str) -> None:
+    assert hoist(given_line.split()) == hoisted.split()
+
+
+def test_an_option_without_its_value_does_not_swallow_the_noun() -> None:
+    assert hoist(["doctor", "--json", "--store"]) == ["--json", "--store"]
+
+
+@given(st.lists(words))
+def test_nothing_is_lost_and_order_is_kept(argv: list[str]) -> None:
+    if argv and argv[-1] in TAKES_VALUE:
+        argv.append("file:x")
+    result = hoist(argv)
+    assert sorted(result) == sorted(argv)
+    assert hoist(result) == result
+
+
+@given(st.lists(words))
+def test_what_follows_two_dashes_is_left_alone(tail: list[str]) -> None:
+    result = hoist(["noun", "--json", "--", *tail])
+    assert result == ["--json", "noun", "--", *tail]
+
+
+def test_the_two_kinds_of_option_are_apart() -> None:
+    assert not FLAGS & TAKES_VALUE

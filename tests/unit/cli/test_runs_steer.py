@@ -1,0 +1,215 @@
+"""``holdfast runs fork|cancel|retry|resume|delete``: runs changed without their code."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.runs_desk import RunsDesk, bulky, desk_in, nap, order
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> RunsDesk:
+    return desk_in(tmp_path, capsys)
+
+
+def status(desk: RunsDesk, run_id: str) -> str:
+    return str(desk.document("status", run_id)["status"])
+
+
+class TestFork:
+    def test_from_a_step_an_offset_and_after_a_step(self, desk: RunsDesk) -> None:
+        desk.ship("r")
+        before = desk.documents("dump", "r")
+        shown = desk.holdfast("fork", "r", "--from-step", "ship", "--new-run-id", "again")
+        assert shown == "again is a fork of r, from offset 5; the next worker or call goes on with it\n"
+        made = desk.document("fork", "r", "--from-offset", "2")
+        assert (made["source"], made["from_offset"], made["status"]) == ("r", 2, "open")
+        after = desk.document("fork", "r", "--after-step", "reserve", "--new-run-id", "later", "--as-version", "2")
+        assert after["from_offset"] == 2
+        assert desk.document("status", "later")["version"] == "2"
+        assert desk.documents("dump", "r") == before, "the source is not touched"
+        assert desk.work() >= 2
+        assert desk.document("status", "again")["result"] == {"shipped": "hat"}
+        assert status(desk, made["run_id"]) == "suspended", "it asks for the payment again"
+
+    def test_mistakes(self, desk: RunsDesk) -> None:
+        desk.ship("r")
+        assert "a fork needs one point" in desk.holdfast("fork", "r", code=2)
+        assert "a fork needs one point" in desk.holdfast("fork", "r", "--from-offset", "1", "--from-step", "a", code=2)
+        assert "cannot begin at offset 99" in desk.holdfast("fork", "r", "--from-offset", "99", code=2)
+        assert "no step 'nap' is recorded" in desk.holdfast("fork", "r", "--from-step", "nap", code=4)
+        assert "does not exist" in desk.holdfast("fork", "nobody", "--from-offset", "1", code=4)
+        desk.ship("taken")
+        assert "taken exists already" in desk.holdfast(
+            "fork", "r", "--from-offset", "1", "--new-run-id", "taken", code=7
+        )
+
+
+class TestCancel:
+    def test_with_clean_up(self, desk: RunsDesk) -> None:
+        desk.start(order, "hat", run_id="r")
+        shown = desk.holdfast("cancel", "r", "--reason", "out of hats")
+        assert shown == "r is cancelling, session 2; its clean-up is up to the next worker or call\n"
+        assert desk.holdfast("cancel", "r").endswith("nothing was to be done\n")
+        assert desk.work() == 1
+        found = desk.document("status", "r")
+        assert (found["status"], found["cancel_reason"], found["last_step"]) == ("cancelled", "out of hats", "release")
+        assert desk.document("cancel", "r")["written"] is False
+
+    def test_now(self, desk: RunsDesk) -> None:
+        desk.start(order, "hat", run_id="r")
+        assert desk.document("cancel", "r", "--now") == {
+            "run_id": "r",
+            "status": "cancelled",
+            "session": 2,
+            "written": True,
+        }
+        assert desk.work() == 0
+        assert [entry["type"] for entry in desk.documents("dump", "r")][-2:] == ["start", "cancel"]
+
+    def test_too_late(self, desk: RunsDesk) -> None:
+        desk.ship("r")
+        assert desk.holdfast("cancel", "r", code=7) == "error: run r is success: there is nothing to cancel\n"
+        assert "does not exist" in desk.holdfast("cancel", "nobody", code=4)
+
+
+class TestRetry:
+    def test_a_failed_run(self, desk: RunsDesk) -> None:
+        desk.start(order, "hat", run_id="r", broken=True)
+        desk.do(lambda store: order.resume(store, "r", "payment", 5))
+        assert status(desk, "r") == "failed"
+        assert desk.holdfast("retry", "r") == "r is open, session 3; the next worker or call goes on with it\n"
+        assert desk.work() == 1
+        found = desk.document("status", "r")
+        assert (found["status"], found["failures"], found["steps"]) == ("failed", 1, 1), "tried again, from the step on"
+
+    def test_others(self, desk: RunsDesk) -> None:
+        desk.ship("r")
+        desk.start(nap, run_id="n")
+        assert "is success" in desk.holdfast("retry", "r", code=7)
+        assert "is sleeping, it has not failed" in desk.holdfast("retry", "n", code=7)
+
+
+class TestResume:
+    def test_a_run_that_waits(self, desk: RunsDesk) -> None:
+        desk.start(order, "hat", run_id="r")
+        shown = desk.holdfast("resume", "r", "payment", '{"euro": 5}')
+        assert shown == "delivered payment to r, which waits for it; the next worker or call goes on with it\n"
+        assert desk.work() == 1
+        assert desk.documents("dump", "r", "--type", "resume")[0]["value"] == {"euro": 5}
+        assert status(desk, "r") == "success"
+
+    def test_an_event_that_comes_early(self, desk: RunsDesk) -> None:
+        desk.start(nap, run_id="n")
+        told = desk.document("resume", "n", "payment")
+        assert (told["status"], told["waiting"], told["event"]) == ("sleeping", False, "payment")
+        assert "which waits for sleep now; it is kept" in desk.holdfast("resume", "n", "other", "1")
+        assert "does not exist" in desk.holdfast("resume", "r", "payment", "5", code=4)
+        shown = desk.holdfast("resume", "r", "payment", "5", "--early")
+        assert shown == "delivered payment to r, which does not exist yet; it is kept until it is asked for\n"
+        assert desk.start(order, "hat", run_id="r").result == {"shipped": "hat"}
+
+    def test_a_key_makes_it_idempotent(self, desk: RunsDesk) -> None:
+        desk.start(order, "hat", run_id="r")
+        first = desk.document("resume", "r", "payment", "5", "--key", "invoice-1")
+        assert desk.document("resume", "r", "payment", "5", "--key", "invoice-1") == first
+        assert "another value" in desk.holdfast("resume", "r", "payment", "6", "--key", "invoice-1", code=8)
+
+    def test_values_from_files_and_pipes(self, desk: RunsDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "value.json"
+        path.write_text('["a", 1]')
+        desk.start(order, "hat", run_id="file")
+        desk.holdfast("resume", "file", "payment", "--value-file", str(path))
+        desk.start(order, "hat", run_id="pipe")
+        monkeypatch.setattr("sys.stdin", io.StringIO('{"piped": true}'))
+        desk.holdfast("resume", "pipe", "payment", "--value-file", "-")
+        desk.start(order, "hat", run_id="none")
+        desk.holdfast("resume", "none", "payment")
+        assert desk.work() == 3
+        values = [desk.documents("dump", name, "--type", "resume")[0]["value"] for name in ("file", "pipe", "none")]
+        assert values == [["a", 1], {"piped": True}, None]
+
+    def test_mistakes(self, desk: RunsDesk, tmp_path: Path) -> None:
+        desk.start(order, "hat", run_id="r")
+        shown = desk.holdfast("resume", "r", "payment", "{approved: yes}", code=2)
+        assert shown.startswith("error: VALUE is not JSON: ")
+        assert "hint: quote it for the shell" in shown
+        missing = str(tmp_path / "missing")
+        assert "cannot be read" in desk.holdfast("resume", "r", "payment", "--value-file", missing, code=2)
+        assert "given twice" in desk.holdfast("resume", "r", "payment", "1", "--value-file", missing, code=2)
+        assert "event name 'a/b'" in desk.holdfast("resume", "r", "a/b", code=2)
+        desk.ship("done")
+        assert "is success: it takes no event 'payment'" in desk.holdfast("resume", "done", "payment", code=7)
+
+
+class TestDelete:
+    def test_runs_by_name(self, desk: RunsDesk) -> None:
+        desk.ship("a")
+        desk.ship("b")
+        desk.start(order, "hat", run_id="open")
+        assert desk.holdfast("delete", "a", "b") == "a was deleted\nb was deleted\n2 of 2 runs deleted\n"
+        assert [run["run_id"] for run in desk.document("list")] == ["open"]
+        shown = desk.holdfast("delete", "open", "a", code=7)
+        assert "open was left: run open is suspended\na was deleted\n" in shown
+        assert "hint: cancel it first, or force the deletion" in shown
+        assert "does not exist" in desk.holdfast("delete", "nobody", code=4)
+        assert desk.document("delete", "open", "--force") == [
+            {"run_id": "open", "deleted": True, "objects": 0, "kept_for": []}
+        ]
+        assert desk.document("list") == []
+
+    def test_payloads_that_a_fork_needs(self, desk: RunsDesk) -> None:
+        desk.start(bulky, run_id="r")
+        desk.holdfast("fork", "r", "--after-step", "fetch", "--new-run-id", "f")
+        assert "its forks need: f" in desk.holdfast("delete", "r", code=7)
+        assert "r was deleted, except for payloads that f need" in desk.holdfast("delete", "r", "--force")
+        assert desk.work() == 1
+        assert desk.document("status", "f")["result"] == 40_000
+
+    def test_all_that_ended_long_ago(self, desk: RunsDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+        desk.ship("a")
+        desk.start(order, "hat", run_id="failed", broken=True)
+        desk.do(lambda store: order.resume(store, "failed", "payment", 5))
+        desk.start(order, "hat", run_id="open")
+        assert desk.holdfast("delete", "--older-than", "1d", "--yes") == "0 of 0 runs deleted\n"
+        shown = desk.holdfast("delete", "--older-than", "0s", "--dry-run")
+        assert [line.split()[0] for line in shown.splitlines()] == ["run", "failed", "a", "2"]
+        assert shown.endswith("2 runs would be deleted\n")
+        assert [run["run_id"] for run in desk.document("delete", "--older-than", "0s", "--dry-run")] == ["failed", "a"]
+        monkeypatch.setattr("sys.stdin", io.StringIO(""))
+        shown = desk.holdfast("delete", "--older-than", "0s", code=7)
+        assert shown == "error: 2 runs would be deleted, and nobody can be asked\nhint: say --yes\n"
+        assert len(desk.document("list")) == 3
+        shown = desk.holdfast("delete", "--older-than", "0s", "--status", "failed", "--yes")
+        assert shown == "failed was deleted\n1 of 1 run deleted\n"
+        assert desk.document("delete", "--older-than", "0s", "--yes")[0]["run_id"] == "a"
+        assert [run["run_id"] for run in desk.document("list")] == ["open"]
+
+    @pytest.mark.parametrize(("answer", "left", "code"), [("n\n", 1, 1), ("y\n", 0, 0)])
+    def test_it_asks(self, desk: RunsDesk, monkeypatch: pytest.MonkeyPatch, answer: str, left: int, code: int) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        desk.ship("a")
+        monkeypatch.setattr("sys.stdin", Terminal(answer))
+        shown = desk.holdfast("delete", "--older-than", "0s", code=code)
+        assert "Delete 1 run for good? [y/N]: " in shown
+        assert len(desk.document("list")) == left
+
+    @pytest.mark.parametrize(
+        ("arguments", "error"),
+        [
+            ([], "which runs?"),
+            (["a", "--older-than", "1d"], "which runs?"),
+            (["a", "--yes"], "go with --older-than"),
+            (["--older-than", "1d", "--force"], "--force does not go with --older-than"),
+            (["--older-than", "month"], "not a span of time"),
+            (["--older-than", "1d", "--status", "open"], "there is no status of a run that is over 'open'"),
+        ],
+    )
+    def test_mistakes(self, desk: RunsDesk, arguments: list[str], error: str) -> None:
+        shown = desk.holdfast("delete", *arguments, code=2)
+        assert error in shown
+        assert len(shown.splitlines()) <= 2

@@ -1,0 +1,84 @@
+"""Parts for tests of the disk cache: a store to count and to hold up, a clock to turn, and what lies on disk."""
+
+import asyncio
+import random
+from pathlib import Path
+
+from holdfast.base.ids import Ambient
+from holdfast.objects.cache.cached import Cached
+from holdfast.objects.cache.space import charged
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.store import NotModified, Object, Store, Version
+
+
+class Clock:
+    """Every reading is a second later."""
+
+    def __init__(self) -> None:
+        self._now_ns = 10**18
+
+    def wall_ns(self) -> int:
+        self._now_ns += 10**9
+        return self._now_ns
+
+    def monotonic_ns(self) -> int:
+        return self.wall_ns()
+
+
+class Gate(Layer):
+    """Gets wait until the gate is open. ``reached`` is set when one has come to it."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.open = asyncio.Event()
+        self.reached = asyncio.Event()
+        self.cancelled = 0
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+        found = await super().get(key, unless=unless)
+        self.reached.set()
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return found
+
+
+class World:
+    """A store, what was asked of it, and any number of caches in one folder over it."""
+
+    def __init__(self, folder: Path, *, max_bytes: int = 1 << 20) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.store: Store = MemoryStore()
+        self.usage = Usage()
+        self.ambient = Ambient(Clock(), random.Random(7))
+
+    def cache(self, inner: Store | None = None, *, namespace: str = "store") -> Cached:
+        """As a process that starts now would have it."""
+        return Cached(
+            Observed(inner if inner is not None else self.store, self.usage),
+            self.folder,
+            max_bytes=self.max_bytes,
+            namespace=namespace,
+            immutable=lambda key: key.startswith("fixed/"),
+            ambient=self.ambient,
+        )
+
+    @property
+    def requests(self) -> dict[str, int]:
+        return self.usage.by_verb
+
+    def files(self, suffix: str = "") -> list[Path]:
+        return sorted(path for path in self.folder.rglob(f"*{suffix}") if path.is_file() and path.name != "ledger")
+
+    @property
+    def taken(self) -> int:
+        return sum(charged(path.stat().st_size) for path in self.files())
+
+    @property
+    def ledger(self) -> int:
+        return int(next(self.folder.rglob("ledger")).read_text())

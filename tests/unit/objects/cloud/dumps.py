@@ -1,0 +1,75 @@
+"""Exceptions in the form that obstore 0.12 gives them. The tests with a scripted server show that this is the form."""
+
+import json
+
+SENTENCE = "Generic S3 error: Error performing PUT http://store:9000/bucket/k in 1.2ms - "
+OBJECT = "http://store:9000/bucket/k"
+
+REFUSED = """
+  kind: Request,
+  source: hyper_util::client::legacy::Error(
+    Connect,
+    ConnectError(
+      "tcp connect error",
+      Os { code: 111, kind: ConnectionRefused, message: "Connection refused" },
+"""
+NEVER_CONNECTED = """
+  kind: Request,
+  source: hyper_util::client::legacy::Error(
+    Connect,
+    TimedOut,
+"""
+NEVER_ANSWERED = """
+  kind: Request,
+  source: TimedOut,
+"""
+HUNG_UP = """
+  kind: Request,
+  source: hyper_util::client::legacy::Error(
+    SendRequest,
+    hyper::Error(
+      IncompleteMessage,
+"""
+
+
+def answered(
+    kind: type[Exception], status: int, body: str | None, *, key: str = "k", address: str = OBJECT
+) -> Exception:
+    """The server answered with an error status."""
+    quoted = "None," if body is None else f"Some(\n        {_quoted(body)},\n      ),"
+    inner = f"Status {{\n      status: {status},\n      body: {quoted}"
+    said = f"Object at {key} already exists: {SENTENCE}Server returned non-2xx status code: {status}: {body or ''}"
+    return kind(_text(said, inner, key=key, address=address))
+
+
+def failed_in_a_good_answer(kind: type[Exception], body: str) -> Exception:
+    """200, with errors inside: a bulk delete, or the completion of an upload."""
+    inner = f"Response {{\n      status: 200,\n      body: {_quoted(body)},"
+    return kind(_text(f"{SENTENCE}Server returned error response: {body}", inner))
+
+
+def unanswered(kind: type[Exception], http_kind: str, source: str, *, address: str = OBJECT) -> Exception:
+    """No answer, or half of one."""
+    inner = f"Http(\n    HttpError {{\n      kind: {http_kind},\n      source: reqwest::Error {{{source}"
+    return kind(_text(f"{SENTENCE}HTTP error: error sending request", inner, address=address))
+
+
+def delete_refused(kind: type[Exception], code: str, reason: str, *, key: str = "k") -> Exception:
+    """One key of a bulk delete."""
+    dump = f'Generic {{\n  source: DeleteFailed {{\n    path: "{key}",\n    code: "{code}",\n    reason: "{reason}",\n'
+    return kind(f"Bulk delete request failed for key {key}: {reason} (code: {code})\n\nDebug source:\n{dump}")
+
+
+def unasked(kind: type[Exception], sentence: str) -> Exception:
+    """No request was made, or its answer made no sense."""
+    return kind(f'{sentence}\n\nDebug source:\nGeneric {{\n  store: "S3",\n}}')
+
+
+def _text(sentence: str, inner: str, *, key: str = "k", address: str = OBJECT) -> str:
+    dump = f"Generic {{\n  path: {_quoted(key)},\n  source: RetryError(\n    uri: Some(\n      {address},\n    ),\n"
+    return f"{sentence}\n\nDebug source:\n{dump}    inner: {inner}\n"
+
+
+def _quoted(text: str) -> str:
+    """Rust's way of quoting, where it is the same as JSON's."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,51 @@
+"""Choices are made before anybody is asked."""
+
+import pytest
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud.client import connect
+
+KEYS = (("access_key_id", "key"), ("secret_access_key", "secret"))
+
+
+def s3(**options: str) -> CloudTarget:
+    return CloudTarget("s3", "bucket", "", tuple(options.items()), KEYS)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("http://host:9000", "http://bucket.host:9000"),
+        ("https://host/", "https://bucket.host"),
+        ("https://bucket.host", "https://bucket.host"),
+    ],
+)
+def test_the_bucket_goes_into_the_host_name_once(endpoint: str, expected: str) -> None:
+    client = connect(s3(endpoint=endpoint, virtual_hosted_style="true"), {})
+    assert client.place.endpoint == expected
+    assert connect(s3(endpoint=endpoint), {}).place.endpoint == endpoint.rstrip("/")
+
+
+def test_without_an_endpoint_it_is_the_cloud_itself() -> None:
+    assert connect(s3(region="eu-north-1"), {}).place.endpoint == "https://s3.eu-north-1.amazonaws.com"
+    google = CloudTarget("gs", "bucket", secrets=(("bearer_token", "t"),))
+    assert connect(google, {}).place.endpoint == "https://storage.googleapis.com"
+    azure = CloudTarget("az", "container", options=(("account", "a"), ("anonymous", "true")))
+    assert connect(azure, {}).place.endpoint == "https://a.blob.core.windows.net"
+
+
+def test_settings_that_cannot_work_are_refused_at_once() -> None:
+    with pytest.raises(Invalid, match="no TLS"):
+        CloudStore(s3(endpoint="http://host", allow_http="false"), environ={})
+    with pytest.raises(Invalid, match="'host' is not an address"):
+        CloudStore(s3(), environ={"AWS_ENDPOINT_URL": "host"})
+    with pytest.raises(Invalid, match="which storage account"):
+        CloudStore(CloudTarget("az", "container"), environ={})
+    with pytest.raises(Invalid, match="these settings do not work"):
+        CloudStore(CloudTarget("gs", "bucket", secrets=(("service_account_key", "not json"),)), environ={})
+
+
+def test_capabilities() -> None:
+    can = CloudStore(s3(), environ={}).capabilities
+    assert (can.name, can.durable, can.shared) == ("s3", True, True)

@@ -1,0 +1,268 @@
+"""An examination reaches the store first, works in a place of its own, and leaves nothing behind."""
+
+import asyncio
+import random
+
+import pytest
+
+from holdfast.base import codec
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import Conflict, Corrupt, Denied, HoldfastError, Incompatible, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.examine import Examination, examine
+from holdfast.objects.format import FORMAT_KEY, FORMAT_NAME
+from holdfast.objects.lawbook import LAWS
+from holdfast.objects.laws import Bench, Effort, Finding, Law
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from tests.fakes.stores import SharedMemoryStore
+
+EFFORT = Effort(races=3, rounds=2, keys=5, large_bytes=100)
+SPEC = StoreSpec("memory", "examined", retry=RetryPolicy(attempts=4, base_ms=0, max_ms=0))
+
+
+class Hospital:
+    """One shelf, the clients that were made for it, and what was said about leftovers."""
+
+    def __init__(self, kind: type[MemoryStore] = SharedMemoryStore) -> None:
+        self.shelf = Shelf()
+        self.kind = kind
+        self.clients: list[MemoryStore] = []
+        self.leftovers: list[tuple[str, HoldfastError]] = []
+
+    def connect(self, _: StoreSpec) -> Store:
+        self.clients.append(self.kind(self.shelf))
+        return self.clients[-1]
+
+    async def run(self, *laws: Law) -> tuple[Examination, list[Finding]]:
+        async with examine(
+            SPEC,
+            effort=EFFORT,
+            ambient=Ambient(SystemClock(), random.Random(3)),
+            connect=self.connect,
+            on_leftovers=lambda prefix, error: self.leftovers.append((prefix, error)),
+        ) as examination:
+            return examination, [finding async for finding in examination.findings(laws)]
+
+
+def law(name: str, run: object) -> Law:
+    return Law(name, "promise", "breach", run)  # type: ignore[arg-type]  # coroutine functions below
+
+
+async def test_every_law_under_a_prefix_that_is_emptied() -> None:
+    hospital = Hospital()
+    examination, findings = await hospital.run(*LAWS)
+    assert [finding.law for finding in findings] == list(LAWS)
+    assert all(finding.kept for finding in findings)
+    assert hospital.shelf.objects == {}
+    assert hospital.leftovers == []
+    assert examination.prefix.startswith("holdfast-doctor-")
+
+
+async def test_what_was_there_before_is_still_there() -> None:
+    hospital = Hospital()
+    for key in ("holdfast-doctor-other/x", "data", "meta/authority.json"):
+        await MemoryStore(hospital.shelf).put(key, key.encode())
+    before = dict(hospital.shelf.objects)
+    await hospital.run(*LAWS)
+    assert hospital.shelf.objects == before
+
+
+async def test_reaching_and_cleaning_cost_five_requests() -> None:
+    examination, _ = await Hospital().run()
+    assert examination.usage.by_verb == {"get": 2, "put": 1, "delete": 1, "list": 1}
+
+
+async def test_a_law_s_own_requests_come_on_top() -> None:
+    examination, findings = await Hospital().run(*(each for each in LAWS if each.name == "ranges"))
+    assert [finding.figure for finding in findings] == ["5 ranges"]
+    # One put and five ranges by the law; one bulk delete and one more listing by the clean-up.
+    assert examination.usage.by_verb == {"get": 2, "put": 2, "range": 5, "delete": 2, "list": 2}
+
+
+async def test_every_client_has_a_backend_of_its_own() -> None:
+    hospital = Hospital()
+    await hospital.run()
+    assert len(hospital.clients) == EFFORT.races
+
+
+async def test_a_store_that_is_not_shared_has_one() -> None:
+    hospital = Hospital(MemoryStore)
+    await hospital.run()
+    assert len(hospital.clients) == 1
+
+
+async def test_two_examinations_never_share_a_prefix() -> None:
+    ambient = Ambient.system()
+    first, second = (Examination(SPEC, [MemoryStore()], EFFORT, ambient) for _ in range(2))
+    assert first.prefix != second.prefix
+
+
+async def test_a_store_out_of_reach_is_one_error_and_no_laws() -> None:
+    class Away(SharedMemoryStore):
+        requests = 0
+
+        async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # the port's signature
+            Away.requests += 1
+            raise Unavailable("connection refused")
+
+    with pytest.raises(Unavailable, match="connection refused"):
+        await Hospital(Away).run(*LAWS)
+    assert Away.requests == 2  # impatient: half of the four attempts of the store's own policy
+
+
+async def test_a_store_that_may_only_be_read_is_one_error() -> None:
+    class ReadOnly(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            raise Denied("no permission to write")
+
+    hospital = Hospital(ReadOnly)
+    with pytest.raises(Denied, match="no permission to write"):
+        await hospital.run(*LAWS)
+    assert hospital.leftovers == []
+
+
+async def test_a_store_that_may_not_be_read_keeps_no_probe() -> None:
+    class WriteOnly(SharedMemoryStore):
+        async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # the port's signature
+            if key.endswith("probe"):
+                raise Denied("no permission to read")
+            return await super().get(key, unless=unless)
+
+    hospital = Hospital(WriteOnly)
+    with pytest.raises(Denied, match="no permission to read"):
+        await hospital.run(*LAWS)
+    assert hospital.shelf.objects == {}
+
+
+async def test_a_store_that_loses_bytes_is_corrupt() -> None:
+    class Empties(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            return await super().put(key, b"", mode)
+
+    with pytest.raises(Corrupt, match="read back as other bytes"):
+        await Hospital(Empties).run(*LAWS)
+
+
+async def test_a_newer_format_is_refused_before_anything_is_written() -> None:
+    hospital = Hospital()
+    body = codec.encode({"format": FORMAT_NAME, "version": 2})
+    await MemoryStore(hospital.shelf).put(FORMAT_KEY, body)
+    with pytest.raises(Incompatible, match="newer than this client reads"):
+        await hospital.run(*LAWS)
+    assert set(hospital.shelf.objects) == {FORMAT_KEY}
+
+
+async def test_a_store_that_goes_away_ends_the_examination() -> None:
+    class Leaves(SharedMemoryStore):
+        gone = False
+
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if Leaves.gone:
+                raise Unavailable("connection reset")
+            return await super().put(key, body, mode)
+
+        async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # the port's signature
+            if Leaves.gone:
+                raise Unavailable("connection reset")
+            return await super().get(key, unless=unless)
+
+    async def goes(bench: Bench) -> str:
+        await bench.client().put("left-behind", b"x")
+        Leaves.gone = True
+        await bench.client().put("more", b"x")
+        return "not reached"
+
+    hospital = Hospital(Leaves)
+    with pytest.raises(Unavailable, match="connection reset"):
+        await hospital.run(law("goes", goes), *LAWS)
+    # Lists and deletes still worked: even so the place was left empty.
+    assert hospital.shelf.objects == {}
+
+
+@pytest.mark.parametrize("kind", [Unavailable, Conflict])
+async def test_a_law_that_the_store_cannot_serve_to_its_end_is_not_judged(kind: type[HoldfastError]) -> None:
+    async def too_large(bench: Bench) -> str:
+        raise kind("no space left")
+
+    _, findings = await Hospital().run(law("large", too_large), *LAWS[:1])
+    assert [finding.verdict for finding in findings] == ["unjudged", "kept"]
+    assert findings[0].figure == "no space left"
+
+
+async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
+    class Keeps(SharedMemoryStore):
+        async def delete_many(self, keys):  # type: ignore[no-untyped-def]  # the port's signature
+            raise Denied("no permission to delete")
+
+    async def fails(bench: Bench) -> str:
+        await bench.client().put("left-behind", b"x")
+        raise Denied("no permission to continue")
+
+    hospital = Hospital(Keeps)
+    with pytest.raises(Denied, match="no permission to continue"):
+        await hospital.run(law("fails", fails))
+    ((prefix, error),) = hospital.leftovers
+    assert all(key.startswith(prefix) for key in hospital.shelf.objects)
+    assert str(error) == "no permission to delete"
+
+
+async def test_cancelling_cleans_up() -> None:
+    hospital = Hospital()
+    writing = asyncio.Event()
+
+    async def endless(bench: Bench) -> str:
+        await bench.client().put("left-behind", b"x")
+        writing.set()
+        await asyncio.sleep(3600)
+        return "not reached"
+
+    task = asyncio.ensure_future(hospital.run(law("endless", endless)))
+    await writing.wait()
+    assert len(hospital.shelf.objects) == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert hospital.shelf.objects == {}
+
+
+async def test_a_write_that_lands_late_is_cleaned_up_too() -> None:
+    """A cancelled request may still be on its way when the first listing has been read."""
+
+    class LandsLate(SharedMemoryStore):
+        late = 1
+
+        async def delete_many(self, keys):  # type: ignore[no-untyped-def]  # the port's signature
+            wanted = list(keys)
+            await super().delete_many(wanted)
+            if LandsLate.late:
+                LandsLate.late -= 1
+                await super().put(wanted[0] + "-late", b"x")
+
+    hospital = Hospital(LandsLate)
+    await hospital.run(*(each for each in LAWS if each.name == "ranges"))
+    assert LandsLate.late == 0
+    assert hospital.shelf.objects == {}
+
+
+async def test_racing_clients_are_stopped_before_the_clean_up() -> None:
+    """One client of a race fails at once; the others must not write on after their law has ended."""
+
+    class OneFails(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if isinstance(mode, type(OVERWRITE)):
+                return await super().put(key, body, mode)
+            if b"writer 0" in body:
+                raise Corrupt("this one is broken")
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return await super().put(key, body, mode)
+
+    hospital = Hospital(OneFails)
+    _, findings = await hospital.run(*(each for each in LAWS if each.name == "create-exclusive"))
+    assert [finding.verdict for finding in findings] == ["broken"]
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert hospital.shelf.objects == {}

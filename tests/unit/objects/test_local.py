@@ -1,0 +1,232 @@
+"""The local store from outside: what is particular to it. What every store must do is in the laws."""
+
+import os
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects.local import store as local
+from holdfast.objects.local import LocalStore
+from holdfast.objects.memory import content_version
+from holdfast.objects.store import (
+    ADDRESSED,
+    CREATE,
+    Entry,
+    IfMatch,
+    Lost,
+    NotModified,
+    Object,
+    Page,
+    Version,
+    Written,
+)
+from tests.unit.objects.local_kit import files, keys
+
+LARGE = 64 * 1024 * 1024
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(root)
+
+
+async def test_an_object_is_a_file_with_its_bytes_at_its_key(store: LocalStore, root: Path) -> None:
+    await store.put("runs/r1/journal.jsonl", b'{"type":"start"}\n')
+    assert (root / "runs/r1/journal.jsonl").read_bytes() == b'{"type":"start"}\n'
+
+
+async def test_a_file_that_somebody_copied_in_is_an_object(store: LocalStore, root: Path) -> None:
+    (root / "notes").mkdir(parents=True)
+    (root / "notes/today.md").write_bytes(b"hello")
+    found = await store.get("notes/today.md")
+    assert found == Object("notes/today.md", b"hello", found.modified_ns, content_version(b"hello"))
+    assert await keys(store) == ["notes/today.md"]
+    assert isinstance(await store.put("notes/today.md", b"bye", IfMatch(found.version)), Written)
+
+
+async def test_reading_makes_nothing(store: LocalStore, root: Path) -> None:
+    assert await store.find("a") is None
+    assert [page async for page in store.list()] == [Page(())]
+    assert not root.exists()
+
+
+async def test_versions_are_content_hashes_whoever_computes_them(store: LocalStore) -> None:
+    for body in (b"", b"small", os.urandom(3 * 1024 * 1024 + 1)):
+        written = await store.put("a", body)
+        head = await store.head("a")
+        assert written == Written(content_version(body))
+        assert (head.size, head.version) == (len(body), content_version(body))
+        assert await store.get("a", unless=head.version) == NotModified()
+        assert await store.get("a", unless=Version("another")) == await store.get("a")
+
+
+async def test_a_large_body_round_trips(store: LocalStore) -> None:
+    body = os.urandom(LARGE // 64) * 64
+    await store.put("large", body)
+    assert (await store.get("large")).body == body
+    assert await store.range("large", LARGE - 10, LARGE + 10) == body[-10:]
+
+
+async def test_a_range_is_cut_at_the_end(store: LocalStore) -> None:
+    await store.put("a", b"0123456789")
+    assert await store.range("a", 2, 5) == b"234"
+    assert await store.range("a", 8, 2**40) == b"89"
+    assert await store.range("a", 10, 12) == b""
+    assert await store.range("a", 5, 5) == b""
+    with pytest.raises(NotFound):
+        await store.range("b", 0, 1)
+    with pytest.raises(Invalid):
+        await store.range("a", -1, 1)
+
+
+async def test_conditions(store: LocalStore) -> None:
+    missing = IfMatch(content_version(b"1"))
+    assert await store.put("a", b"1", missing) == Lost()
+    first = await store.put("a", b"1", CREATE)
+    assert first == Written(content_version(b"1"))
+    assert await store.put("a", b"2", CREATE) == Lost()
+    assert await store.put("a", b"2", ADDRESSED) == Lost()
+    assert isinstance(await store.put("a", b"2", missing), Written)
+    assert await store.put("a", b"3", missing) == Lost()
+    await store.delete("a")
+    assert await store.put("a", b"3", IfMatch(content_version(b"2"))) == Lost()
+    assert isinstance(await store.put("a", b"3", ADDRESSED), Written)
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "a/../b", "a\nb", "x" * 1025, "\ud800"])
+async def test_keys_are_checked(store: LocalStore, root: Path, key: str) -> None:
+    for call in (store.get(key), store.head(key), store.put(key, b""), store.delete(key), store.range(key, 0, 1)):
+        with pytest.raises(Invalid):
+            await call
+    assert not root.exists()
+
+
+async def test_a_prefix_is_a_folder(store: LocalStore) -> None:
+    for key in ("a", "a/1", "ab/1", "a-b"):
+        await store.put(key, b"")
+    assert await keys(store, "a/") == ["a/1"]
+    assert await keys(store, "b/") == []
+    with pytest.raises(Invalid):
+        await keys(store, "a")
+
+
+async def test_listing_is_in_key_order_not_in_path_order(store: LocalStore) -> None:
+    long = "a" * 300
+    edge = "a" * 254  # where long names are cut
+    short_keys = ["a", "a!", "a-b", "a/b", "a/b/c", "a0", "a/b-c", "b%c", "b%/c", "bc", "é", "日本/語"]
+    wanted = sorted([*short_keys, long, f"{long}/b", f"{long}!", edge, f"{edge}/b", f"{edge}!{'x' * 10}"])
+    for key in reversed(wanted):
+        await store.put(key, key.encode())
+    assert await keys(store) == wanted
+    for number, key in enumerate(wanted):
+        assert await keys(store, after=key) == wanted[number + 1 :]
+        assert (await store.get(key)).body == key.encode()
+    assert await keys(store, after="a/zzz") == [key for key in wanted if key > "a/zzz"]
+
+
+async def test_entries_carry_size_and_time(store: LocalStore, root: Path) -> None:
+    await store.put("a/b", b"123")
+    os.utime(root / "a/b", ns=(5, 7))
+    (page,) = [page async for page in store.list("a/")]
+    assert page == Page((Entry("a/b", 3, 7),))
+    assert (await store.head("a/b")).modified_ns == 7
+
+
+async def test_a_delimiter_folds_what_lies_deeper(store: LocalStore, root: Path) -> None:
+    for key in ("a", "a/1", "b/1/x", "b/1/y", "b/2", "c"):
+        await store.put(key, b"")
+    (root / "empty/below").mkdir(parents=True)
+
+    async def folded(prefix: str, after: str | None = None) -> tuple[list[str], tuple[str, ...]]:
+        (page,) = [page async for page in store.list(prefix, after=after, delimiter=True)]
+        return [entry.key for entry in page.entries], page.folders
+
+    assert await folded("") == (["a", "c"], ("a/", "b/"))
+    assert await folded("b/") == (["b/2"], ("b/1/",))
+    assert await folded("", after="a/") == (["c"], ("b/",))
+    assert await folded("", after="b/1/x") == (["c"], ())
+
+
+@pytest.mark.parametrize(("count", "pages"), [(0, [0]), (6, [3, 3]), (7, [3, 3, 1])])
+async def test_pages_are_full_and_only_a_first_page_is_empty(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, count: int, pages: list[int]
+) -> None:
+    monkeypatch.setattr(local, "PAGE_SIZE", 3)
+    for number in range(count):
+        await store.put(f"many/{number}", b"")
+    assert [len(page.entries) async for page in store.list("many/")] == pages
+
+
+async def test_what_is_no_object_is_not_listed(store: LocalStore, root: Path) -> None:
+    await store.put("a/b", b"")
+    (root / "a/50%").touch()
+    (root / "a/%self").mkdir()
+    (root / "a/link").symlink_to("b")
+    (root / "a/loop").symlink_to("..")
+    os.mkfifo(root / "a/pipe")
+    os.close(os.open(os.fsencode(root) + b"/a/\xff", os.O_CREAT))
+    assert await keys(store) == ["a/b"]
+    for key in ("a/link", "a/loop", "a/pipe", "a"):
+        assert await store.find(key) is None
+
+
+async def test_deleting_leaves_a_tidy_tree(store: LocalStore, root: Path) -> None:
+    wanted = ["a", "a/b", "a/b/c/d", "e/f/g", "x" * 600, f"{'x' * 600}/y"]
+    for key in wanted:
+        await store.put(key, b"")
+    await store.delete("a/b/c/d")
+    assert files(root)[:3] == ["a", "a/%self", "a/b"]
+    await store.delete_many(wanted)
+    assert files(root) == []
+    await store.delete("a")
+    await store.delete_many([])
+    assert files(root) == []
+
+
+async def test_what_is_answered_is_on_disk(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.put("warm", b"")
+    steps: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noted_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(root)
+        steps.append("sync staged" if path.is_relative_to(".%holdfast/staging") else f"sync {path}")
+
+    def noted_rename(old: bytes, new: bytes) -> None:
+        rename(old, new)
+        steps.append(f"rename to {Path(os.fsdecode(new)).relative_to(root)}")
+
+    async def steps_of(call: Awaitable[object]) -> list[str]:
+        steps.clear()
+        await call
+        return steps
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    if_one = IfMatch(content_version(b"1"))
+    move = ["rename to x/%moving/y", "rename to x/y/%self", "sync x/y", "sync x"]
+    assert await steps_of(store.put("x/y", b"1")) == ["sync staged", "sync .", "rename to x/y", "sync x"]
+    assert await steps_of(store.put("x/y", b"2", if_one)) == ["sync staged", "rename to x/y", "sync x"]
+    assert await steps_of(store.put("x/y/z", b"3")) == ["sync staged", *move, "rename to x/y/z", "sync x/y"]
+    # Who loses makes durable what has won.
+    assert await steps_of(store.put("x/y", b"2", CREATE)) == ["sync staged", "sync x/y"]
+    assert await steps_of(store.put("x/y/z", b"3", CREATE)) == ["sync x/y"]
+    assert await steps_of(store.delete("x/y/z")) == ["sync x/y"]
+    assert await steps_of(store.delete_many(["x/y", "x/z"])) == ["sync ."]
+    assert await steps_of(store.delete("x/y")) == ["sync ."]
+
+
+async def test_a_cleared_root_is_made_again(store: LocalStore, root: Path) -> None:
+    await store.put("a", b"1")
+    root.rename(root.with_name("elsewhere"))
+    assert await store.find("a") is None
+    assert isinstance(await store.put("a", b"2", CREATE), Written)
+    assert (root / "a").read_bytes() == b"2"

@@ -1,0 +1,94 @@
+"""``holdfast.open`` for async code, ``holdfast.connect`` for blocking code: the same platform."""
+
+import threading
+
+import pytest
+
+import holdfast
+from holdfast.base.config import Settings, StoreSection
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects import CREATE, IfMatch, Lost, NotModified, Written
+
+
+async def test_open_gives_store_register_and_lease() -> None:
+    async with holdfast.open("memory:") as hf:
+        assert isinstance(await hf.store.put("a", b"1", CREATE), Written)
+        assert (await hf.register("counter").edit("op", lambda value: (value or 0) + 1)).value == 1
+        async with hf.lease("lease", "me").hold() as grant:
+            assert grant.epoch == 1
+
+
+async def test_without_an_address_the_settings_decide() -> None:
+    settings = Settings(store=StoreSection(uri="memory:from-settings"))
+    async with holdfast.open(settings=settings) as hf:
+        assert hf.store.spec.uri == "memory:from-settings"
+
+
+class TestConnect:
+    def test_every_verb_of_the_store_blocks(self) -> None:
+        with holdfast.connect("memory:") as hf:
+            store = hf.store
+            written = store.put("a/b", b"one", CREATE)
+            assert isinstance(written, Written)
+            lost = store.put("a/b", b"two", CREATE)
+            assert isinstance(lost, Lost)
+            assert lost.current is not None
+            assert lost.current.body == b"one"
+            assert isinstance(store.put("a/b", b"two", IfMatch(written.version)), Written)
+            found = store.get("a/b")
+            assert found.body == b"two"
+            assert store.get("a/b", unless=found.version) == NotModified()
+            assert store.head("a/b").size == 3
+            assert store.range("a/b", 1, 3) == b"wo"
+            assert list(store.keys()) == ["a/b"]
+            assert [page.folders for page in store.list(delimiter=True)] == [("a/",)]
+            store.delete("a/b")
+            assert store.find("a/b") is None
+            with pytest.raises(NotFound, match="a/b"):
+                store.get("a/b")
+
+    def test_register_and_lease_block_too(self) -> None:
+        with holdfast.connect("memory:") as hf:
+            register = hf.register("counter")
+            for turn in range(3):
+                register.edit(f"turn-{turn}", lambda value: (value or 0) + 1)
+            assert register.read().value == 3
+            lease = hf.lease("lease", "me", ttl_ms=60_000)
+            with lease.hold() as grant:
+                lease.guard(grant)
+                assert grant.epoch == 1
+            assert grant.ended
+
+    def test_usage_is_the_store_s_own(self) -> None:
+        with holdfast.connect("memory:") as hf:
+            before = hf.store.usage.requests()
+            hf.store.put("a", b"x")
+            hf.store.get("a")
+            assert hf.store.usage.requests() == before + 2
+
+    def test_its_thread_ends_with_it(self) -> None:
+        before = threading.active_count()
+        with holdfast.connect("memory:") as hf:
+            hf.store.put("a", b"x")
+        assert threading.active_count() == before
+        with pytest.raises(Invalid, match="this connection is closed"):
+            hf.store.get("a")
+
+    def test_an_address_that_cannot_be_read_starts_nothing_that_stays(self) -> None:
+        before = threading.active_count()
+        with pytest.raises(Invalid, match="no known scheme"), holdfast.connect("nowhere"):
+            pass
+        assert threading.active_count() == before
+
+    def test_two_connections_to_a_named_memory_store_meet(self) -> None:
+        with holdfast.connect("memory:meeting") as first, holdfast.connect("memory:meeting") as second:
+            first.store.put("a", b"x")
+            assert second.store.get("a").body == b"x"
+            first.store.delete("a")
+
+
+def test_the_package_names_what_it_has() -> None:
+    assert {"Holdfast", "connect", "objects", "open"} <= set(holdfast.__all__)
+    assert all(hasattr(holdfast, name) for name in holdfast.__all__)
+    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'nothing'"):
+        _ = holdfast.nothing

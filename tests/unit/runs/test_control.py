@@ -1,0 +1,238 @@
+"""Runs from the outside: listed, forked, cancelled, tried again and deleted without the workflow's code."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import Fenced, Invalid, NotFound, Refused
+from holdfast.objects.store import Store
+from holdfast.runs.index import RunIndex
+from tests.unit.runs.desk import Desk
+
+
+@runs.workflow(version="1")
+async def order(ctx: runs.Context, log: list[str]) -> Any:
+    """Reserves, waits for a payment, ships; releases what it reserved when it is cancelled."""
+    await ctx.step("reserve", list, log)
+    try:
+        paid = await ctx.suspend("payment")
+        await ctx.step("ship", lambda: paid)
+    except runs.Cancelled:
+        await ctx.step("release", lambda: "released")
+        raise
+    return paid
+
+
+async def found(store: Store, **query: Any) -> list[str]:
+    return [summary.run_id async for summary in runs.find(store, **query)]
+
+
+async def status_of(store: Store, run_id: str) -> str:
+    return (await runs.describe(store, run_id)).status
+
+
+class TestFind:
+    async def test_by_status_workflow_tag_and_time(self) -> None:
+        desk = Desk()
+
+        @runs.workflow()
+        async def quick(ctx: runs.Context) -> int:
+            return 1
+
+        await order.start(desk.store(), [], run_id="a", tags=["env=prod", "x"])
+        desk.watch.advance(seconds=3600)
+        await quick.start(desk.store(), run_id="b", tags=["env=test"])
+        store = desk.store()
+        assert await found(store) == ["b", "a"], "the latest change first"
+        assert await found(store, status="suspended") == ["a"]
+        assert await found(store, status=["success", "failed"]) == ["b"]
+        assert await found(store, workflow="quick") == ["b"]
+        assert await found(store, tag="env") == ["b", "a"]
+        assert await found(store, tag="env=prod") == ["a"]
+        assert await found(store, limit=1) == ["b"]
+        assert await found(store, workflow="order", limit=1) == ["a"], "the limit counts what was asked for"
+        half_an_hour_ago = datetime.fromtimestamp(desk.watch.ns / 1e9 - 1800, UTC)
+        assert await found(store, since=half_an_hour_ago) == ["b"]
+        assert await found(store, until=half_an_hour_ago) == ["a"]
+        assert store.usage.requests(family="runs") == 0, "no journal was read"
+        with pytest.raises(Invalid, match="needs a zone"):
+            await found(store, since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+    async def test_a_workflow_whose_name_has_no_room_in_the_index(self) -> None:
+        desk = Desk()
+
+        @runs.workflow(name="é" * 100)
+        async def long(ctx: runs.Context) -> int:
+            return 1
+
+        @runs.workflow(name="ü" * 100)
+        async def other(ctx: runs.Context) -> int:
+            return 1
+
+        await long.start(desk.store(), run_id="a")
+        await other.start(desk.store(), run_id="b")
+        assert await found(desk.store(), workflow=long.name) == ["a"]
+
+
+class TestCancel:
+    async def test_a_request_is_carried_out_by_the_next_worker(self) -> None:
+        desk = Desk()
+        await order.start(desk.store(), [], run_id="r")
+        store = desk.store()
+        asked = await runs.request_cancel(store, "r", reason="too late")
+        assert (asked.status, asked.session, asked.written) == ("cancelling", 2, True)
+        assert store.usage.requests("put", "runs") == 1
+        again = await runs.request_cancel(desk.store(), "r")
+        assert (again.status, again.session, again.written) == ("cancelling", 2, False), "asked for once"
+        assert (await runs.worker(desk.store(), [order], until_idle=True)).called == 1
+        outcome = await order.start(desk.store(), [], run_id="r")
+        assert (outcome.status, outcome.error) == ("cancelled", "too late")
+        assert [line for line in desk.journal("r") if '"release"' in line], "it cleaned up"
+
+    async def test_now_means_without_cleaning_up(self) -> None:
+        desk = Desk()
+        await order.start(desk.store(), [], run_id="r")
+        store = desk.store()
+        done = await runs.request_cancel(store, "r", reason="enough", now=True)
+        assert (done.status, done.written) == ("cancelled", True)
+        assert store.usage.requests("put", "runs") == 1, "asked for and done in one write"
+        assert (await runs.worker(desk.store(), [order], until_idle=True)).called == 0
+        outcome = await order.start(desk.store(), [], run_id="r")
+        assert (outcome.status, outcome.error) == ("cancelled", "enough")
+        assert not [line for line in desk.journal("r") if '"release"' in line]
+        assert await found(desk.store(), status="cancelled") == ["r"]
+
+    async def test_now_also_ends_a_run_that_is_cleaning_up(self) -> None:
+        desk = Desk()
+        await order.start(desk.store(), [], run_id="r")
+        await runs.request_cancel(desk.store(), "r", reason="first")
+        assert (await runs.request_cancel(desk.store(), "r", reason="second", now=True)).status == "cancelled"
+        assert (await runs.describe(desk.store(), "r")).cancel_reason == "first"
+
+    async def test_whoever_works_on_the_run_is_fenced(self) -> None:
+        desk = Desk()
+
+        @runs.workflow()
+        async def busy(ctx: runs.Context) -> None:
+            await ctx.step("first", lambda: 1)
+            if ctx.session == 1:
+                await runs.request_cancel(desk.store(), "r")
+            await ctx.step("second", lambda: 2)
+
+        with pytest.raises(Fenced):
+            await busy.start(desk.store(), run_id="r")
+        assert await status_of(desk.store(), "r") == "cancelling"
+        assert not [line for line in desk.journal("r") if '"second"' in line]
+
+    async def test_a_run_that_is_over_or_not_there(self) -> None:
+        desk = Desk()
+        await order.start(desk.store(), [], run_id="r")
+        await order.resume(desk.store(), "r", "payment", 5)
+        before = desk.journal("r")
+        assert not (await runs.request_cancel(desk.store(), "r", now=True)).written
+        assert desk.journal("r") == before
+        with pytest.raises(NotFound, match="does not exist"):
+            await runs.request_cancel(desk.store(), "nobody")
+        await runs.delete(desk.store(), "r")
+        with pytest.raises(NotFound, match="was deleted"):
+            await runs.request_cancel(desk.store(), "r")
+
+
+class TestRetry:
+    async def test_a_failed_run_is_taken_up_again(self) -> None:
+        desk = Desk()
+        broken = True
+
+        def fragile() -> int:
+            desk.calls["fragile"] += 1
+            if broken:
+                raise ValueError("down")
+            return 2
+
+        @runs.workflow()
+        async def work(ctx: runs.Context) -> int:
+            await ctx.step("good", lambda: desk.calls.update(["good"]))
+            return int(await ctx.step("fragile", fragile))
+
+        assert (await work.start(desk.store(), run_id="r")).finished
+        broken = False
+        asked = await runs.request_retry(desk.store(), "r")
+        assert (asked.status, asked.written) == ("open", True)
+        assert await found(desk.store(), status="failed") == []
+        assert (await runs.worker(desk.store(), [work], until_idle=True)).finished == 1
+        assert (await work.start(desk.store(), run_id="r")).result == 2
+        assert desk.calls == {"good": 1, "fragile": 2}
+        with pytest.raises(runs.RunFinished, match="is success"):
+            await runs.request_retry(desk.store(), "r")
+
+    async def test_only_failed_runs(self) -> None:
+        desk = Desk()
+        await order.start(desk.store(), [], run_id="r")
+        with pytest.raises(Refused, match="has not failed"):
+            await runs.request_retry(desk.store(), "r")
+
+
+class TestFork:
+    async def test_a_fork_is_listed_and_taken_up_by_a_worker(self) -> None:
+        desk = Desk()
+        await order.start(desk.store(), ["x"], run_id="r")
+        await order.resume(desk.store(), "r", "payment", 5)
+        made = await runs.fork(desk.store(), "r", from_step="ship", new_run_id="again")
+        assert (made.run_id, made.source, made.from_offset) == ("again", "r", 5)
+        assert await found(desk.store(), status="open") == ["again"]
+        assert (await runs.worker(desk.store(), [order], until_idle=True)).finished == 1
+        described = await runs.describe(desk.store(), "again")
+        assert (described.status, described.result, described.source) == (
+            "success",
+            5,
+            {"runId": "r", "fromOffset": 5},
+        )
+
+
+class TestDelete:
+    async def test_delete_and_purge(self) -> None:
+        desk = Desk()
+        for name in ("old", "young"):
+            await order.start(desk.store(), [], run_id=name)
+            await order.resume(desk.store(), name, "payment", 5)
+            desk.watch.advance(seconds=86_400)
+        await order.start(desk.store(), [], run_id="open")
+        report = await runs.purge(desk.store(), older_than=timedelta(days=1, hours=12))
+        assert [gone.run_id for gone in report.deleted] == ["old"]
+        assert await found(desk.store()) == ["open", "young"]
+        with pytest.raises(Refused, match="is suspended"):
+            await runs.delete(desk.store(), "open")
+        await runs.delete(desk.store(), "open", force=True)
+        assert await found(desk.store()) == ["young"]
+        with pytest.raises(Invalid, match="future"):
+            await runs.purge(desk.store(), older_than=timedelta(days=-1))
+
+
+async def test_reindex_mends_what_is_missing_or_stale() -> None:
+    desk = Desk()
+    for name in ("a", "b", "c"):
+        await order.start(desk.store(), [], run_id=name)
+    keys = [key for key in desk.shelf.objects if key.startswith("runs-index/")]
+    await desk.store().delete_many(keys[:2])
+    assert len(await found(desk.store())) == 1
+    seen: list[int] = []
+    report = await runs.reindex(desk.store(), seen.append)
+    assert (report.runs, report.written, report.removed) == (3, 2, 0)
+    assert seen[-1] == 3
+    assert sorted(await found(desk.store())) == ["a", "b", "c"]
+
+
+async def test_a_request_stands_although_the_index_could_not_be_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk()
+    await order.start(desk.store(), [], run_id="r")
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise Refused("no")
+
+    monkeypatch.setattr(RunIndex, "note", away)
+    assert (await runs.request_cancel(desk.store(), "r")).status == "cancelling"
+    assert "holdfast runs reindex mends it" in caplog.text

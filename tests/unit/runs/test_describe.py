@@ -1,0 +1,132 @@
+"""A run described from its journal."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import NotFound
+from holdfast.runs.describe import as_document, with_payload
+from holdfast.runs.history import read_history
+from tests.unit.runs.desk import Desk
+
+
+async def test_a_run_that_waits() -> None:
+    desk = Desk()
+
+    @runs.workflow(version="7")
+    async def work(ctx: runs.Context, x: int) -> None:
+        await ctx.step("one", lambda: x)
+        await ctx.step("one", lambda: x)
+        await ctx.suspend("approval", reason="risky")
+
+    await work.start(desk.store(), 1, run_id="r", tags=["t"], metadata={"who": "me"})
+    store = desk.store()
+    found = await runs.describe(store, "r")
+    assert store.usage.by_verb == {"get": 1}
+    assert (found.status, found.workflow, found.version, found.session) == ("suspended", "work", "7", 1)
+    assert (found.entries, found.steps, found.last_step) == (4, 2, "one#2")
+    assert (found.event, found.event_data, found.wake_at) == ("approval", {"reason": "risky"}, None)
+    assert found.waiting_since == found.updated_at > found.started_at
+    assert (found.tags, found.metadata) == (("t",), {"who": "me"})
+    assert (found.last_error, found.parent, found.children, found.source, found.detached) == (
+        None,
+        None,
+        (),
+        None,
+        False,
+    )
+
+
+async def test_failures_timers_and_results() -> None:
+    desk = Desk()
+    broken = True
+
+    @runs.workflow(retry=runs.Retry(attempts=2, base_ms=5_000, jitter=0))
+    async def work(ctx: runs.Context) -> dict[str, int]:
+        if broken:
+            raise ValueError("down")
+        await ctx.sleep(hours=1)
+        return {"n": 1}
+
+    await work.start(desk.store(), run_id="r")
+    found = await runs.describe(desk.store(), "r")
+    assert (found.status, found.failures) == ("retrying", 1)
+    assert found.wake_at is not None
+    assert found.wake_at > found.updated_at
+    assert found.last_error is not None
+    assert (found.last_error.type, found.last_error.message, found.last_error.offset) == ("ValueError", "down", 1)
+    broken = False
+    desk.watch.advance(seconds=6)
+    await work.start(desk.store(), run_id="r")
+    found = await runs.describe(desk.store(), "r")
+    assert (found.status, found.event) == ("sleeping", "sleep")
+    assert found.wake_at is not None
+    assert found.last_error is not None, "what went wrong before is still worth knowing"
+    desk.watch.advance(seconds=3601)
+    await work.start(desk.store(), run_id="r")
+    found = await runs.describe(desk.store(), "r")
+    assert (found.status, found.result, found.wake_at) == ("success", {"n": 1}, None)
+
+
+async def test_parents_and_children_name_each_other() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> Any:
+        return await ctx.suspend("more")
+
+    @runs.workflow()
+    async def quick(ctx: runs.Context) -> int:
+        return 1
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        return [await ctx.run(quick), await ctx.run(child)]
+
+    await parent.start(desk.store(), run_id="p")
+    above = await runs.describe(desk.store(), "p")
+    assert above.children == ("p.quick", "p.child")
+    assert (await runs.describe(desk.store(), "p.child")).parent == {"runId": "p", "stepId": "child"}
+    await child.resume(desk.store(), "p.child", "more", 2)
+    await parent.start(desk.store(), run_id="p")
+    assert (await runs.describe(desk.store(), "p")).children == ("p.quick", "p.child"), "each once"
+
+
+async def test_large_values_in_their_place() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context, given: str) -> str:
+        await ctx.step("blob", lambda: b"\x00" * 40_000)
+        await ctx.step("text", lambda: ["y" * 40_000])
+        await ctx.step("small", lambda: 1)
+        return given
+
+    await work.start(desk.store(), "z" * 40_000, run_id="r")
+    history = await read_history(desk.store(), "r")
+    assert history is not None
+    plain = [as_document(entry) for entry in history.entries]
+    assert [sorted({"payload", "result", "input"} & set(entry)) for entry in plain] == [
+        ["payload"],
+        ["payload"],
+        ["payload"],
+        ["result"],
+        ["payload"],
+    ]
+    store = desk.store()
+    whole = [await with_payload(store, entry) for entry in history.entries]
+    assert store.usage.by_verb == {"get": 4}
+    assert not any("payload" in entry for entry in whole)
+    assert whole[0]["input"]["args"] == ["z" * 40_000]
+    assert whole[1]["result"]["$type"] == "bytes"
+    assert whole[2]["result"] == ["y" * 40_000]
+    assert whole[4]["result"] == "z" * 40_000
+    found = await runs.describe(desk.store(), "r")
+    assert found.result["bytes"] > 40_000, "the reference stands for a large result"
+
+
+async def test_a_run_that_is_not_there() -> None:
+    desk = Desk()
+    with pytest.raises(NotFound, match="run r does not exist"):
+        await runs.describe(desk.store(), "r")

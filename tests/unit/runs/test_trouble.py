@@ -1,0 +1,215 @@
+"""What goes wrong in a workflow: failures, changed code, cancellation, mistakes. Nothing is lost or done twice."""
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import Fenced, Invalid
+from tests.unit.runs.desk import Crash, Desk
+
+
+def types(desk: Desk, run_id: str) -> list[str]:
+    return [str(json.loads(line)["type"]) for line in desk.journal(run_id)]
+
+
+async def test_a_failed_step_that_was_caught_stays_failed() -> None:
+    desk = Desk()
+    die = True
+
+    def flaky() -> None:
+        desk.calls["flaky"] += 1
+        raise ValueError("no")
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> str:
+        note = "?"
+        try:
+            await ctx.step("flaky", flaky, retry=runs.Retry(attempts=2, base_ms=0))
+        except runs.StepFailed as failed:
+            note = str(failed)
+        await ctx.step("after", lambda: 1)
+        if die:
+            raise Crash
+        return note
+
+    with pytest.raises(Crash):
+        await work.start(desk.store(), run_id="r")
+    die = False
+    assert (await work.start(desk.store(), run_id="r")).result == "step flaky failed: ValueError: no"
+    assert desk.calls["flaky"] == 2
+
+
+async def test_a_failed_run_is_retried_from_the_step_that_failed() -> None:
+    desk = Desk()
+    broken = True
+
+    def good() -> int:
+        desk.calls["good"] += 1
+        return 1
+
+    def bad() -> int:
+        desk.calls["bad"] += 1
+        if broken:
+            raise ValueError("down")
+        return 2
+
+    @runs.workflow(retry=runs.Retry(attempts=2, base_ms=1000, jitter=0))
+    async def work(ctx: runs.Context) -> int:
+        return int(await ctx.step("good", good)) + int(await ctx.step("bad", bad))
+
+    outcome = await work.start(desk.store(), run_id="r")
+    assert (outcome.status, outcome.error, outcome.finished) == (
+        "failed",
+        "StepFailed: step bad failed: ValueError: down",
+        False,
+    )
+    assert (await work.start(desk.store(), run_id="r")).status == "failed"
+    assert desk.calls == {"good": 1, "bad": 1}, "not due yet"
+    desk.watch.advance(seconds=2)
+    outcome = await work.start(desk.store(), run_id="r")
+    assert (outcome.status, outcome.finished) == ("failed", True)
+    assert (await work.start(desk.store(), run_id="r")).finished
+    broken = False
+    assert (await work.retry_failed(desk.store(), "r")).result == 3
+    assert desk.calls == {"good": 1, "bad": 3}
+
+
+async def test_a_changed_workflow_is_told_which_step_mismatched() -> None:
+    desk = Desk()
+
+    def build(*names: str) -> runs.Workflow:
+        @runs.workflow(name="work")
+        async def work(ctx: runs.Context) -> None:
+            for name in names:
+                await ctx.step(name, desk.calls.update, [name])
+            raise Crash
+
+        return work
+
+    with pytest.raises(Crash):
+        await build("a", "b").start(desk.store(), run_id="r")
+    with pytest.raises(runs.ReplayMismatch, match="has step 'b' at offset 2 where the code now asks for step 'c'"):
+        await build("a", "c").start(desk.store(), run_id="r")
+    assert "c" not in desk.calls
+
+    @runs.workflow(name="work")
+    async def shorter(ctx: runs.Context) -> None:
+        await ctx.step("a", lambda: None)
+
+    with pytest.raises(runs.ReplayMismatch, match="never asked for"):
+        await shorter.start(desk.store(), run_id="r")
+
+
+async def test_version_is_checked_before_any_step() -> None:
+    desk = Desk()
+
+    def build(version: str) -> runs.Workflow:
+        @runs.workflow(version=version, name="work")
+        async def work(ctx: runs.Context) -> None:
+            await ctx.step("a", lambda: desk.calls.update([version]))
+            await ctx.suspend("go")
+
+        return work
+
+    await build("1").start(desk.store(), run_id="r")
+    with pytest.raises(runs.VersionMismatch, match="started by version 1"):
+        await build("2").start(desk.store(), run_id="r")
+    assert desk.calls == {"1": 1}
+
+
+async def test_the_older_session_is_fenced() -> None:
+    desk = Desk()
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> int:
+        await ctx.step("a", lambda: 1)
+        if ctx.session == 1:
+            reached.set()
+            await go.wait()
+        return int(await ctx.step("b", lambda: ctx.session))
+
+    old = asyncio.ensure_future(work.start(desk.store(), run_id="r"))
+    await reached.wait()
+    assert (await work.start(desk.store(), run_id="r")).result == 2
+    go.set()
+    with pytest.raises(Fenced) as fenced:
+        await old
+    assert runs.acknowledge(fenced.value)
+    assert [json.loads(line)["session"] for line in desk.journal("r")] == [1, 1, 2, 2, 2]
+
+
+async def test_cancel_lets_the_workflow_clean_up() -> None:
+    desk = Desk()
+    die = True
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> str:
+        await ctx.step("reserve", lambda: desk.calls.update(["reserve"]))
+        try:
+            await ctx.suspend("payment")
+        finally:
+            await ctx.step("release", lambda: desk.calls.update(["release"]))
+            if die:
+                raise Crash
+            await ctx.step("notify", lambda: desk.calls.update(["notify"]))
+        return "paid"
+
+    assert (await work.start(desk.store(), run_id="r")).status == "suspended"
+    assert desk.calls == {"reserve": 1}, "a suspension is no reason to clean up"
+    with pytest.raises(Crash):
+        await work.cancel(desk.store(), "r", reason="changed my mind")
+    die = False
+    outcome = await work.start(desk.store(), run_id="r")
+    assert (outcome.status, outcome.error) == ("cancelled", "changed my mind")
+    assert desk.calls == {"reserve": 1, "release": 1, "notify": 1}
+    assert (await work.cancel(desk.store(), "r")).status == "cancelled"
+
+
+@pytest.mark.parametrize("name", ["", "a#2", "a[1]", "a/b", "x" * 201, "a\nb"])
+async def test_illegal_names_are_refused(name: str) -> None:
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> None:
+        await ctx.step(name, lambda: None)
+
+    desk = Desk()
+    with pytest.raises(Invalid, match="step name"):
+        await work.start(desk.store(), run_id="r")
+    assert types(desk, "r") == ["start"], "a mistake in the code leaves the run open"
+
+
+async def test_steps_inside_steps_and_results_without_a_form_are_refused() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def nested(ctx: runs.Context) -> None:
+        async def inner() -> None:
+            await ctx.step("inner", lambda: 1)
+
+        await ctx.step("outer", inner)
+
+    @runs.workflow()
+    async def shapeless(ctx: runs.Context) -> None:
+        await ctx.step("thing", object)
+
+    outcome = await nested.start(desk.store(), run_id="n")
+    assert outcome.status == "failed"
+    assert "inside a step" in str(outcome.error)
+    with pytest.raises(runs.NotJson, match="result of step thing"):
+        await shapeless.start(desk.store(), run_id="s")
+    with pytest.raises(Invalid, match="not an async function"):
+        runs.workflow()(lambda ctx: None)  # type: ignore[arg-type, return-value]
+
+
+async def test_a_step_that_takes_too_long_fails() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> None:
+        await ctx.step("slow", asyncio.sleep, 30, timeout=0.01)
+
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.status == "failed"
+    assert "TimeoutError" in str(outcome.error)

@@ -1,0 +1,218 @@
+"""Waiting: events, timers, children, fresh histories, and the worker that goes on afterwards."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import Conflict, NotFound
+from holdfast.runs.journal import read_history
+from tests.unit.runs.desk import Crash, Desk
+
+
+async def test_suspend_resume_and_wrong_events() -> None:
+    desk = Desk()
+
+    @runs.workflow(version="1")
+    async def work(ctx: runs.Context) -> Any:
+        first = await ctx.suspend("approval", reason="risky")
+        second = await ctx.suspend("approval")
+        return [first, second]
+
+    outcome = await work.start(desk.store(), run_id="r")
+    assert (outcome.status, outcome.event) == ("suspended", "approval")
+    before = desk.journal("r")
+    assert (await work.start(desk.store(), run_id="r")).status == "suspended"
+    assert desk.journal("r") == before, "a call that changes nothing writes nothing"
+    with pytest.raises(runs.WrongEvent, match="waits for 'approval'"):
+        await work.resume(desk.store(), "r", "rejection", 1)
+    assert (await work.resume(desk.store(), "r", "approval", {"ok": 1})).status == "suspended"
+    done = await work.resume(desk.store(), "r", "approval", (1, 2))
+    assert (done.status, done.result) == ("success", [{"ok": 1}, (1, 2)])
+    with pytest.raises(runs.RunFinished):
+        await work.resume(desk.store(), "r", "approval", 3)
+    with pytest.raises(NotFound):
+        await work.resume(desk.store(), "nobody", "approval")
+
+
+async def test_a_resume_that_died_can_be_delivered_again() -> None:
+    desk = Desk()
+    die = True
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        value = await ctx.suspend("go")
+        if die:
+            raise Crash
+        return value
+
+    await work.start(desk.store(), run_id="r")
+    with pytest.raises(Crash):
+        await work.resume(desk.store(), "r", "go", 5)
+    die = False
+    with pytest.raises(runs.WrongEvent):
+        await work.resume(desk.store(), "r", "go", 6)
+    assert (await work.resume(desk.store(), "r", "go", 5)).result == 5
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_a_resume_that_died_after_mail_was_taken_can_be_delivered_again(size: int) -> None:
+    desk = Desk()
+    die = True
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        values = [await ctx.suspend("go"), await ctx.suspend("mail")]
+        if die:
+            raise Crash
+        return values
+
+    await runs.deliver(desk.store(), "r", "mail", "early")
+    await work.start(desk.store(), run_id="r")
+    with pytest.raises(Crash):
+        await work.resume(desk.store(), "r", "go", "x" * size)
+    die = False
+    with pytest.raises(runs.WrongEvent):
+        await work.resume(desk.store(), "r", "go", "y" * size)
+    assert (await work.resume(desk.store(), "r", "go", "x" * size)).result == ["x" * size, "early"]
+
+
+async def test_events_may_come_before_they_are_asked_for() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        return [await ctx.suspend("mail"), await ctx.suspend("mail"), await ctx.suspend("mail")]
+
+    await runs.deliver(desk.store(), "r", "mail", "first", key="a")
+    await runs.deliver(desk.store(), "r", "mail", "first", key="a")
+    with pytest.raises(Conflict, match="another value"):
+        await runs.deliver(desk.store(), "r", "mail", "other", key="a")
+    await runs.deliver(desk.store(), "r", "mail", "second")
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.status == "suspended"
+    await runs.deliver(desk.store(), "r", "mail", "third")
+    assert (await work.start(desk.store(), run_id="r")).result == ["first", "second", "third"]
+
+
+async def test_sleep_needs_no_process() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> str:
+        await ctx.sleep(hours=2)
+        await ctx.sleep(until=datetime(2027, 1, 15, 12, tzinfo=UTC))
+        return "awake"
+
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.status == "sleeping"
+    assert outcome.wake_at_ns is not None
+    idle = desk.store()
+    assert (await work.start(idle, run_id="r")).status == "sleeping"
+    assert idle.usage.by_verb == {"get": 1}
+    desk.watch.advance(seconds=7201)
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.status == "sleeping"
+    desk.watch.advance(seconds=7 * 86400)
+    assert (await work.start(desk.store(), run_id="r")).result == "awake"
+
+
+async def test_child_runs_are_linked_and_waited_for() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context, x: int) -> int:
+        extra = await ctx.suspend("more")
+        return x + int(extra)
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> int:
+        await ctx.step("first", lambda: desk.calls.update(["first"]))
+        return int(await ctx.run(child, 5)) * 2
+
+    outcome = await parent.start(desk.store(), run_id="p")
+    assert (outcome.status, outcome.event) == ("suspended", "child:p.child")
+    quiet = desk.store()
+    assert (await parent.start(quiet, run_id="p")).status == "suspended"
+    assert set(quiet.usage.by_verb) <= {"get", "list"}
+    assert (await child.resume(desk.store(), "p.child", "more", 3)).result == 8
+    assert (await parent.start(desk.store(), run_id="p")).result == 16
+    assert desk.calls == {"first": 1}
+    history = await read_history(desk.store(), "p.child")
+    assert history is not None
+    assert history.entries[0].fields["parent"] == {"runId": "p", "stepId": "child"}
+    assert any('"child":"p.child"' in line for line in desk.journal("p"))
+
+
+async def test_a_failed_child_fails_the_step() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> None:
+        raise ValueError("inside")
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> str:
+        try:
+            await ctx.run(child)
+        except runs.StepFailed as failed:
+            return str(failed)
+        return "?"
+
+    outcome = await parent.start(desk.store(), run_id="p")
+    assert outcome.result == "step child failed: failed: ValueError: inside"
+
+
+async def test_continue_as_new_starts_the_history_over() -> None:
+    desk = Desk()
+
+    @runs.workflow(version="1")
+    async def loop(ctx: runs.Context, turn: int) -> Any:
+        got = await ctx.suspend("tick")
+        if turn < 3:
+            ctx.continue_as_new(turn + 1)
+        return [turn, got]
+
+    await loop.start(desk.store(), 1, run_id="r", tags=["t"])
+    for turn in range(3):
+        await runs.deliver(desk.store(), "r", "tick", turn)
+        await loop.start(desk.store(), 1, run_id="r")
+    assert (await loop.start(desk.store(), 1, run_id="r")).result == [3, 2]
+    history = await read_history(desk.store(), "r")
+    assert history is not None
+    assert (history.state.generation, history.state.session > 3, history.state.tags) == (2, True, ("t",))
+
+
+async def test_a_worker_calls_what_is_due() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> int:
+        await ctx.sleep(minutes=5)
+        return 7
+
+    @runs.workflow(retry=runs.Retry(attempts=3, base_ms=1000))
+    async def work(ctx: runs.Context) -> Any:
+        await ctx.sleep(hours=1)
+        got = await ctx.suspend("go")
+        value = await ctx.run(child)
+        desk.calls["end"] += 1
+        if desk.calls["end"] == 1:
+            raise ValueError("once")
+        return [got, value]
+
+    async def settle(seconds: float = 0) -> int:
+        desk.watch.advance(seconds=seconds)
+        return (await runs.worker(desk.store(), [work, child], until_idle=True)).called
+
+    await work.start(desk.store(), run_id="r")
+    assert await settle() == 0
+    assert await settle(3601) == 1
+    await runs.deliver(desk.store(), "r", "go", 1)
+    assert await settle() >= 1
+    assert await settle(301) >= 2
+    assert await settle(60) >= 1
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.result == [1, 7]
+    assert await settle(100_000) == 0

@@ -1,0 +1,175 @@
+"""Workflows from the outside: what a caller sees, what the journal holds, what ran how often, what it cost."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import Invalid, NotFound
+from tests.unit.runs.desk import Crash, Desk
+
+
+@dataclass
+class Analysis:
+    destructive: bool
+    urls: tuple[str, ...]
+
+
+def types(desk: Desk, run_id: str) -> list[str]:
+    return [str(json.loads(line)["type"]) for line in desk.journal(run_id)]
+
+
+async def test_steps_are_journaled_and_replayed_after_a_crash() -> None:
+    desk = Desk()
+    die = True
+
+    async def fetch(name: str) -> str:
+        desk.calls[name] += 1
+        return name.upper()
+
+    @runs.workflow(version="1")
+    async def work(ctx: runs.Context, topic: str) -> list[str]:
+        first = await ctx.step("llm", fetch, topic)
+        second = await ctx.step("llm", fetch, topic + "2")
+        if die:
+            raise Crash
+        third = await ctx.step("other", fetch, "third")
+        return [first, second, third]
+
+    with pytest.raises(Crash):
+        await work.start(desk.store(), "a", run_id="r")
+    assert types(desk, "r") == ["start", "step", "step"]
+    die = False
+    outcome = await work.start(desk.store(), "a", run_id="r")
+    assert (outcome.status, outcome.result, outcome.session) == ("success", ["A", "A2", "THIRD"], 2)
+    assert desk.calls == {"a": 1, "a2": 1, "third": 1}
+    assert [json.loads(line).get("stepId") for line in desk.journal("r")] == [
+        None,
+        "llm",
+        "llm#2",
+        None,
+        "other",
+        None,
+    ]
+
+
+async def test_request_costs() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context, steps: int) -> int:
+        for number in range(steps):
+            await ctx.step("s", int, number)
+        if steps == 7:
+            await ctx.suspend("go")
+        return steps
+
+    store = desk.store()
+    await work.start(store, 20, run_id="r")
+    assert store.usage.requests("get", "runs") == 1
+    assert store.usage.requests("put", "runs") == 1 + 20 + 1
+    assert store.usage.requests(family="runs-index") <= 4
+    again = desk.store()
+    assert (await work.start(again, 20, run_id="r")).result == 20
+    assert again.usage.by_verb == {"get": 1}
+
+    await work.start(desk.store(), 7, run_id="waits")
+    resumed = desk.store()
+    await work.resume(resumed, "waits", "go", 1)
+    assert resumed.usage.requests("get", "runs") == 1
+    assert resumed.usage.requests("put", "runs") == 2, "start and resume in one, complete in another"
+
+
+async def test_start_joins_or_refuses() -> None:
+    desk = Desk()
+
+    @runs.workflow(version="1")
+    async def work(ctx: runs.Context, x: int, *, y: int = 0) -> int:
+        return x + y
+
+    await work.start(desk.store(), 1, y=2, run_id="r")
+    assert (await work.start(desk.store(), 1, y=2, run_id="r")).result == 3
+    with pytest.raises(runs.InputMismatch) as refused:
+        await work.start(desk.store(), 2, run_id="r")
+    assert runs.acknowledge(refused.value)
+    with pytest.raises(NotFound):
+        await work.proceed(desk.store(), "nobody")
+    with pytest.raises(Invalid, match="run id"):
+        await work.start(desk.store(), 1, run_id="a/b")
+
+
+async def test_parallel_steps_replay_whatever_finished_first() -> None:
+    desk = Desk()
+    die = True
+
+    async def fetch(url: str) -> str:
+        desk.calls[url] += 1
+        await asyncio.sleep({"a": 0.03, "b": 0.0, "c": 0.01}[url])
+        if die and url == "a":
+            raise Crash
+        return url.upper()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        found = await ctx.parallel("fetch", {url: (fetch, url) for url in "abc"}, limit=3)
+        more = await ctx.parallel("fetch", [(fetch, "b")])
+        return found, more
+
+    with pytest.raises(Crash):
+        await work.start(desk.store(), run_id="r")
+    die = False
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.result == ({"a": "A", "b": "B", "c": "C"}, ["B"])
+    assert desk.calls == {"a": 2, "b": 2, "c": 1}, "a was not recorded; the second group is another step"
+    ids = sorted(json.loads(line)["stepId"] for line in desk.journal("r") if '"step"' in line)
+    assert ids == ["fetch#2[0]", "fetch[a]", "fetch[b]", "fetch[c]"]
+
+
+async def test_concurrent_steps_need_keys() -> None:
+    desk = Desk()
+
+    async def wait() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    @runs.workflow()
+    async def unkeyed(ctx: runs.Context) -> Any:
+        return await asyncio.gather(ctx.step("llm", wait), ctx.step("llm", wait))
+
+    @runs.workflow()
+    async def keyed(ctx: runs.Context) -> Any:
+        return await asyncio.gather(ctx.step("llm", wait, key=1), ctx.step("llm", wait, key=2), ctx.step("x", wait))
+
+    with pytest.raises(runs.ConcurrentSteps, match=r"give each a key=|several tasks"):
+        await unkeyed.start(desk.store(), run_id="r")
+    assert (await keyed.start(desk.store(), run_id="s")).result == [1, 1, 1]
+    assert (await keyed.start(desk.store(), run_id="s")).result == [1, 1, 1]
+
+
+async def test_values_of_every_kind_and_the_key() -> None:
+    desk = Desk()
+    keys: list[str] = []
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        def analyse() -> Analysis:
+            keys.append(ctx.key)
+            return Analysis(False, ("u",))
+
+        analysis = await ctx.step("analyse", analyse)
+        blob = await ctx.step("blob", lambda: b"x" * 100_000)
+        text = await ctx.step("text", lambda: ["y" * 50_000])
+        moment = await ctx.now()
+        name = await ctx.unique()
+        return analysis, len(blob), len(text[0]), moment, name
+
+    first = await work.start(desk.store(), run_id="r")
+    again = await work.start(desk.store(), run_id="r")
+    assert first.result == again.result
+    assert first.result[:3] == (Analysis(False, ("u",)), 100_000, 50_000)
+    assert keys == ["r/analyse"]
+    assert len([key for key in desk.shelf.objects if "/payloads/" in key]) == 2
+    assert max(len(line) for line in desk.journal("r")) < 1_000

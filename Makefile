@@ -42,9 +42,9 @@ test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 sim: $(STAMP)  ## simulate every scenario for MINUTES (default 5)
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
 
-soak: $(STAMP)  ## fresh random examples for every property, then a long simulation
+soak: $(STAMP)  ## fresh examples for every property, then a long simulation under another hash seed
 	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" --timeout 3600
-	$(BIN)/holdfast sim all --minutes $(MINUTES)
+	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
 bench: $(STAMP)  ## every benchmark package, results as JSON and a table
 	@tools/each-bench $(BIN)/python

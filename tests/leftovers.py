@@ -37,7 +37,7 @@ class Snapshot:
         found += [
             f"thread {thread.name}"
             for thread in threading.enumerate()
-            if thread not in self._threads and not thread.daemon and thread.is_alive()
+            if thread not in self._threads and thread.is_alive() and (not thread.daemon or _is_ours(thread))
         ]
         if Path.cwd() != self._folder:
             found.append(f"working folder {Path.cwd()}")
@@ -58,6 +58,11 @@ def _command(process: psutil.Process) -> str:
 
 def _is_helper(process: psutil.Process) -> bool:
     return any(helper in _command(process) for helper in _INTERPRETER_HELPERS)
+
+
+def _is_ours(thread: threading.Thread) -> bool:
+    """Nobody waits for a daemon thread at the end, so one of our own that is left would never be noticed."""
+    return thread.name.startswith("holdfast")
 
 
 def _names(folder: Path) -> set[str]:

@@ -38,6 +38,7 @@ def verdict_of(line: str) -> str | None:
         ("test_async_property_runs", "assert|AssertionError"),
         ("test_leaves_a_process", "left behind: process"),
         ("test_leaves_a_thread", "left behind: thread forgotten"),
+        ("test_leaves_a_portal", "left behind: thread holdfast-portal"),
         ("test_leaves_a_file", r"left behind: file forgotten\.txt"),
         ("test_warns", "UserWarning"),
     ],

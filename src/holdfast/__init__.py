@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast import errors as errors
     from holdfast import objects as objects
     from holdfast import runs as runs
     from holdfast.platform.open import Holdfast as Holdfast
@@ -18,9 +19,9 @@ _HOMES = {
     "connect": ("holdfast.platform.open", "connect"),
     "open": ("holdfast.platform.open", "open_platform"),
 }
-_ROOMS = {"objects", "runs"}
+_ROOMS = {"errors", "objects", "runs"}
 
-__all__ = ["Holdfast", "connect", "objects", "open", "runs"]
+__all__ = ["Holdfast", "connect", "errors", "objects", "open", "runs"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,12 +8,14 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from holdfast.base.errors import NotFound
 from holdfast.objects.memory import MemoryStore, Shelf, content_version
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
     Capabilities,
     Create,
+    Entry,
     IfMatch,
     Lost,
     Meta,
@@ -146,6 +148,110 @@ class ForgetsDeletes(SharedMemoryStore):
         """Says yes."""
 
 
+class RemembersAbsence(SharedMemoryStore):
+    """A client that was once told of a missing key is told so for ever."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self._absent: set[str] = set()
+
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+        if key not in self.shelf.objects:
+            self._absent.add(key)
+        if key in self._absent:
+            raise NotFound(f"{key}: no such object")
+        return await super().get(key, unless=unless)
+
+
+class RemembersHeads(SharedMemoryStore):
+    """A client is told of an object's size and version what it was told the first time."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(shelf)
+        self._heads: dict[str, Meta] = {}
+
+    async def head(self, key: str) -> Meta:
+        return self._heads.setdefault(key, await super().head(key))
+
+
+class Tears(SharedMemoryStore):
+    """An overwrite replaces the first half of an object, and then the rest."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        current = self.shelf.objects.get(key)
+        if isinstance(mode, Overwrite) and current is not None:
+            half = len(body) // 2
+            await super().put(key, body[:half] + current.body[half:], mode)
+            await asyncio.sleep(0)
+        return await super().put(key, body, mode)
+
+
+class CountsPositions(SharedMemoryStore):
+    """Remembers how many objects it has listed, not which: whoever comes or goes in front moves the others."""
+
+    PAGE = 10
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        shown, more = 0, True
+        while more:
+            page = Page(())
+            async for part in super().list(prefix, after=after, delimiter=delimiter):
+                page = Page(page.entries + part.entries, page.folders + part.folders)
+            entries = page.entries[shown : shown + self.PAGE]
+            more, shown = len(page.entries) > shown + self.PAGE, shown + self.PAGE
+            yield Page(entries, () if more else page.folders)
+
+
+class ListsOldSizes(SharedMemoryStore):
+    """A listing knows names, and not how long the objects are."""
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        async for page in super().list(prefix, after=after, delimiter=delimiter):
+            yield Page(tuple(Entry(entry.key, 1, entry.modified_ns) for entry in page.entries), page.folders)
+
+
+class Buried(Shelf):
+    """A shelf that remembers the keys that were deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graves: set[str] = set()
+
+
+class KeepsNames(SharedMemoryStore):
+    """A name that was deleted cannot be created again."""
+
+    def __init__(self, shelf: Buried) -> None:
+        super().__init__(shelf)
+        self._graves = shelf.graves
+
+    async def delete(self, key: str) -> None:
+        if key in self.shelf.objects:
+            self._graves.add(key)
+        await super().delete(key)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return Lost() if isinstance(mode, Create) and key in self._graves else await super().put(key, body, mode)
+
+
+class DeletesFolders(SharedMemoryStore):
+    """Deleting ``a`` deletes what is under ``a/`` too."""
+
+    async def delete(self, key: str) -> None:
+        for other in [each for each in self.shelf.objects if each.startswith(f"{key}/")]:
+            await super().delete(other)
+        await super().delete(key)
+
+
+class LargeWithoutConditions(SharedMemoryStore):
+    """Large bodies take another way, on which conditions get lost."""
+
+    LARGE = 1_000
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return await super().put(key, body, OVERWRITE if len(body) >= self.LARGE else mode)
+
+
 Factory = Callable[[], MemoryStore]
 
 
@@ -165,7 +271,7 @@ RACES = {"create-exclusive", "if-match-wins-once", "counters-exact", "lease-sing
 FAULTY: dict[str, tuple[Callable[[], Factory], set[str]]] = {
     "ignores conditions": (
         lambda: over_one_shelf(IgnoresConditions),
-        {"stale-write-refused", "if-match-needs-object", *RACES},
+        {"stale-write-refused", "if-match-needs-object", "large-body", *RACES},
     ),
     "ignores if-match": (
         lambda: over_one_shelf(IgnoresIfMatch),
@@ -180,10 +286,24 @@ FAULTY: dict[str, tuple[Callable[[], Factory], set[str]]] = {
         lambda: over_one_shelf(WithoutVersions),
         {"stale-write-refused", "conditional-get", *RACES - {"create-exclusive"}},
     ),
-    "always answers 412": (lambda: over_one_shelf(AlwaysRefuses), {*RACES, "lost-response-settles", "large-body"}),
+    "always answers 412": (
+        lambda: over_one_shelf(AlwaysRefuses),
+        {*RACES, "if-match-needs-object", "lost-response-settles", "large-body"},
+    ),
     "forgets deletes": (
         lambda: over_one_shelf(ForgetsDeletes),
-        {"round-trip", "if-match-needs-object", "listing-fresh", "listing-complete"},
+        {"round-trip", "if-match-needs-object", "listing-fresh", "listing-complete", "object-and-folder"},
     ),
+    "remembers absence": (
+        lambda: over_one_shelf(RemembersAbsence),
+        {"round-trip", "read-your-writes", "counters-exact", "lost-response-settles", "lease-single-owner"},
+    ),
+    "remembers heads": (lambda: over_one_shelf(RemembersHeads), {"read-your-writes"}),
+    "tears": (lambda: over_one_shelf(Tears), {"read-your-writes"}),
+    "counts positions": (lambda: over_one_shelf(CountsPositions), {"listing-complete"}),
+    "lists old sizes": (lambda: over_one_shelf(ListsOldSizes), {"listing-complete"}),
+    "keeps names": (lambda: over_one_shelf(KeepsNames, Buried), {"if-match-needs-object"}),
+    "deletes folders": (lambda: over_one_shelf(DeletesFolders), {"object-and-folder"}),
+    "large without conditions": (lambda: over_one_shelf(LargeWithoutConditions), {"large-body"}),
 }
 """What is wrong with it -> how to make one, and exactly the laws that it breaks."""

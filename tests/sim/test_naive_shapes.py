@@ -5,9 +5,10 @@ from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, Unavailable
+from holdfast.base.errors import Conflict, Fenced, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.lease import Grant, Lease
+from holdfast.objects.cache import Cached
+from holdfast.objects.lease import Grant, Lease, LeaseState
 from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.register import Absent, Applied, History, RecentOperations, Unknown
 from holdfast.objects.retry import Retrying
@@ -17,6 +18,7 @@ from holdfast.sim.scenarios.lease import LeaseTenants
 from holdfast.sim.scenarios.lease_fenced_writes import LeaseFencedWrites
 from holdfast.sim.scenarios.names import TICKETS, Names
 from holdfast.sim.scenarios.register_counter import RegisterCounter, RegisterHistory
+from holdfast.sim.scenarios.store_cache import StoreCache
 from holdfast.sim.scenarios.store_listing import StoreListing
 from holdfast.sim.world import Process
 from tests.sim.naive import first_broken, rules
@@ -47,6 +49,16 @@ class DeletedOnRelease(Lease):
         await self._store.delete(self.key)
 
 
+class HeirTakenForARival(Lease):
+    """Whoever has the lease after a hand-over, in another epoch than we wrote, must have taken it from us."""
+
+    async def hand_over(self, grant: Grant, successor_id: str) -> None:
+        await super().hand_over(grant, successor_id)
+        state = LeaseState.parse(await self._store.get(self.key))
+        if (state.owner_id, state.epoch) != (successor_id, grant.epoch + 1):
+            raise Fenced(f"{self.key}: taken over by {state.owner_id}")
+
+
 class RestartedListing(Retrying):
     """A listing that fails is begun again."""
 
@@ -58,6 +70,13 @@ class RestartedListing(Retrying):
                 return
             except Unavailable:
                 continue
+
+
+class CacheThatKeepsDeleted(Cached):
+    """Immutable objects never change, so why forget one?"""
+
+    async def delete(self, key: str) -> None:
+        await self.inner.delete(key)
 
 
 def test_a_register_without_history_applies_an_edit_twice() -> None:
@@ -92,6 +111,14 @@ def test_a_lease_that_is_deleted_on_release_gives_an_epoch_twice() -> None:
     assert "one owner" in rules(first_broken(Naive, SEEDS))
 
 
+def test_an_heir_that_was_quick_is_no_rival() -> None:
+    class Naive(LeaseTenants):
+        def lease(self, process: Process) -> Lease:
+            return HeirTakenForARival(process.store, "lease", process.name, process.ambient, ttl_ms=self.ttl_ms)
+
+    assert rules(first_broken(Naive, SEEDS)) == {"tenants are told the truth"}
+
+
 def test_a_name_that_was_deleted_is_taken_again_without_a_boundary() -> None:
     class Naive(Names):
         async def take(self, process: Process) -> int:
@@ -102,6 +129,22 @@ def test_a_name_that_was_deleted_is_taken_again_without_a_boundary() -> None:
             return number
 
     assert rules(first_broken(Naive, SEEDS)) == {"a name is taken once"}
+
+
+def test_a_cache_that_does_not_forget_shows_a_process_what_it_deleted() -> None:
+    class Naive(StoreCache):
+        def cached(self, process: Process) -> Store:
+            disk = process.world.disk
+            return CacheThatKeepsDeleted(
+                process.store,
+                disk,
+                max_bytes=1 << 20,
+                namespace="sim",
+                immutable=lambda _: True,
+                ambient=process.ambient,
+            )
+
+    assert "one's own deletes are seen" in rules(first_broken(Naive, SEEDS))
 
 
 def test_a_listing_that_is_begun_again_has_keys_twice() -> None:

@@ -1,9 +1,14 @@
 """Journals of runs under every kind of trouble, and in every order of events of a small world."""
 
+import json
+
 import pytest
 
 from holdfast.runs.segments import SegmentPolicy
+from holdfast.sim.checkers.journal import APPEND_ONLY, FENCED_OFF, READABLE, course, well_formed
+from holdfast.sim.checkers.order import MONOTONE
 from holdfast.sim.explore import Limits, explore
+from holdfast.sim.history import Landing
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.runs_journal import RunsJournal
 
@@ -34,3 +39,41 @@ def test_every_order_of_events_of_two_sessions(scenario: RunsJournal, limits: Li
     result = explore(scenario, limits)
     assert result.found is None
     assert result.paths > 100
+
+
+def line(kind: str, session: int, offset: int, **fields: object) -> bytes:
+    return json.dumps({"type": kind, "session": session, "offset": offset, **fields}).encode() + b"\n"
+
+
+def landings(*bodies: bytes, **others: bytes) -> list[Landing]:
+    before = [Landing(0, "p", f"runs/r/{name}/x", body) for name, body in others.items()]
+    return before + [Landing(n, "p", "runs/r/journal.jsonl", body) for n, body in enumerate(bodies, 1)]
+
+
+START, STEP = line("start", 1, 0), line("step", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("course_of_events", "rule"),
+    [
+        (landings(START, START + STEP, START), APPEND_ONLY),
+        (landings(START + STEP, START + line("step", 1, 1, stepId="x")), APPEND_ONLY),
+        (landings(START, line("start", 2, 0, generation=1)), APPEND_ONLY),
+        (landings(START, line("start", 2, 0, previous={"key": "runs/r/generations/x"})), READABLE),
+        (landings(b'{"type":"segments","refs":[[0,0,1,1,"a",""]]}\n'), READABLE),
+        (landings(b"{"), READABLE),
+        (landings(START + line("start", 2, 1) + line("step", 1, 2)), FENCED_OFF),
+        (landings(START + line("start", 1, 1)), MONOTONE),
+        (landings(START + line("step", 1, 2)), MONOTONE),
+    ],
+)
+def test_the_checker_sees_what_must_not_be(course_of_events: list[Landing], rule: str) -> None:
+    found = course(course_of_events, "runs/r/")
+    assert rule in [violation.rule for violation in (*found.violations, *well_formed(found.generations))]
+
+
+def test_the_checker_lets_pass_what_may_be() -> None:
+    fresh = line("start", 2, 0, generation=1, previous={"key": "runs/r/generations/x"})
+    found = course(landings(START, START + STEP, fresh, generations=START + STEP), "runs/r/")
+    assert (found.violations, list(well_formed(found.generations))) == ([], [])
+    assert [part.number for part in found.generations] == [0, 1]

@@ -34,6 +34,7 @@ LOOPS_AND_THREADS = {
     "threading.Thread",
     "threading.Timer",
 }
+METHODS_OF_A_LOOP = {"run_in_executor", "run_until_complete", "run_forever"}
 # The edges: where a loop begins. Everything else is awaited by somebody.
 EDGES = (
     "src/holdfast/base/aio.py",
@@ -46,7 +47,7 @@ EDGES = (
 
 NOTE_TO_SELF = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
 # A lint exception is followed by a second comment that gives the reason.
-UNEXPLAINED = re.compile(r"#\s*(?:noqa\b|type:\s*ignore\b|pragma:)[^#]*$")
+UNEXPLAINED = re.compile(r"#\s*(?:(?:ruff:\s*|flake8:\s*)?noqa\b|type:\s*ignore\b|mypy:|pragma:)[^#]*$")
 CHECKING_CALL = re.compile(r"raises|warns|check|assert|expect|verify|law")
 
 
@@ -90,8 +91,12 @@ def ambient(source: Source) -> Iterator[Finding]:
 
 def loop_or_thread(source: Source) -> Iterator[Finding]:
     for node, name in source.named():
-        if name in LOOPS_AND_THREADS or name.endswith(".run_in_executor"):
+        if name in LOOPS_AND_THREADS:
             yield Finding(node.lineno, f"{name}: only the edges start loops, threads or processes")
+    for call in ast.walk(source.tree):
+        # Whatever the loop is called here.
+        if isinstance(call, ast.Attribute) and call.attr in METHODS_OF_A_LOOP:
+            yield Finding(call.lineno, f"{call.attr}: only the edges use the loop itself")
 
 
 def assert_statement(source: Source) -> Iterator[Finding]:

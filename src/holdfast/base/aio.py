@@ -6,13 +6,17 @@ simulator's) gets the call made in place, so that simulated runs stay determinis
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import ParamSpec, TypeVar
+from itertools import islice
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.base.errors import Invalid
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+
+PATIENCE_SECONDS = 10.0
+"""How long a cancelled caller waits for a write that has begun."""
 
 
 async def blocking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -22,18 +26,69 @@ async def blocking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
+async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Like ``blocking``, for writes: a caller that is cancelled goes on when the function has ended, or never begins.
+
+    So nothing is still being written behind the back of whoever cleans up. It is given up after a while all the same
+    (``PATIENCE_SECONDS``, or a second cancellation): it may hang on a lock whose holder was stopped.
+    """
+    ticket = [True]  # for the thread that begins, or for the caller that gives up before; taking it is atomic
+
+    def begin() -> R:
+        if not _taken(ticket):
+            raise asyncio.CancelledError
+        return function(*args, **kwargs)
+
+    work = asyncio.ensure_future(blocking(begin))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if _taken(ticket):
+            work.cancel()
+        else:
+            work.add_done_callback(_look_at)
+            await asyncio.wait([work], timeout=PATIENCE_SECONDS)
+        raise
+
+
+def _taken(ticket: list[bool]) -> bool:
+    try:
+        return ticket.pop()
+    except IndexError:
+        return False
+
+
+def _look_at(work: "asyncio.Future[Any]") -> None:
+    """Its error has nobody left to go to; asyncio complains of errors that nobody has looked at."""
+    if not work.cancelled():
+        work.exception()
+
+
 async def map_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int) -> list[R]:
     """Apply ``function`` to every item, at most ``limit`` at a time; results in the order of the items.
 
     The first failure cancels the rest and is raised as itself, not as a group.
     """
-    return [result async for result in stream_bounded(items, function, limit=limit)]
+    _check_limit(limit)
+    source = enumerate(items)
+    results: dict[int, R] = {}
+
+    async def work(number: int, item: T) -> None:
+        results[number] = await function(item)
+        for following, other in source:
+            results[following] = await function(other)
+
+    workers = [asyncio.ensure_future(work(*first)) for first in islice(source, limit)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        await _end(workers)
+    return [results[number] for number in range(len(results))]
 
 
 async def stream_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int) -> AsyncIterator[R]:
-    """Like ``map_bounded``, but yields each result as soon as it and all before it are done."""
-    if limit < 1:
-        raise Invalid(f"a limit of {limit} at a time would never begin")
+    """Like ``map_bounded``, but yields, or fails with, each result as soon as it and all before it are done."""
+    _check_limit(limit)
     source = iter(items)
     window: list[asyncio.Future[R]] = []
     try:
@@ -45,9 +100,19 @@ async def stream_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R
             yield await window[0]
             window.pop(0)
     finally:
-        for task in window:
-            task.cancel()
-        await asyncio.gather(*window, return_exceptions=True)
+        await _end(window)
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise Invalid(f"a limit of {limit} at a time would never begin")
+
+
+async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    waiting = list(tasks)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 class _End:

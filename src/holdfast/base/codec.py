@@ -12,11 +12,12 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid
 
 Document = dict[str, Any]
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 
 def encode(document: Mapping[str, Any]) -> bytes:
     try:
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode()
+        return _ENCODER.encode(document).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"value has no JSON form: {error}") from error
 

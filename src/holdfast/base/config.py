@@ -76,11 +76,23 @@ class CacheSection(Section):
     max_bytes: ByteSize = Field(default=ByteSize(10 * 1024**3), gt=0)
 
 
+class OntologySection(Section):
+    """Ontology sessions. The names and defaults are those of the specification that its stores follow."""
+
+    s3_region: str | None = None
+    s3_endpoint_url: str | None = None
+    s3_lock_timeout_ms: int = Field(default=5_000, ge=0)
+    s3_lease_ttl_ms: int = Field(default=30_000, ge=100)
+    s3_request_timeout_s: float = Field(default=10.0, gt=0)
+    s3_duckdb_memory_limit: str = Field(default="256MB", min_length=1)
+
+
 class Settings(Section):
     store: StoreSection = StoreSection()
     s3: S3Section = S3Section()
     retry: RetrySection = RetrySection()
     cache: CacheSection = CacheSection()
+    ontology: OntologySection = OntologySection()
 
 
 class Resolved(NamedTuple):
@@ -128,7 +140,7 @@ def resolve(
     sources = {
         f"{section}.{key}": _source_of(section, key, layers) for section, values in merged.items() for key in values
     }
-    return Resolved(_with_secret_from_file(settings), sources)
+    return Resolved(_with_ontology_names(_with_secret_from_file(settings)), sources)
 
 
 def _find_file(config: Path | None, variables: Mapping[str, str], folder: Path) -> Path | None:
@@ -230,3 +242,12 @@ def _with_secret_from_file(settings: Settings) -> Settings:
         ) from error
     filled = s3.model_copy(update={"secret_access_key": SecretStr(secret)})
     return settings.model_copy(update={"s3": filled})
+
+
+def _with_ontology_names(settings: Settings) -> Settings:
+    """The specification's names for where an S3 store is stand in where ours are unset."""
+    s3, ontology = settings.s3, settings.ontology
+    filled = s3.model_copy(
+        update={"region": s3.region or ontology.s3_region, "endpoint": s3.endpoint or ontology.s3_endpoint_url}
+    )
+    return settings if filled == s3 else settings.model_copy(update={"s3": filled})

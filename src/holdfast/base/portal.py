@@ -14,9 +14,9 @@ import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -36,12 +36,15 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stack = AsyncExitStack()
+        self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
 
     def __enter__(self) -> Self:
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._main, args=(ready,), name="holdfast-portal", daemon=True)
+        if self._loop is not None:
+            raise Invalid("this portal is open already", remedy="make one Portal for each with block")
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._main, args=(started,), name="holdfast-portal", daemon=True)
         self._thread.start()
-        ready.wait()
+        self._loop = started.result()
         return self
 
     def __exit__(
@@ -52,27 +55,25 @@ class Portal:
         try:
             self.wait(self._stack.__aexit__(kind, error, trace))
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
-            self._loop = None
+            self._dismiss()
 
     def wait(self, awaitable: Awaitable[T], *, timeout: float | None = None) -> T:
         """Run ``awaitable`` on the portal's loop and return its result; on a time-out it is cancelled."""
         loop = self._usable_loop(awaitable)
         limit = timeout if timeout is not None else self._timeout
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(awaitable), loop)
+        future = self._submit(awaitable, loop)
         try:
-            return future.result(limit)
-        except FutureTimeout:
-            if future.done():  # the call itself raised TimeoutError
-                raise
-            future.cancel()
-            raise Unavailable(f"no answer within {limit} s; the call was cancelled", maybe_applied=True) from None
+            return _result(future, limit)
         except KeyboardInterrupt:
             future.cancel()
             raise
         except CancelledError as error:
             raise Unavailable("the call was cancelled", maybe_applied=True) from error
+        finally:
+            self._waiting.pop(future, None)
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> Any:
         """Enter an async context manager for the portal's life; a blocking view of what it gives.
@@ -95,18 +96,51 @@ class Portal:
         elif threading.current_thread() is self._thread:
             reason = Invalid("a blocking call was made on the portal's own loop", remedy="await it instead")
         if reason is not None:
-            if inspect.iscoroutine(awaitable):
-                awaitable.close()
+            _close_unstarted(awaitable)
             raise reason
         if self._loop is None:
             raise Invalid("this connection is closed")
         return self._loop
 
-    def _main(self, ready: threading.Event) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            self._loop.call_soon(ready.set)
-            self._loop.run_forever()
+    def _submit(self, awaitable: Awaitable[T], loop: asyncio.AbstractEventLoop) -> Future[T]:
+        call = awaitable if inspect.iscoroutine(awaitable) else _as_coroutine(awaitable)
+        try:
+            future = asyncio.run_coroutine_threadsafe(call, loop)
+        except RuntimeError as error:  # the loop was closed since we looked
+            _close_unstarted(call)
+            raise Invalid("this connection is closed", remedy="use it inside its with block") from error
+        self._waiting[future] = call
+        if self._loop is None and self._thread is not None:  # closed since we looked: it may not have seen this call
+            self._thread.join()
+            self._dismiss()
+        return future
+
+    def _dismiss(self) -> None:
+        """End the calls of other threads that came when the loop was stopping: nobody else would ever answer them."""
+        for future, call in self._waiting.copy().items():
+            with suppress(InvalidStateError):  # answered after all
+                future.set_exception(Unavailable("the connection was closed during the call", maybe_applied=True))
+            _close_unstarted(call)
+
+    def _main(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
+        try:
+            runner = asyncio.Runner()
+            loop = runner.get_loop()
+        except BaseException as error:  # noqa: BLE001  # whoever waits for the start must hear of it
+            started.set_exception(error)
+            return
+        with runner:
+            loop.call_soon(started.set_result, loop)
+            loop.run_forever()
+
+
+def _result(future: "Future[T]", limit: float | None) -> T:
+    try:
+        return future.result(limit)
+    except FutureTimeout:
+        if future.cancel():
+            raise Unavailable(f"no answer within {limit} s; the call was cancelled", maybe_applied=True) from None
+    return future.result()  # it ended at the last moment; or it was the call itself that raised TimeoutError
 
 
 class View:
@@ -115,6 +149,16 @@ class View:
     def __init__(self, portal: Portal, thing: Any) -> None:
         self._portal = portal
         self._thing = thing
+
+    def __dir__(self) -> list[str]:
+        """For completion in notebooks."""
+        return dir(self._thing)
+
+    def __reduce__(self) -> Any:
+        raise Invalid(
+            "a connection cannot be copied or sent to another process",
+            remedy="send the URI or a StoreSpec, and connect there",
+        )
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._thing, name)
@@ -169,6 +213,11 @@ async def _next(source: AsyncIterator[T]) -> T:
 
 async def _as_coroutine(awaitable: Awaitable[T]) -> T:
     return await awaitable
+
+
+def _close_unstarted(call: Awaitable[Any]) -> None:
+    if inspect.iscoroutine(call) and inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
+        call.close()
 
 
 def _unwrap(value: Any) -> Any:

@@ -49,6 +49,8 @@ class Report:
     usage: Usage
     findings: list[Finding] = field(default_factory=list)
     certificate: str | None = None
+    leftovers: str | None = None
+    """Why the prefix could not be emptied, if it could not."""
 
     @property
     def broken(self) -> list[str]:
@@ -88,8 +90,10 @@ async def run_doctor(
 ) -> None:
     """Examine, show, and certify if that was asked for; raises when a law was found broken."""
     ambient = ambient if ambient is not None else Ambient.system()
+    leftovers: list[HoldfastError] = []
 
     def on_leftovers(prefix: str, error: HoldfastError) -> None:
+        leftovers.append(error)
         out.note(f"warning: could not clean up: {error}; delete what is under {prefix} in {spec.uri}")
 
     async with examine(
@@ -103,6 +107,7 @@ async def run_doctor(
             raise
         if plan.certify and report.ok:
             await _certify(examination, report, ambient)
+    report.leftovers = str(leftovers[0]) if leftovers else None
     _show(out, report)
     _raise_unless_ok(report)
 
@@ -206,6 +211,7 @@ def as_document(report: Report) -> dict[str, Any]:
         "requests": report.usage.by_verb,
         "dollars": round(report.usage.dollars, 6),
         "prefix": report.prefix,
+        "leftovers": report.leftovers,
         "certificate": report.certificate,
         "version": version("holdfast"),
     }

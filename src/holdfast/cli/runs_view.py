@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.base.clock import iso, parse_iso
 from holdfast.cli.output import printable
 from holdfast.cli.times import clock_time, span
-from holdfast.runs.describe import Description
+from holdfast.runs.describe import Description, error_text
 from holdfast.runs.entry import Entry
 from holdfast.runs.run import FINISHED
 from holdfast.runs.summary import RunSummary
@@ -132,7 +132,8 @@ def _error(found: Description) -> str | None:
 
 def entry_line(entry: Entry) -> str:
     """One entry on one line: where, when, what."""
-    return f"{entry.offset:>5}  {clock_time(entry.timestamp_ns)}  {entry.session:>3}  {entry.type:<8}  {_detail(entry)}"
+    where = f"{entry.offset:>5}  {clock_time(entry.timestamp_ns)}  {entry.session:>3}"
+    return f"{where}  {entry.type:<8}  {_detail(entry)}".rstrip()
 
 
 def _detail(entry: Entry) -> str:
@@ -166,7 +167,7 @@ def _value(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _error_text(error: object) -> str:
-    return f"{error.get('type')}: {error.get('message')}" if isinstance(error, dict) else str(error)
+    return ": ".join(error_text(error))
 
 
 def shortened(value: object) -> str:

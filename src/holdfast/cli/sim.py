@@ -1,6 +1,7 @@
 """``holdfast sim``: the simulator. Run scenarios over many seeds, replay one, or explore a small one completely.
 
-A failing seed is reported with the one command that replays it. Seeds run in worker processes under a fixed hash seed.
+A failing seed is reported with the one command that replays it. Seeds run in processes of their own, whose hash seed is
+fixed.
 """
 
 import os
@@ -16,17 +17,17 @@ from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.cli.simreport import Report, figures, raise_if_any, show_exploration, show_history
+from holdfast.cli.sim_view import Report, figures, raise_if_any, show_exploration, show_history
 from holdfast.sim.explore import Choices, Exploration, Limits
-from holdfast.sim.pool import HASH_SEED, SHARE, Task, Worker, run_all, shares
+from holdfast.sim.pool import HASH_SEED, SHARE, Runner, Task, run_all, shares
 from holdfast.sim.scenario import built_in, find
 
 app = noun_app()
 
 ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A name from `sim list`, or module:Class.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Worker processes.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes that run seeds.")]
 HashSeed = Annotated[
-    int, typer.Option(min=0, metavar="N", help="PYTHONHASHSEED of the workers; no run may depend on it.")
+    int, typer.Option(min=0, metavar="N", help="PYTHONHASHSEED of those processes; no run may depend on it.")
 ]
 
 
@@ -61,7 +62,7 @@ def run_scenario(
 def run_everything(
     context: typer.Context,
     minutes: Annotated[float, typer.Option(min=0, help="How long to go on.")] = 1.0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Worker processes; as many as there are cores.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes that run seeds; one per core.")] = None,
     first_seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Where to begin; drawn if absent.")] = None,
     hash_seed: HashSeed = HASH_SEED,
 ) -> None:
@@ -70,10 +71,10 @@ def run_everything(
     ambient = Ambient.system()
     first = ambient.rng.getrandbits(40) if first_seed is None else first_seed
     names = list(built_in())
-    workers = jobs or os.cpu_count() or 1
-    shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {workers} workers, from seed {first}")
+    runners = jobs or os.cpu_count() or 1
+    shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {runners} cores, from seed {first}")
     tasks = _until(ambient.clock, minutes, names, first)
-    shell.run(_run(shell.out, dict.fromkeys(names), tasks, workers, hash_seed))
+    shell.run(_run(shell.out, dict.fromkeys(names), tasks, runners, hash_seed))
 
 
 @app.command("replay")
@@ -139,8 +140,7 @@ async def _run(out: Output, wanted: Mapping[str, int | None], tasks: Iterable[Ta
     began_ns = clock.monotonic_ns()
     report = Report(wanted, hash_seed)
     async with live(out, report.checklist):
-        async for task, totals in run_all(tasks, jobs=jobs, hash_seed=hash_seed):
-            report.add(task, totals)
+        await run_all(tasks, report.add, jobs=jobs, hash_seed=hash_seed)
     report.show(out, (clock.monotonic_ns() - began_ns) / 1e9)
     report.raise_if_broken()
 
@@ -156,8 +156,8 @@ def _until(clock: Clock, minutes: float, scenarios: list[str], first: int) -> It
 
 
 async def _replay(out: Output, scenario: str, seed: int, trace: bool, hash_seed: int) -> None:
-    async with Worker(hash_seed) as worker:
-        replayed = await worker.replay(scenario, seed)
+    async with Runner(hash_seed) as runner:
+        replayed = await runner.replay(scenario, seed)
     show_history(out, replayed, trace=trace)
     raise_if_any(replayed.violations, f"{scenario}, seed {seed}")
 
@@ -167,14 +167,14 @@ async def _explore(out: Output, scenario: str, limits: Limits) -> None:
     checklist = Checklist([step])
     checklist.begin(0)
     result = Exploration()
-    async with live(out, checklist), Worker() as worker:
-        async for result in worker.explore(scenario, limits):
+    async with live(out, checklist), Runner() as runner:
+        async for result in runner.explore(scenario, limits):
             step.detail = figures(result)
     show_exploration(out, scenario, limits, result)
 
 
 async def _follow(out: Output, scenario: str, limits: Limits, choices: Choices) -> None:
-    async with Worker() as worker:
-        followed = await worker.follow(scenario, limits, choices)
+    async with Runner() as runner:
+        followed = await runner.follow(scenario, limits, choices)
     show_history(out, followed, trace=True)
     raise_if_any(followed.violations, scenario)

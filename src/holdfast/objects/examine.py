@@ -36,6 +36,8 @@ class Examination:
     def __init__(self, spec: StoreSpec, backends: Sequence[Store], effort: Effort, ambient: Ambient) -> None:
         self.spec = spec
         self.prefix = f"{PREFIX}{ambient.ids.unique()}/"
+        self.probe_left = False
+        """A probe was written, or may have been, and could not be removed."""
         self._ambient = ambient
         self._backends = backends
         self._bench = Bench(backends, prefix=self.prefix, ambient=ambient, effort=effort, retry=spec.retry)
@@ -56,11 +58,17 @@ class Examination:
         await check_format(store)
         room = Scoped(store, self.prefix)
         body = f"probe {self._ambient.ids.write_id()}".encode()
-        await room.put("probe", body)
+        try:
+            await room.put("probe", body)
+        except Unavailable as error:
+            self.probe_left = error.maybe_applied
+            raise
+        self.probe_left = True
         try:
             found = await room.find("probe")
         finally:
             await room.delete("probe")
+            self.probe_left = False
         if found is None or found.body != body:
             seen = "nothing" if found is None else "other bytes"
             raise Corrupt(
@@ -100,8 +108,10 @@ async def examine(
     try:
         try:
             await examination.reach()
-        except HoldfastError:
+        except HoldfastError as error:
             out_of_reach = True
+            if examination.probe_left:
+                on_leftovers(examination.prefix, error)
             raise
         yield examination
     finally:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.base.aio import map_bounded
@@ -10,7 +11,18 @@ from holdfast.objects.echo import Echoing
 from holdfast.objects.laws import Bench, Law, Violation, demand
 from holdfast.objects.lease import Grant, Lease
 from holdfast.objects.register import Plain, Register
-from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Lost, NotModified, Store, Version, Written
+from holdfast.objects.store import (
+    ADDRESSED,
+    CREATE,
+    Entry,
+    IfMatch,
+    Lost,
+    NotModified,
+    Page,
+    Store,
+    Version,
+    Written,
+)
 
 T = TypeVar("T")
 
@@ -44,6 +56,7 @@ async def round_trip(bench: Bench) -> str:
     writer, reader = bench.client(0), bench.client(1)
     for number, body in enumerate((b"", b"x", bytes(range(256)) * 17)):
         key = f"object-{number}"
+        demand(await reader.find(key) is None, f"{key}: there before it was written")
         outcome = await writer.put(key, body)
         demand(isinstance(outcome, Written), f"an unconditional write of {key} was answered {outcome}")
         found = await reader.get(key)
@@ -58,15 +71,30 @@ async def round_trip(bench: Bench) -> str:
 
 
 async def read_your_writes(bench: Bench) -> str:
-    """A read that begins after an overwrite was answered never returns the older bytes."""
-    writer, reader = bench.client(0), bench.client(1)
+    """A read that begins after an overwrite was answered never returns the older bytes, and no read a mixture."""
+    writer, *readers = bench.clients()
     rounds = bench.effort.rounds * 2
+    before: bytes | None = None
     for number in range(rounds):
-        body = b"value %d" % number
-        await writer.put("cell", body)
-        found = await reader.get("cell")
-        demand(found.body == body, f"read {found.body!r} after {body!r} was acknowledged")
+        body = b"value %07d; " % number * 2_000
+        _, *glances = await _together([_written(writer, "cell", body), *(_glance(each) for each in readers[:3])])
+        for seen in glances:
+            demand(seen in (before, body), f"a read during overwrite {number} saw neither the old bytes nor the new")
+        reader = readers[number % len(readers)]
+        found, head = await reader.get("cell"), await reader.head("cell")
+        demand(found.body == body, f"read {found.body[:20]!r} after {body[:20]!r} was acknowledged")
+        demand(
+            head.version == found.version, f"head says {head.version}, get {found.version}, after overwrite {number}"
+        )
+        part = await reader.range("cell", 0, 20)
+        demand(part == body[:20], f"a range has {part!r} after {body[:20]!r} was acknowledged")
+        before = body
     return f"{rounds} overwrites"
+
+
+async def _glance(store: Store) -> bytes | None:
+    found = await store.find("cell")
+    return None if found is None else found.body
 
 
 async def odd_keys(bench: Bench) -> str:
@@ -84,17 +112,21 @@ async def odd_keys(bench: Bench) -> str:
 
 
 async def object_and_folder(bench: Bench) -> str:
-    """``a``, ``a/b`` and ``ab/c`` are three objects, and ``a/`` lists only what is under ``a/``."""
+    """``a``, ``a/b`` and ``ab/c`` are three objects, each deleted alone; ``a/`` lists only what is under ``a/``."""
     store = bench.client()
-    for key in ("a/b", "a", "ab/c", "a-b", "a0"):
+    for key in ("a/b", "a", "ab/c", "a-b", "a0", "d", "d/e"):
         await store.put(key, key.encode())
-    for key in ("a/b", "a", "ab/c"):
+    for key in ("a/b", "a", "ab/c", "d", "d/e"):
         demand((await store.get(key)).body == key.encode(), f"{key} holds other bytes")
     listed = await _keys(store)
-    demand(listed == ["a", "a-b", "a/b", "a0", "ab/c"], f"listed {listed}")
+    demand(listed == ["a", "a-b", "a/b", "a0", "ab/c", "d", "d/e"], f"listed {listed}")
     inside = await _keys(store, "a/")
     demand(inside == ["a/b"], f"under a/ it listed {inside}")
-    return "5 keys"
+    for gone, stays in (("a", "a/b"), ("d/e", "d")):
+        await store.delete(gone)
+        demand(await store.find(gone) is None, f"{gone} was deleted and is there")
+        demand(await store.find(stays) is not None, f"{stays} went away with {gone}")
+    return "7 keys"
 
 
 async def create_exclusive(bench: Bench) -> str:
@@ -137,13 +169,16 @@ async def stale_write_refused(bench: Bench) -> str:
 
 
 async def if_match_needs_object(bench: Bench) -> str:
-    """If-match on a missing key is a lost race, and creates nothing."""
+    """If-match on a missing key is a lost race and creates nothing; a create takes the name."""
     store = bench.client()
     version = await _written(store, "gone", b"x")
+    await store.delete("gone")
     await store.delete("gone")
     outcome = await store.put("gone", b"y", IfMatch(version))
     demand(outcome == Lost(None), f"if-match on a missing key was answered {outcome}")
     demand(await store.find("gone") is None, "if-match on a missing key created it")
+    outcome = await store.put("gone", b"z", CREATE)
+    demand(isinstance(outcome, Written), "a deleted name could not be created again")
     return "1 write refused"
 
 
@@ -190,7 +225,7 @@ async def ranges(bench: Bench) -> str:
 
 
 async def large_body(bench: Bench) -> str:
-    """A large object is written whole, conditionally and not."""
+    """A large object is written whole, conditionally and not, and its condition counts."""
     store = bench.client()
     size = bench.effort.large_bytes
     block = bytes(bench.ambient.rng.getrandbits(8) for _ in range(1024))
@@ -201,16 +236,27 @@ async def large_body(bench: Bench) -> str:
         demand(isinstance(outcome, Written) or mode is ADDRESSED, f"{key}: not written")
         demand((await store.head(key)).size == size, f"{key}: head tells another size")
         demand((await store.get(key)).body == body, f"{key}: other bytes came back")
+    outcome = await store.put("created", body[::-1] + b"!", CREATE)
+    demand(isinstance(outcome, Lost), "a large create over an existing object was answered as done")
+    demand((await store.get("created")).body == body, "a large create over an existing object replaced the bytes")
     return f"{size / 1024 / 1024:.0f} MiB"
 
 
 async def listing_complete(bench: Bench) -> str:
-    """A listing has every object that was acknowledged before it began, once, in order, over all its pages."""
+    """A listing has every object that was acknowledged before it began, once, in order, with its size, on all pages."""
     writer, reader = bench.client(0), bench.client(1)
-    names = sorted(f"item/{number:06d}" for number in range(bench.effort.keys))
-    await _spread(writer, names)
-    seen = await _keys(reader, "item/")
-    demand(seen == names, f"{len(names)} objects written, {len(seen)} listed ({len(set(names) - set(seen))} missing)")
+    sizes = {f"item/{number:06d}": number % 7 for number in range(bench.effort.keys)}
+    names = sorted(sizes)
+    await map_bounded(names, lambda name: writer.put(name, bytes(sizes[name])), limit=32)
+    # Others come and go in front while the pages are turned: whoever counts positions repeats objects, or skips some.
+    others = [f"item/!{number}" for number in range(3)]
+    for meanwhile in (partial(_spread, writer, others), partial(writer.delete_many, [*others, "item/!never"])):
+        entries = [entry for entry in await _turned(reader, "item/", meanwhile) if entry.key not in others]
+        seen = [entry.key for entry in entries]
+        missing = len(set(names) - set(seen))
+        demand(seen == names, f"{len(names)} objects written, {len(seen)} listed ({missing} missing)")
+        wrong = [entry for entry in entries if entry.size != sizes[entry.key]]
+        demand(not wrong, f"{len(wrong)} objects listed with a wrong size, such as {wrong[:1]}")
     half = names[len(names) // 2]
     rest = await _keys(reader, "item/", after=half)
     demand(rest == names[len(names) // 2 + 1 :], f"after {half}: {len(rest)} listed")
@@ -220,6 +266,16 @@ async def listing_complete(bench: Bench) -> str:
     left = await _keys(reader, "item/")
     demand(not left, f"{len(left)} objects listed after they were deleted")
     return f"{len(names)} keys"
+
+
+async def _turned(store: Store, prefix: str, meanwhile: Callable[[], Awaitable[None]]) -> list[Entry]:
+    """A listing, with something else happening after its first page."""
+    pages: list[Page] = []
+    async for page in store.list(prefix):
+        if not pages:
+            await meanwhile()
+        pages.append(page)
+    return [entry for page in pages for entry in page.entries]
 
 
 async def listing_fresh(bench: Bench) -> str:
@@ -286,8 +342,13 @@ async def _spread(store: Store, keys: list[str], at_once: int = 32) -> None:
 
 async def _together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All at once. The first failure stops the others: nobody may still be writing when the bench is cleaned up."""
-    waiting = list(calls)
-    return await map_bounded(waiting, asyncio.ensure_future, limit=len(waiting))
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _law(name: str, breach: str, function: object) -> Law:

@@ -19,7 +19,7 @@ from holdfast.objects.stack import compose
 from holdfast.objects.store import Store
 
 KEPT, BROKEN, UNJUDGED = "kept", "broken", "unjudged"
-CLEAN_UP_PASSES = 3
+CLEAN_UP_PASSES = 4
 
 
 class Violation(Exception):  # what was seen, not an error of ours
@@ -80,14 +80,16 @@ class Bench:
     async def clean_up(self) -> None:
         """Delete everything under the bench's prefix; a cancelled request may still land, so look again."""
         store = self.client()
+        found = 0
         for _ in range(CLEAN_UP_PASSES):
-            found = False
+            found = 0
             async for page in store.list():
                 if page.entries:
-                    found = True
+                    found += len(page.entries)
                     await store.delete_many([entry.key for entry in page.entries])
             if not found:
                 return
+        raise Unavailable(f"{found} objects were listed after they had been deleted")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from holdfast.base import codec
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Fenced, Unavailable
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Denied, Fenced, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
@@ -136,13 +136,14 @@ class Lease:
 
     async def renew(self, grant: Grant) -> None:
         """Extend the grant by a full term, counted from before the request. ``Fenced`` if somebody has taken over."""
-        if grant.ended:
-            raise Conflict(f"{self.key}: the lease was given up ({grant.unsafe})", remedy="acquire it again")
+        self._check_kept(grant)
         try:
-            await self._rewrite(grant, self.owner_id, grant.epoch, self.ttl_ms)
-        except (Ambiguous, Unavailable, Fenced) as error:
-            grant.unsafe = f"renewal failed: {error}"
+            await self._rewrite(grant, self.owner_id, grant.epoch, self.ttl_ms, renewal=True)
+        except HoldfastError as error:
+            if not grant.ended:
+                grant.unsafe = f"renewal failed: {error}"
             raise
+        self._check_kept(grant)
         grant.unsafe = None
 
     async def hand_over(self, grant: Grant, successor_id: str) -> None:
@@ -160,6 +161,7 @@ class Lease:
 
     def guard(self, grant: Grant, *, margin_ms: int | None = None) -> None:
         """Raise unless the grant has ``margin_ms`` (a third of the term) left by our clock. Costs no request."""
+        self._check_kept(grant)
         if grant.unsafe is not None:
             raise Conflict(f"{self.key}: the lease is not safe to use ({grant.unsafe})", remedy="acquire it again")
         margin = self.ttl_ms // 3 if margin_ms is None else margin_ms
@@ -190,10 +192,14 @@ class Lease:
             await asyncio.sleep(self.ttl_ms / 3000)
             try:
                 await self.renew(grant)
-            except (Ambiguous, Unavailable):
+            except (Ambiguous, Unavailable, Denied):  # credentials may be renewed too
                 continue
-            except (Conflict, Fenced):
-                return
+            except HoldfastError:
+                return  # the grant says why it is unsafe
+
+    def _check_kept(self, grant: Grant) -> None:
+        if grant.ended:
+            raise Conflict(f"{self.key}: the lease was given up ({grant.unsafe})", remedy="acquire it again")
 
     def _free(self, found: Object) -> bool:
         state = LeaseState.parse(found)
@@ -214,8 +220,11 @@ class Lease:
             case lost:
                 return lost.current
 
-    async def _rewrite(self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int) -> None:
-        """If-match write over our own grant. An own renewal that landed late is adopted, not mistaken for a rival."""
+    async def _rewrite(self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int, *, renewal: bool = False) -> None:
+        """If-match write over our own grant. An own renewal that landed late is adopted, not mistaken for a rival.
+
+        A renewal that finds the lease given up meanwhile leaves it so.
+        """
         state: LeaseState | None = None
         for _ in range(4):
             sent_ns = self._ambient.clock.wall_ns()
@@ -235,6 +244,8 @@ class Lease:
                 return  # handed over, and the successor has taken it up before we looked
             if (state.owner_id, state.epoch) != (grant.owner_id, grant.epoch):
                 raise Fenced(f"{self.key}: taken over by {state.owner_id} (epoch {state.epoch})")
+            if renewal:
+                self._check_kept(grant)
             grant.version = outcome.current.version
         raise Conflict(f"{self.key}: our own lease keeps changing under us", remedy="use one owner_id per process")
 

@@ -5,11 +5,11 @@ Versions are content hashes, as ETags are on real stores, so that equal bytes ha
 
 import bisect
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import islice
 
 from holdfast.base.clock import Clock, SystemClock
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
@@ -38,6 +38,8 @@ class Shelf:
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
+        self.lock = threading.Lock()
+        """Clients may live in different threads, each with a loop of its own: two portals, for example."""
         self._order: list[str] = []
 
     def place(self, found: Object) -> None:
@@ -54,7 +56,8 @@ class Shelf:
         first = bisect.bisect_left(self._order, prefix)
         if after is not None:
             first = max(first, bisect.bisect_right(self._order, after))
-        for key in islice(self._order, first, None):
+        for position in range(first, len(self._order)):
+            key = self._order[position]
             if not key.startswith(prefix):
                 return
             yield key
@@ -79,23 +82,27 @@ class MemoryStore(Store):
         return Meta(key, len(found.body), found.modified_ns, found.version)
 
     async def range(self, key: str, start: int, end: int) -> bytes:
-        return self._at(key).body[start:end]
+        if start < 0:
+            raise Invalid(f"{key}: a range cannot start at {start}", remedy="count from 0")
+        return self._at(key).body[start : max(start, end)]
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         check_key(key)
-        current = self.shelf.objects.get(key)
-        match mode:
-            case Create() | Addressed() if current is not None:
-                return Lost()
-            case IfMatch(version) if current is None or current.version != version:
-                return Lost()
         body = bytes(body)
         version = content_version(body)
-        self.shelf.place(Object(key, body, self._clock.wall_ns(), version))
+        with self.shelf.lock:
+            current = self.shelf.objects.get(key)
+            match mode:
+                case Create() | Addressed() if current is not None:
+                    return Lost()
+                case IfMatch(expected) if current is None or current.version != expected:
+                    return Lost()
+            self.shelf.place(Object(key, body, self._clock.wall_ns(), version))
         return Written(version)
 
     async def delete(self, key: str) -> None:
-        self.shelf.remove(check_key(key))
+        with self.shelf.lock:
+            self.shelf.remove(check_key(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -105,7 +112,8 @@ class MemoryStore(Store):
         check_prefix(prefix)
         last, more = after, True
         while more:
-            page, last, more = _page(self.shelf, prefix, last, delimiter, self._page_size)
+            with self.shelf.lock:
+                page, last, more = _page(self.shelf, prefix, last, delimiter, self._page_size)
             yield page
 
     def _at(self, key: str) -> Object:

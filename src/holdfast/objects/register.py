@@ -3,7 +3,8 @@
 ``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over when somebody else was
 faster. A landed write may be overwritten before its writer learns of it, so "is my operation in there?" is answered
 from history, not from the current value. A register of our own keeps its history inside: the last K operation ids,
-each with its sequence number. An object whose shape a specification fixes brings a history of its own.
+each with its sequence number and a mark of the try that applied it. An object whose shape a specification fixes brings
+a history of its own.
 
 After every try that lost, history is asked from the state that the try was based on. If it says no, that try can never
 land: its version is gone for good, because a write id makes every body unique. So only the last try is ever in doubt,
@@ -59,6 +60,8 @@ class Applied:
     """The operation is in the history, at this sequence number."""
 
     sequence: int
+    mark: str | None = None
+    """Which try it was (``mark_of``): of callers that make one operation at the same time only one has applied it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,9 @@ class History(Protocol):
         """How old a remembered state may be to start from; None where history reaches back for ever."""
         ...
 
-    def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document: ...
+    def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
+        """The document, which has its write id already, with the operation added to its history."""
+        ...
 
     def sequence(self, document: Document | None) -> int: ...
 
@@ -101,7 +106,7 @@ class RecentOperations(History):
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
         log = _log(previous)
         sequence = log["sequence"] + 1
-        recent = [[sequence, operation_id], *log["recent"]][: self.keep]
+        recent = [[sequence, operation_id, mark_of(document)], *log["recent"]][: self.keep]
         incarnation = log["incarnation"] or ambient.ids.unique()
         return {**document, "log": {"incarnation": incarnation, "sequence": sequence, "recent": recent}}
 
@@ -110,9 +115,9 @@ class RecentOperations(History):
 
     async def find(self, operation_id: str, since: Document | None, current: Document) -> Applied | Absent | Unknown:
         now = _log(current)
-        for sequence, noted in now["recent"]:
+        for sequence, noted, *mark in now["recent"]:
             if noted == operation_id:
-                return Applied(sequence)
+                return Applied(sequence, mark[0] if mark else None)
         then = _log(since)
         if then["incarnation"] not in (None, now["incarnation"]):
             return Unknown("the register was deleted and created again")
@@ -124,6 +129,11 @@ class RecentOperations(History):
         return Absent()
 
 
+def mark_of(document: Document) -> str:
+    """Tells the tries of one operation apart: enough of the write id for that, and small in a log of many."""
+    return str(document["write_id"])[:8]
+
+
 _NO_LOG: Document = {"incarnation": None, "sequence": 0, "recent": []}
 
 
@@ -133,6 +143,9 @@ def _log(document: Document | None) -> Document:
     log = document.get("log", _NO_LOG)
     if not isinstance(log, dict) or not {"incarnation", "sequence", "recent"} <= log.keys():
         raise Corrupt("a register's log is not in its document's 'log' field")
+    recent = log["recent"]
+    if not isinstance(recent, list) or not all(isinstance(each, list) and len(each) > 1 for each in recent):
+        raise Corrupt("a register's log does not list operations with their sequence numbers")
     return log
 
 
@@ -229,7 +242,7 @@ class Register(Generic[T]):
     async def _attempt(self, effort: "_Effort[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
         document = self._compose(value, base, effort.operation_id)
         sequence = self._history.sequence(document)
-        effort.begin(sequence, value, base)
+        effort.begin(mark_of(document), value, base)
         mode = CREATE if base is None else IfMatch(base.version)
         outcome = await self._store.put(self.key, codec.encode(document), mode)
         if isinstance(outcome, Lost):
@@ -246,8 +259,8 @@ class Register(Generic[T]):
         since = effort.base if effort.in_doubt else base
         before = since.document if since is not None else None
         match await self._history.find(effort.operation_id, before, base.document):
-            case Applied(sequence) if sequence in effort.tried:
-                return Edited(effort.tried[sequence], sequence)
+            case Applied(sequence, mark) if mark in effort.tried:
+                return Edited(effort.tried[mark], sequence)
             case Applied(sequence):
                 return Edited(base.value, sequence, replayed=True)
             case Unknown(reason):
@@ -274,9 +287,8 @@ class Register(Generic[T]):
 
     def _compose(self, value: T, base: Snapshot[T] | None, operation_id: str) -> Document:
         previous = base.document if base is not None else None
-        document = self._shape.write(value, previous)
-        document = self._history.note(document, previous, operation_id, self._ambient)
-        return {**document, "write_id": self._ambient.ids.write_id()}
+        document = {**self._shape.write(value, previous), "write_id": self._ambient.ids.write_id()}
+        return self._history.note(document, previous, operation_id, self._ambient)
 
     def _parse(self, found: Object | None) -> Snapshot[T] | None:
         if found is None:
@@ -287,18 +299,18 @@ class Register(Generic[T]):
 
 @dataclass
 class _Effort(Generic[T]):
-    """One call of ``edit``: what it wrote, by sequence number, and the state its last write was based on."""
+    """One call of ``edit``: what it tried to write, by mark, and the state its last try was based on."""
 
     operation_id: str
     base: Snapshot[T] | None = None
     in_doubt: bool = False
     """The last write may have landed without our knowing."""
-    tried: dict[int, T] = field(default_factory=dict)
+    tried: dict[str, T] = field(default_factory=dict)
 
-    def begin(self, sequence: int, value: T, base: Snapshot[T] | None) -> None:
+    def begin(self, mark: str, value: T, base: Snapshot[T] | None) -> None:
         self.base = base
         self.in_doubt = True
-        self.tried[sequence] = value
+        self.tried[mark] = value
 
 
 class _Stale:

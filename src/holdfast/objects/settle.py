@@ -30,6 +30,7 @@ from holdfast.objects.store import (
     Overwrite,
     Store,
     Written,
+    check_write,
 )
 
 
@@ -40,6 +41,7 @@ class Settled(Layer):
         self._ambient = ambient
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        body = check_write(key, body, mode)
         if isinstance(mode, Overwrite):
             return await self.inner.put(key, body, mode)
         budget = self._policy.start(self._ambient)

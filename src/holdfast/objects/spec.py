@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
+from holdfast.objects.redact import shown
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import check_key
 
@@ -85,9 +86,10 @@ class StoreSpec:
         if path.startswith("//"):
             host, slash, below = path[2:].partition("/")
             if host not in ("", "localhost"):
+                name = shown(host)
                 raise Invalid(
-                    f"store URI {_shown(uri)} names a host {host!r}",
-                    remedy=f"write file:{host}/... or file:/{host}/...",
+                    f"store URI {_shown(uri)} names a host {name!r}",
+                    remedy=f"write file:{name}/... or file:/{name}/...",
                 )
             path = slash + below
         if not path:
@@ -97,7 +99,7 @@ class StoreSpec:
             if value not in ("true", "false"):
                 raise Invalid(f"store URI {_shown(uri)}: {name}={value} is neither true nor false")
         try:
-            folder = Path(unquote(path)).expanduser().absolute()
+            folder = Path(unquote(path, errors="surrogateescape")).expanduser().absolute()
         except RuntimeError as error:  # no such user
             raise Invalid(f"store URI {_shown(uri)}: {error}", remedy="write the folder's full path") from error
         if "\0" in str(folder):
@@ -106,17 +108,20 @@ class StoreSpec:
 
     @classmethod
     def _parse_cloud(cls, uri: str, scheme: str, settings: Settings, retry: RetryPolicy) -> "StoreSpec":
+        if any(char < " " or char == "\x7f" for char in uri):  # some of which urlsplit would leave out silently
+            raise Invalid(f"store URI {_shown(uri)} has a control character", remedy="leave it out")
         parts = _split(uri)
         if not parts.netloc or "@" in parts.netloc:
             raise Invalid(f"store URI of scheme {scheme} needs a bucket", remedy=f"write {scheme}://bucket/prefix")
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", parts.netloc):
+            bucket = shown(f"{scheme}://{parts.netloc}").removeprefix(f"{scheme}://")
             raise Invalid(
-                f"store URI {_shown(uri)}: {parts.netloc!r} is no bucket name",
+                f"store URI {_shown(uri)}: {bucket!r} is no bucket name",
                 remedy=f"write {scheme}://bucket/prefix?endpoint=http://host:port",
             )
         if parts.fragment:
             raise Invalid(f"store URI {_shown(uri)} has a #", remedy="write %23 for a # in a prefix")
-        prefix = unquote(parts.path).strip("/")
+        prefix = unquote(parts.path, errors="surrogateescape").strip("/")
         if prefix:
             check_key(prefix)
         options = _options(uri, parts.query, CLOUD_OPTIONS[scheme])
@@ -124,6 +129,11 @@ class StoreSpec:
         if scheme == "s3":
             options = {**_s3_defaults(settings), **options}
             secrets = _s3_secrets(settings)
+        if "@" in options.get("endpoint", ""):
+            raise Invalid(
+                f"store URI {_shown(uri)}: the endpoint carries credentials",
+                remedy="put credentials into the environment or holdfast.toml",
+            )
         return cls(scheme, parts.netloc, prefix, tuple(sorted(options.items())), tuple(sorted(secrets.items())), retry)
 
 
@@ -150,11 +160,8 @@ def _split(uri: str) -> SplitResult:
 
 
 def _shown(uri: str) -> str:
-    """The URI for a message: without options and user information, where people put secrets by mistake."""
-    address = uri.partition("?")[0]
-    scheme, slashes, rest = address.partition("://")
-    host, slash, path = rest.partition("/")
-    return repr(f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}")
+    """The URI for a message. A folder's name may have an ``@`` of its own."""
+    return repr(uri.partition("?")[0] if uri.startswith("file:") and not uri.startswith("file://") else shown(uri))
 
 
 def _quoted(text: str) -> str:

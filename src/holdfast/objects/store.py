@@ -208,6 +208,24 @@ def _unfit(key: str, room: int) -> Invalid:
     )
 
 
+def check_write(key: str, body: object, mode: object) -> bytes:
+    """The bytes to write. A text, a file's name or a condition of the wrong kind must never be taken for another."""
+    if not isinstance(mode, Overwrite | Create | Addressed | IfMatch):
+        raise Invalid(
+            f"{_short(key)}: {mode!r} is no mode of writing",
+            remedy="use OVERWRITE, CREATE, ADDRESSED or IfMatch(version)",
+        )
+    if isinstance(mode, IfMatch) and not isinstance(mode.version, str):
+        raise Invalid(
+            f"{_short(key)}: {mode.version!r} is no version", remedy="use the version that a read or write gave"
+        )
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise Invalid(f"{_short(key)}: the body is {type(body).__name__}, not bytes", remedy="encode text with .encode()")
+
+
 def check_prefix(prefix: str) -> str:
     """The listing prefix, if it is empty or a whole folder: ``a/`` never means ``ab/``."""
     if prefix == "":

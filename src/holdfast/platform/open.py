@@ -3,9 +3,10 @@
 The blocking one is the same object seen through the portal, not a second API.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.config import Settings, load
 from holdfast.base.ids import Ambient
@@ -18,12 +19,22 @@ from holdfast.runs.outcome import Outcome
 from holdfast.runs.worker import Worked, worker
 from holdfast.runs.workflow import Workflow, deliver
 
+if TYPE_CHECKING:
+    from holdfast.ontology.model import Mixin
+    from holdfast.ontology.session import Ontology
+
+T = TypeVar("T")
+
 
 class Holdfast:
     """An open platform. Domains hang here as they are built; ``store`` is the ground under them."""
 
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: OpenStore, settings: Settings | None = None) -> None:
         self.store = store
+        self.settings = settings if settings is not None else Settings()
+
+    def __repr__(self) -> str:
+        return f"<holdfast on {self.store.spec.uri}>"
 
     @property
     def ambient(self) -> Ambient:
@@ -32,6 +43,13 @@ class Holdfast:
     def register(self, key: str, *, format_name: str = "user.register") -> Register[Any]:
         """A register of any JSON value under ``key``."""
         return Register(self.store, key, Plain(format_name), self.ambient)
+
+    def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call anything that takes a store first, on this store: ``hf.call(runs.describe, "INC-4821")``.
+
+        It is what blocking code uses for functions that are not methods here.
+        """
+        return function(self.store, *args, **kwargs)
 
     async def start(self, workflow: Workflow, *args: Any, run_id: str | None = None, **kwargs: Any) -> Outcome:
         """Start a run of ``workflow`` here, or go on with it; see ``Workflow.start``."""
@@ -49,6 +67,18 @@ class Holdfast:
         """Call due runs; see ``runs.worker`` for the options."""
         return await worker(self.store, workflows, **options)
 
+    def ontology(self, *types: "type[Mixin]", strict: bool = False, runtime_id: str | None = None) -> "Ontology":
+        """A session on these entity and relation types: ``async with hf.ontology(Customer) as onto``.
+
+        ``strict`` refuses relations whose ends do not exist. ``runtime_id`` names the session in commits and in the
+        lock; it must be its own.
+        """
+        from holdfast.ontology.session import Ontology, Options  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        section = self.settings.ontology
+        options = Options(runtime_id, section.s3_lock_timeout_ms, section.s3_lease_ttl_ms, strict)
+        return Ontology(self.store, self.ambient, types, options)
+
     def lease(self, key: str, owner_id: str, *, ttl_ms: int = 30_000) -> Lease:
         return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)
 
@@ -60,8 +90,18 @@ async def open_platform(
     """The platform at ``address``; without one, at the store that the settings name."""
     settings = settings if settings is not None else load()
     target = address if address is not None else settings.store.uri
-    async with open_store(target, settings=settings, ambient=ambient) as store:
-        yield Holdfast(store)
+    spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, settings), settings)
+    async with open_store(spec, settings=settings, ambient=ambient) as store:
+        yield Holdfast(store, settings)
+
+
+def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
+    """The specification's name for a request's time-out counts where it is given and the URI gives none."""
+    options = dict(spec.options)
+    if spec.scheme != "s3" or "s3_request_timeout_s" not in settings.ontology.model_fields_set:
+        return spec
+    options.setdefault("request_timeout_ms", str(int(settings.ontology.s3_request_timeout_s * 1000)))
+    return replace(spec, options=tuple(sorted(options.items())))
 
 
 @contextmanager

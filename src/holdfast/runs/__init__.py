@@ -14,6 +14,7 @@ from holdfast.runs.errors import (
     StepFailed,
     VersionMismatch,
     WrongEvent,
+    WrongWorkflow,
     acknowledge,
 )
 from holdfast.runs.follow import follow
@@ -40,6 +41,7 @@ __all__ = [
     "VersionMismatch",
     "Workflow",
     "WrongEvent",
+    "WrongWorkflow",
     "acknowledge",
     "delete",
     "deliver",

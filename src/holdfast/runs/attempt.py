@@ -6,7 +6,8 @@ function runs in a thread; a time limit ends the wait for it, not the thread.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,16 @@ _key: ContextVar[str | None] = ContextVar("holdfast_step_key", default=None)
 def current_key() -> str | None:
     """The idempotency key of the step that is running here; None outside a step."""
     return _key.get()
+
+
+@contextmanager
+def outside_steps() -> Iterator[None]:
+    """For a workflow that is called from a step of another one: its own steps are not inside that step."""
+    token = _key.set(None)
+    try:
+        yield
+    finally:
+        _key.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,8 @@ class Call:
         try:
             while True:
                 try:
+                    if self.timeout is None:
+                        return await self._invoke()
                     async with asyncio.timeout(self.timeout):
                         return await self._invoke()
                 except Exception as error:
@@ -53,7 +66,19 @@ class Call:
             _key.reset(token)
 
     async def _invoke(self) -> Any:
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(*self.args, **self.kwargs)
-        result = await aio.blocking(self.function, *self.args, **self.kwargs)
-        return await result if isinstance(result, Awaitable) else result
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                return await self.function(*self.args, **self.kwargs)
+            result = await aio.blocking(self._in_thread)
+            return await result if isinstance(result, Awaitable) else result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("something that the step waited for was cancelled") from error
+
+    def _in_thread(self) -> Any:
+        try:
+            return self.function(*self.args, **self.kwargs)
+        except StopIteration as stop:  # a future cannot hold it: the caller would wait for ever
+            raise RuntimeError("the step's function raised StopIteration") from stop

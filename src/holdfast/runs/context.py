@@ -7,8 +7,10 @@ an ``Exception``.
 """
 
 import asyncio
+import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,33 +21,19 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import mailbox, recorded
 from holdfast.runs.attempt import ONCE, Call, current_key
+from holdfast.runs.deferred import Deferred, Whose
 from holdfast.runs.entry import Draft, Entry
-from holdfast.runs.errors import Cancelled, StepFailed
+from holdfast.runs.errors import Cancelled, RunFinished, StepFailed
 from holdfast.runs.journal import Journal
-from holdfast.runs.names import StepIds, check_name, counted, keyed
-from holdfast.runs.outcome import Retry
-from holdfast.runs.recorded import Packed, unpack
+from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
+from holdfast.runs.outcome import Outcome, Retry
+from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay
+from holdfast.runs.standing import Continued, Standing, Suspended
 from holdfast.runs.values import to_json
 
 if TYPE_CHECKING:
     from holdfast.runs.workflow import Workflow
-
-
-class Suspended(BaseException):  # control flow: the session ends, the run does not
-    """Leaves the workflow's code when there is nothing to do before an event or a time."""
-
-    def __init__(self, event: str, wake_at_ns: int | None) -> None:
-        super().__init__(event)
-        self.event = event
-        self.wake_at_ns = wake_at_ns
-
-
-class Continued(BaseException):  # control flow: the run goes on with a fresh history
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().__init__("continue as new")
-        self.args_again = args
-        self.kwargs_again = kwargs
 
 
 class Context:
@@ -54,13 +42,12 @@ class Context:
         self._ambient = ambient
         self._journal = journal
         self._replay = replay
-        self._main = asyncio.current_task()
+        self.main: Whose = None
+        """The workflow's own task."""
         self._ids = StepIds()
-        self._deferred: list[tuple[asyncio.Task[Any] | None, Draft]] = []
-        self._struck = False
-        self._left = False
-        self.broken: BaseException | None = None
-        """Why the journal can no longer be written; the session must not record anything as the workflow's failure."""
+        self._deferred = Deferred()
+        self._struck: set[Whose] = set()
+        self.standing = Standing()
 
     @property
     def run_id(self) -> str:
@@ -97,12 +84,13 @@ class Context:
         **kwargs: Any,
     ) -> Any:
         """Run ``function`` once for this run and remember what it returned. Sync functions run in a thread."""
-        check_name(name)
-        ident = self._identify(name, key)
-        call = Call(function, args, kwargs, retry, timeout)
-        if self._is_main():
-            return await self._answer_main(name, ident, call)
-        return await self._answer_aside(name, ident, call, lane="task")
+        with self._question(f"step {name!r}"):
+            check_name(name)
+            ident = self._identify(name, key)
+            call = Call(function, args, kwargs, retry, timeout)
+            if self._is_main():
+                return await self._answer_main(name, ident, call)
+            return await self._answer_aside(name, ident, call, lane="task")
 
     async def parallel(
         self,
@@ -117,32 +105,27 @@ class Context:
 
         A mapping gives a dictionary with the same keys, a sequence gives a list. The first failure stops the rest.
         """
-        check_name(group, "group")
-        named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
-        ident = self._identify(group, None)
-        lane = f"{GROUP}{ident}" if self._is_main() else "task"
-        if self._is_main():
-            self._place("group", ident)
-
-        async def one(item: tuple[str, tuple[Any, ...]]) -> Any:
-            member, (function, *args) = item
-            call = Call(function, tuple(args), {}, retry, timeout)
-            return await self._answer_aside(group, keyed(ident, member), call, lane=lane)
-
-        try:
-            results = await aio.map_bounded(named.items(), one, limit=limit)
-        finally:
-            self._ids.done(ident)
-        return dict(zip(named, results, strict=True)) if isinstance(calls, Mapping) else results
+        with self._question(f"group {group!r}"):
+            check_name(group, "group")
+            named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
+            ident = self._identify(group, None)
+            for member in named:
+                self._ids.claim(keyed(ident, member))
+            try:
+                results = await self._answer_group(group, ident, named, limit, retry, timeout)
+            finally:
+                self._ids.done(ident)
+            return dict(zip(named, results, strict=True)) if isinstance(calls, Mapping) else results
 
     async def suspend(self, event: str, **data: Any) -> Any:
         """Wait for an event from outside; its value. The process may exit meanwhile."""
-        check_name(event, "event")
-        ident = self._wait_ident(event)
-        fields = {"event": event, "stepId": ident}
-        if data:
-            fields["data"] = to_json(data, f"data of event {event}")
-        return await self._wait(ident, fields, None)
+        with self._question(f"the wait for {event!r}"):
+            check_event(event)
+            ident = self._wait_ident(event)
+            fields = {"event": event, "stepId": ident}
+            if data:
+                fields["data"] = to_json(data, f"data of event {event}")
+            return await self._wait(ident, fields, None)
 
     async def sleep(
         self,
@@ -154,39 +137,41 @@ class Context:
         until: datetime | None = None,
     ) -> None:
         """Wait for a time, with no process needed while it passes."""
-        ident = self._wait_ident("sleep")
-        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        wake_ns = self._ambient.clock.wall_ns() + span // timedelta(microseconds=1) * 1000
-        if until is not None:
-            if until.tzinfo is None:
-                raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
-            wake_ns = parse_iso(until.isoformat())
-        await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": iso(wake_ns)}, wake_ns)
+        with self._question("the sleep"):
+            ident = self._wait_ident("sleep")
+            span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            wake_ns = self._ambient.clock.wall_ns() + span // timedelta(microseconds=1) * 1000
+            if until is not None:
+                if until.tzinfo is None:
+                    raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
+                wake_ns = parse_iso(until.isoformat())
+            await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": iso(wake_ns)}, wake_ns)
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
         """Run another workflow as a child run with a journal of its own; its result."""
-        if not self._is_main():
-            raise Invalid(
-                f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
-            )
-        ident = self._identify(child.name, key)
-        try:
-            return await self._run_child(child, ident, args, kwargs)
-        finally:
-            self._ids.done(ident)
+        with self._question(f"child run {child.name!r}"):
+            if not self._is_main():
+                raise Invalid(
+                    f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
+                )
+            ident = self._identify(child.name, key)
+            try:
+                return await self._run_child(child, ident, args, kwargs)
+            finally:
+                self._ids.done(ident)
 
     async def now(self) -> datetime:
         """The time, recorded: the same on every replay."""
-        return datetime.fromisoformat(await self._note("now", lambda: iso(self._ambient.clock.wall_ns())))
+        return datetime.fromisoformat(await self._note("now", lambda _: iso(self._ambient.clock.wall_ns())))
 
     async def unique(self) -> str:
         """A random id, recorded: the same on every replay."""
-        return str(await self._note("unique", self._ambient.ids.unique))
+        return str(await self._note("unique", self._draw_unique))
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> None:
         """Go on under the same run id with new arguments and an empty history, for loops that never end."""
-        self._leave()
-        raise Continued(args, kwargs)
+        self.standing.check()
+        raise self.standing.leave(Continued(args, kwargs))
 
     # --- how questions are answered ---
 
@@ -204,17 +189,47 @@ class Context:
             entry = self._replay.ask_aside(ident)
             if entry is not None:
                 return await unpack(self._store, entry)
-            if self._replay.cancel_pending:
-                self._struck = True
-                raise Cancelled
+            self._strike_aside()
+            self._release(self.main)
             return await self._do(name, ident, call, lane)
         finally:
             self._ids.done(ident)
 
+    async def _answer_group(
+        self,
+        group: str,
+        ident: str,
+        named: Mapping[str, tuple[Any, ...]],
+        limit: int,
+        retry: Retry,
+        timeout: float | None,
+    ) -> list[Any]:
+        """The results of a group, in order. An empty one leaves no trace."""
+        main = self._is_main()
+        place = self._place("group", ident) if main and named else None
+        if place is not None and (self._replay.has_more() or any("error" in entry.fields for entry in place.entries)):
+            # The workflow has gone on from it: members that a failure stopped must not run again.
+            entries = {step: self._replay.ask_aside(step) for step in (keyed(ident, member) for member in named)}
+            return await unpack_group(self._store, ident, entries)
+        if main:
+            self._release()
+
+        tasks: set[Whose] = set()
+
+        async def one(item: tuple[str, tuple[Any, ...]]) -> Any:
+            tasks.add(asyncio.current_task())
+            member, (function, *args) = item
+            call = Call(function, tuple(args), {}, retry, timeout)
+            lane = f"{GROUP}{ident}" if main else "task"
+            return await self._answer_aside(group, keyed(ident, member), call, lane)
+
+        try:
+            return await aio.map_bounded(named.items(), one, limit=limit)
+        finally:
+            self._deferred.hand_over(tasks)
+
     def _place(self, kind: str, ident: str) -> Place | None:
         """The main lane's recorded answer. A pending cancellation strikes once, at the first thing not recorded."""
-        if self._left:
-            raise Suspended("left", None)
         place = self._replay.ask(kind, ident)
         if place is None and self._replay.cancel_pending:
             self._strike()
@@ -228,8 +243,19 @@ class Context:
             if not self._struck:
                 raise Cancelled
 
+    def _strike_aside(self) -> None:
+        """Strike tasks beside the workflow's own, each once, until one of them has passed it on: then it is known, and
+        what comes after it is clean-up.
+        """
+        task = asyncio.current_task()
+        known = any(struck is not None and struck.done() for struck in self._struck)
+        if self._replay.cancel_pending and task not in self._struck and not known:
+            self._struck.add(task)
+            raise Cancelled
+
     async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
         """Run a step that is not recorded, and record it."""
+        self.standing.check()
         marks: dict[str, Any] = {"stepId": ident, "name": name}
         if lane is not None:
             marks["lane"] = lane
@@ -237,17 +263,16 @@ class Context:
             try:
                 value = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
             except Exception as error:
-                if self.broken is not None:
-                    raise
                 failure = StepFailed(ident, type(error).__name__, str(error))
-                self._defer(Draft("step", {**marks, **recorded.failure(failure)}))
+                self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
                 raise failure from error
             return await self._write_step(marks, Packed(value, f"result of step {ident}"))
 
     async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
         """Record a step's result, and return what a replay will return."""
+        value = packed.read_back()
         await self._append(Draft("step", {**marks, **await self._fields("result", packed)}))
-        return packed.value
+        return value
 
     async def _run_child(self, child: "Workflow", ident: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The child's result, as often as it takes to wait for it."""
@@ -255,19 +280,22 @@ class Context:
         parent = {"runId": self.run_id, "stepId": ident}
         for turn in itertools.count(1):
             wait = counted(f"child {ident}", turn)
-            fields: dict[str, Any] = {"event": f"child:{link['child']}", "stepId": wait}
+            fields: dict[str, Any] = {"event": f"{CHILD_EVENT}{link['child']}", "stepId": wait}
             if self._replay.comes_next("wait", wait):
                 await self._wait(wait, fields, None)
                 continue
             place = self._place("step", ident)
             if place is not None:
                 return await unpack(self._store, place.entries[0])
-            outcome = await child.start(self._store, *args, run_id=link["child"], parent=parent, **kwargs)
+            try:
+                outcome = await child.start(self._store, *args, run_id=link["child"], parent=parent, **kwargs)
+            except RunFinished as gone:
+                outcome = Outcome(link["child"], "failed", error=str(gone))
             if outcome.status == "success":
                 return await self._write_step(link, Packed(outcome.result))
             if outcome.finished:
                 failure = StepFailed(ident, outcome.status, outcome.error or "the child run was cancelled")
-                self._defer(Draft("step", {**link, **recorded.failure(failure)}))
+                self._deferred.keep(Draft("step", {**link, **recorded.failure(failure)}))
                 raise failure
             if outcome.wake_at_ns is not None:
                 fields["wakeAt"] = iso(outcome.wake_at_ns)
@@ -286,56 +314,64 @@ class Context:
         else:
             self._strike()
             wake_ns = _wake_of(place.entries[0])
-        if wake_ns is None and not event.startswith("child:"):
+            if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
+                await self._append(Draft("resume", {"event": event, "value": None}))
+                return None
+        if wake_ns is None and not event.startswith(CHILD_EVENT):
             mail = await mailbox.collect(self._store, self.run_id, event, mailbox.taken(self._journal.history))
             if mail is not None:
-                packed = Packed(mail.value)
+                packed = Packed(mail.value, f"value of event {event}")
+                value = packed.read_back()
                 fields = await self._fields("value", packed)
                 await self._append(Draft("resume", {"event": event, "mail": mail.id, **fields}))
-                return packed.value
-        self._leave()
-        raise Suspended(event, wake_ns)
+                return value
+        raise self.standing.leave(Suspended(event, wake_ns))
 
-    async def _note(self, name: str, draw: Callable[[], str]) -> Any:
+    async def _note(self, name: str, draw: Callable[[str], str]) -> Any:
         """A small value of our own making: written with the next entry, at no request of its own."""
-        ident = self._identify(name, None)
-        self._ids.done(ident)
-        if not self._is_main():
-            raise Invalid(f"ctx.{name}() was called from another task", remedy="call it in the workflow itself")
-        place = self._place("step", ident)
-        if place is not None:
-            return await unpack(self._store, place.entries[0])
-        value = draw()
-        self._defer(Draft("step", {"stepId": ident, "name": name, "result": value}))
-        return value
+        with self._question(f"ctx.{name}()"):
+            ident = self._identify(name, None)
+            self._ids.done(ident)
+            if not self._is_main():
+                raise Invalid(f"ctx.{name}() was called from another task", remedy="call it in the workflow itself")
+            place = self._place("step", ident)
+            if place is not None:
+                return await unpack(self._store, place.entries[0])
+            value = draw(ident)
+            self._deferred.keep(Draft("step", {"stepId": ident, "name": name, "result": value}))
+            return value
+
+    def _draw_unique(self, ident: str) -> str:
+        """Random by the writer in the first line. A session that dies before this is recorded would draw it again."""
+        seed = self._journal.history.lines[0] + f"{self.run_id}/{ident}".encode()
+        return hashlib.sha256(seed).hexdigest()[:32]
 
     async def finish(self, draft: Draft, packed: Packed | None = None) -> None:
         """Record how the session ends. What was deferred goes with it, unless the workflow failed because of it."""
         if draft.type == "error":
-            self._deferred.clear()
+            self._deferred.drop()
+        if packed is not None:
+            packed.read_back()
         fields = await self._fields("result", packed) if packed is not None else {}
         await self._append(Draft(draft.type, {**draft.fields, **fields}))
 
-    def _defer(self, draft: Draft) -> None:
-        """Keep an entry for the moment when this task, or the workflow's own, goes on and writes something else."""
-        self._deferred.append((asyncio.current_task(), draft))
+    def _release(self, *whose: Whose) -> None:
+        """The workflow goes on in other tasks: what was deferred comes before anything that they record."""
+        if due := self._deferred.take(*whose):
+            self._journal.hold(*due)
 
     async def _append(self, draft: Draft) -> None:
         task = asyncio.current_task()
-        due = [kept for whose, kept in self._deferred if whose is task or task is self._main]
-        self._deferred = [(whose, kept) for whose, kept in self._deferred if kept not in due]
-        try:
+        due = self._deferred.take() if task is self.main else self._deferred.take(task)
+        with self.standing.recording():
             await self._journal.append(*due, draft)
-        except BaseException as error:
-            self.broken = self.broken or error
-            raise
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
-        try:
+        with self.standing.recording():
             return await packed.fields(field, self._store, self._ambient, self.run_id)
-        except BaseException as error:
-            self.broken = self.broken or error
-            raise
+
+    def _question(self, what: str) -> AbstractContextManager[None]:
+        return self.standing.question(what, main=self._is_main())
 
     # --- names ---
 
@@ -350,10 +386,7 @@ class Context:
         return self._identify(event, None)
 
     def _is_main(self) -> bool:
-        return asyncio.current_task() is self._main
-
-    def _leave(self) -> None:
-        self._left = True
+        return asyncio.current_task() is self.main
 
 
 def _wake_of(suspend: Entry) -> int | None:

@@ -129,7 +129,7 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
     """
 
     def plan(state: RunState) -> _Change | None:
-        if state.finished or (state.status == "cancelling" and not now):
+        if state.finished or (state.cancelled_at is not None and not now):
             return None
         end = (Draft(CANCEL, {"reason": state.cancel_reason or reason}),) if now else ()
         return _Change({"cancelling": True, "reason": reason}, end)

@@ -106,15 +106,23 @@ async def purge(store: Store, ambient: Ambient, *, ttl_ms: int, limit: int | Non
     return report
 
 
+def may_need_tidying(history: History) -> bool:
+    """Whether a run that is over can have left segments: by merging them, or in a session that was cut short."""
+    merged = any(ref.level > 0 for ref in history.refs)
+    return history.state.finished and (merged or (bool(history.refs) and history.state.session > 1))
+
+
 async def tidy(store: Store, run_id: str) -> int:
     """Remove the segments of a finished run that nothing refers to; how many. A run that is not over is left alone."""
     listed = [key async for key in store.keys(layout.segment_folder(run_id))]
-    archives = [key async for key in store.keys(layout.generation_folder(run_id))]
-    history = await read_history(store, run_id)
-    if history is None or not history.state.finished:
+    journal = await store.find(layout.journal_key(run_id))
+    face = parse_face(journal) if journal is not None else None
+    if face is None or not face.finished:
         return 0
+    folder = layout.generation_folder(run_id)
+    archives = [key async for key in store.keys(folder)] if face.generation else []
     retired = await aio.map_bounded(archives, store.get, limit=_READS)
-    refs = {*history.refs, *(ref for archive in retired for ref in parse_face(archive).refs)}
+    refs = {ref for each in (face, *map(parse_face, retired)) for ref in each.refs}
     used = {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
     garbage = [key for key in listed if key not in used]
     if garbage:

@@ -143,9 +143,15 @@ def _last_error(entries: Iterable[Entry]) -> Failure | None:
             last = entry
     if last is None:
         return None
-    error = last.fields.get("error")
-    known = error if isinstance(error, dict) else {"message": error or ""}
-    return Failure(str(known.get("type", "Error")), str(known.get("message", "")), last.offset, last.timestamp)
+    kind, message = error_text(last.fields.get("error"))
+    return Failure(kind, message, last.offset, last.timestamp)
+
+
+def error_text(error: object) -> tuple[str, str]:
+    """Type and message of a recorded error; other writers call the type ``name``."""
+    if not isinstance(error, dict):
+        return "Error", str(error or "")
+    return str(error.get("type") or error.get("name") or "Error"), str(error.get("message") or "")
 
 
 def _children(entries: Iterable[Entry]) -> tuple[str, ...]:

@@ -72,24 +72,36 @@ def format_line(entry: Entry) -> bytes:
 
 def parse_line(line: bytes, *, key: str, number: int, first: int = 0) -> Entry:
     """The entry in a line. ``number`` counts the object's lines from 1; its first entry has the offset ``first``."""
-    where = f"{key}: line {number} (offset {first + number - 1})"
     try:
         document = _DECODER.decode(line.decode())
+        return _entry(document)
     except (ValueError, RecursionError) as error:
-        raise _corrupt(where, f"not JSON ({error})") from error
+        raise Corrupt(f"{key}: line {number} (offset {first + number - 1}): {_explained(error)}") from error
+
+
+def _entry(document: object) -> Entry:
     if not isinstance(document, dict):
-        raise _corrupt(where, f"a JSON object was expected, found {type(document).__name__}")
-    kind = document.pop("type", None)
+        raise _NoEntry(f"a JSON object was expected, found {type(document).__name__}")
+    take = document.pop
+    kind, session = take("type", None), take("session", None)
+    offset, timestamp = take("offset", None), take("timestamp", None)
     if not isinstance(kind, str) or kind not in TYPES:
-        raise _corrupt(where, f"{kind!r} is not a type of entry")
-    session, offset, timestamp = (document.pop(name, None) for name in ("session", "offset", "timestamp"))
+        raise _NoEntry(f"{kind!r} is not a type of entry")
     if not _is_count(session):
-        raise _corrupt(where, f"session {session!r} is not a number")
+        raise _NoEntry(f"session {session!r} is not a number")
     if not _is_count(offset):
-        raise _corrupt(where, f"offset {offset!r} is not a number")
+        raise _NoEntry(f"offset {offset!r} is not a number")
     if not _is_time(timestamp):
-        raise _corrupt(where, f"timestamp {timestamp!r} is not a time")
+        raise _NoEntry(f"timestamp {timestamp!r} is not a time")
     return Entry(kind, session, offset, timestamp, document)
+
+
+class _NoEntry(ValueError):
+    """JSON, but not an entry."""
+
+
+def _explained(error: Exception) -> str:
+    return str(error) if isinstance(error, _NoEntry) else f"not JSON ({error})"
 
 
 def _is_count(value: object) -> bool:
@@ -111,7 +123,3 @@ def _no_number(constant: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
-
-
-def _corrupt(where: str, what: str) -> Corrupt:
-    return Corrupt(f"{where}: {what}")

@@ -24,6 +24,10 @@ class InputMismatch(Invalid):
     """The run id is taken by a run with another input."""
 
 
+class WrongWorkflow(Invalid):
+    """The run id is taken by a run of another workflow."""
+
+
 class WrongEvent(Invalid):
     """The run is not waiting for this event."""
 

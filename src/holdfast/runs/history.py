@@ -15,7 +15,7 @@ from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Object, Store, Version
 from holdfast.runs import layout
 from holdfast.runs.entry import Entry, parse_line
-from holdfast.runs.run import NEW, RunState, fold
+from holdfast.runs.run import ENDS, NEW, RunState, fold, meaning
 from holdfast.runs.segments import Head, Ref, digest, format_head, parse_head, split_lines
 
 PARALLEL_READS = 16
@@ -41,6 +41,11 @@ class Face:
         """The highest session of the run."""
         sealed = self.head.session if self.head is not None else 0
         return max((entry.session for entry in self.entries), default=sealed)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over. The entry that ends a run is never sealed, so it can be told from the tail."""
+        return bool(self.entries) and meaning(self.entries[-1]) in ENDS
 
     @property
     def generation(self) -> int:
@@ -79,9 +84,23 @@ class History:
         return History(self.run_id, self.entries[:], self.lines[:], self.refs, self.state, self.version)
 
 
+class HeadLine:
+    """The head of a journal that is written over and over: encoded once for as long as it says the same."""
+
+    def __init__(self) -> None:
+        self._head = Head(0, 0, ())
+        self._line = b""
+
+    def format(self, refs: tuple[Ref, ...], state: RunState) -> bytes:
+        head = self._head
+        if refs is not head.refs or (state.generation, state.session) != (head.generation, head.session):
+            self._head = Head(state.generation, state.session, refs)
+            self._line = format_head(self._head) if refs else b""
+        return self._line
+
+
 def format_body(refs: tuple[Ref, ...], state: RunState, tail: Sequence[bytes]) -> bytes:
-    head = format_head(Head(state.generation, state.session, refs)) if refs else b""
-    return b"".join((head, *tail))
+    return b"".join((HeadLine().format(refs, state), *tail))
 
 
 def parse_face(found: Object) -> Face:

@@ -93,7 +93,7 @@ class RunIndex:
                 return  # somebody has noted more than we know
             stale |= {old for old in found.keys if _stale(old, summary, state.mails)}
         ends = [] if known is not None else [*state.reopened[-1:], *_end_of(before)]
-        for day in {day_of_end(end) for end in ends}:
+        for day in sorted({day_of_end(end) for end in ends}):
             stale |= set((await self._mark(done_folder(day, run_id))).keys)
         await self._write(run_id, key, state, stale)
 
@@ -183,8 +183,8 @@ class RunIndex:
         if history is None:
             return None
         summary = summarise(run_id, history.state)
-        if mark.summary is None or mark.summary.rank != summary.rank:
-            stale = {key for key in mark.keys if _stale(key, summary, history.state.mails)}
+        stale = {key for key in mark.keys if _stale(key, summary, history.state.mails)}
+        if stale or mark.summary is None or mark.summary.rank != summary.rank:
             await self._write(run_id, index_key(summary), history.state, stale)
         return summary
 

@@ -27,7 +27,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
 from holdfast.runs import layout, readback
 from holdfast.runs.entry import START, Draft, Entry, format_line, parse_line
-from holdfast.runs.history import History, format_body, parse_face, read_history, read_previous
+from holdfast.runs.history import HeadLine, History, parse_face, read_history, read_previous
 from holdfast.runs.readback import Attempt, Call
 from holdfast.runs.run import RunState, advance
 from holdfast.runs.segments import Ref, SegmentPolicy, digest, make_ref, plan_seal
@@ -50,6 +50,7 @@ class Journal:
         self._ambient = ambient
         self._policy = policy
         self._key = layout.journal_key(history.run_id)
+        self._head = HeadLine()
         self._turn = asyncio.Lock()
         self._waiting: list[Call] = []
         self._in_doubt: list[Attempt] = []
@@ -108,6 +109,10 @@ class Journal:
         if call.error is not None:
             raise call.error
         return call.entries if call.entries is not None else []
+
+    def hold(self, *drafts: Draft) -> None:
+        """Have entries recorded with the next append, whoever makes it, and before it. Costs no request."""
+        self._waiting.append(Call(drafts))
 
     async def continue_as_new(self, start: Mapping[str, Any], then: Sequence[Draft] = ()) -> None:
         """Retire the history and go on with a fresh one, under the next session number, in one conditional PUT.
@@ -287,8 +292,8 @@ class Journal:
                     state = _advanced(state, entry, self.run_id)
                     entries.append(entry)
                     lines.append(line)
-            except Invalid as error:
-                call.error = error
+            except (Invalid, Corrupt) as error:
+                call.error = error if isinstance(error, Invalid) else Invalid(str(error))
                 continue
             attempt.calls.append((call, len(entries)))
             attempt.entries += entries
@@ -298,7 +303,8 @@ class Journal:
 
     def _body(self, attempt: Attempt) -> bytes:
         sealed = attempt.refs[-1].end if attempt.refs else 0
-        return format_body(attempt.refs, attempt.state, (*self.history.lines[sealed:], *attempt.lines))
+        head = self._head.format(attempt.refs, attempt.state)
+        return b"".join((head, *self.history.lines[sealed:], *attempt.lines))
 
     def _adopt(self, attempt: Attempt, version: Version) -> None:
         """The attempt is in. No other of ours that rests on the version before can land any more."""
@@ -347,10 +353,12 @@ class Journal:
         if landed is not None:
             landed.settle(history.entries[landed.entries[0].offset :])
             self._unclaimed += [call for call, _ in landed.calls if call.given_up]
-        elif history.state.finished:
-            raise self._stop(f"somebody else has ended the run: it is {history.state.status}")
         self.history = history
         self._in_doubt.clear()
+        if history.state.finished and (landed is None or landed.entries[-1].offset < len(history.entries) - 1):
+            fenced = self._stop(f"somebody else has ended the run: it is {history.state.status}")
+            if landed is None:
+                raise fenced
 
     def find_landed(self, recorded: Sequence[Entry]) -> Attempt | None:
         return readback.landed(recorded, self._in_doubt)

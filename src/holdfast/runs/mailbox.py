@@ -16,7 +16,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store, Written
 from holdfast.runs import layout
 from holdfast.runs.history import History
-from holdfast.runs.names import check_name
+from holdfast.runs.names import check_event
 from holdfast.runs.values import from_json, to_json
 
 FORMAT = "holdfast.mail"
@@ -31,7 +31,7 @@ class Mail:
 
 async def post(store: Store, ambient: Ambient, run_id: str, event: str, value: Any, *, key: str | None = None) -> str:
     """Leave ``value`` for the run; the mail's id. The same ``key`` with another value is a ``Conflict``."""
-    check_name(event, "event")
+    check_event(event)
     mail_id = _keyed_id(key) if key is not None else _fresh_id(ambient)
     content = to_json(value, f"value of event {event}")
     document = codec.stamp(

@@ -9,19 +9,31 @@ from collections import Counter
 from holdfast.base.errors import Invalid
 from holdfast.runs.errors import ConcurrentSteps
 
-_FORBIDDEN = "#[]/"
+CHILD_EVENT = "child:"
+"""A run that waits for a child run waits for this and the child's id."""
+
+_FORBIDDEN = frozenset("#[]/")
 _MAX_BYTES = 200
 
 
 def check_name(name: str, what: str = "step") -> str:
     if not name or len(name.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise Invalid(f"{what} name {name[:40]!r} must have 1 to {_MAX_BYTES} bytes")
-    if any(mark in name for mark in _FORBIDDEN) or not name.isprintable():
+    if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
         raise Invalid(
-            f"{what} name {name!r} has one of {' '.join(_FORBIDDEN)} or an unprintable character",
+            f"{what} name {name!r} has one of {' '.join(sorted(_FORBIDDEN))} or an unprintable character",
             remedy="choose a plain name; the marks number and key repeated steps",
         )
     return name
+
+
+def check_event(event: str) -> str:
+    check_name(event, "event")
+    if event in (".", ".."):
+        raise Invalid(f"event name {event!r} cannot be part of a key", remedy="choose another name")
+    if event.startswith(CHILD_EVENT):
+        raise Invalid(f"event name {event!r} is one that runs use for their children", remedy="choose another name")
+    return event
 
 
 def counted(name: str, occurrence: int) -> str:
@@ -51,15 +63,19 @@ class StepIds:
         """The id of the next step of this name. ``aside``: asked for by a task other than the workflow's own."""
         if key is not None:
             ident = keyed(name, key)
-            if self._drawn[ident]:
-                raise ConcurrentSteps(f"step {ident} was asked for twice", remedy="give every use a key of its own")
-            self._drawn[ident] += 1
+            self.claim(ident)
         else:
             self._check_order_is_certain(name, aside=aside)
             self._drawn[name] += 1
             ident = counted(name, self._drawn[name])
         self._in_flight.add(ident)
         return ident
+
+    def claim(self, ident: str) -> None:
+        """Use an id that has a key in it: once."""
+        if self._drawn[ident]:
+            raise ConcurrentSteps(f"step {ident} was asked for twice", remedy="give every use a key of its own")
+        self._drawn[ident] += 1
 
     def done(self, ident: str) -> None:
         self._in_flight.discard(ident)

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.base.errors import NotFound
 from holdfast.runs.entry import Draft
-from holdfast.runs.errors import InputMismatch, RunFinished, VersionMismatch, WrongEvent
+from holdfast.runs.errors import InputMismatch, RunFinished, VersionMismatch, WrongEvent, WrongWorkflow
 from holdfast.runs.recorded import Packed
 from holdfast.runs.run import RunState
 
@@ -109,11 +109,13 @@ def plan_resume(state: RunState | None, who: Identity, event: str, value: dict[s
     )
 
 
-def plan_cancel(state: RunState | None, who: Identity, reason: str) -> Plan:
+def plan_cancel(state: RunState | None, who: Identity, reason: str, now_ns: int) -> Plan:
+    """A run that is being cancelled already goes on with that: a second request must not disturb its clean-up."""
     if state is None:
         raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
-    if state.finished:
-        return Answer()
+    check_identity(state, who)
+    if state.finished or state.cancelled_at is not None:
+        return plan_call(state, who, now_ns)
     return Open({"workflow": who.workflow, **_version(who), "cancelling": True, "reason": reason})
 
 
@@ -131,14 +133,20 @@ def check_identity(state: RunState, who: Identity) -> None:
     """Before any step: is this the run that the caller means, and may this code go on with it?"""
     if state.status == "deleted":
         raise RunFinished(f"run {who.run_id} was deleted", remedy="use another run id")
+    if who.workflow and state.workflow and who.workflow != state.workflow:
+        raise WrongWorkflow(
+            f"run {who.run_id} is a run of workflow {state.workflow!r}, not of {who.workflow!r}",
+            remedy="call the workflow that started it, or use another run id",
+        )
     if who.input_hash is not None and state.input_hashes and who.input_hash not in state.input_hashes:
         raise InputMismatch(
             f"run {who.run_id} exists with another input",
             remedy="use another run id, or the input that it was started with",
         )
-    if who.version is not None and state.version is not None and who.version != state.version and not state.finished:
+    if who.workflow and state.version not in (None, who.version) and not state.finished:
+        ours = f"version {who.version}" if who.version is not None else "without a version"
         raise VersionMismatch(
-            f"run {who.run_id} was started by version {state.version} of {who.workflow}, and this is {who.version}",
+            f"run {who.run_id} was started by version {state.version} of {who.workflow}, and this is {ours}",
             remedy=f"finish it with version {state.version}, or fork it",
         )
 

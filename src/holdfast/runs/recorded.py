@@ -4,29 +4,40 @@ A small value stands in its entry as JSON. A large one goes to a payload object 
 bytes go there as they are.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from holdfast.base import codec
+from holdfast.base import aio, codec
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs.entry import Entry
-from holdfast.runs.errors import StepFailed
+from holdfast.runs.errors import NotJson, ReplayMismatch, StepFailed
 from holdfast.runs.payload import INLINE_LIMIT, get_payload, put_payload
 from holdfast.runs.values import from_json, to_json
 
 _ENVELOPE = "value"
+_READS = 16
 
 
 class Packed:
-    """A value in the form in which it will be written. ``value`` is what a replay will see."""
+    """A value in the form in which it will be written."""
 
     def __init__(self, value: Any, where: str = "value") -> None:
+        self._where = where
         self._raw = value if type(value) is bytes and len(value) > INLINE_LIMIT else None
         self._json = None if self._raw is not None else to_json(value, where)
 
-    @property
-    def value(self) -> Any:
-        return self._raw if self._raw is not None else from_json(self._json)
+    def read_back(self) -> Any:
+        """What a replay will see; ``NotJson`` if it would see nothing, before that is for ever."""
+        if self._raw is not None:
+            return self._raw
+        try:
+            return from_json(self._json)
+        except Exception as error:
+            raise NotJson(
+                f"{self._where} could be written down, but not read again: {type(error).__name__}: {error}",
+                remedy="mend the codec, or keep the class where it can be found",
+            ) from error
 
     async def fields(self, field: str, store: Store, ambient: Ambient, run_id: str) -> dict[str, Any]:
         """The entry's fields that hold this value, after the payload is safe where there is one."""
@@ -51,6 +62,8 @@ async def unpack(store: Store, entry: Entry, field: str = "result") -> Any:
     failed = entry.fields.get("error")
     if failed is not None and entry.type == "step":
         ident = str(entry.fields.get("stepId"))
+        if not isinstance(failed, dict):
+            raise StepFailed(ident, "Error", str(failed))
         raise StepFailed(ident, str(failed.get("type", "Error")), str(failed.get("message", "")))
     reference = entry.fields.get("payload")
     if reference is None:
@@ -59,6 +72,26 @@ async def unpack(store: Store, entry: Entry, field: str = "result") -> Any:
     if reference.get("encoding") == "bytes":
         return body
     return from_json(codec.decode(body, key=str(reference.get("key")))[_ENVELOPE])
+
+
+async def unpack_group(store: Store, group: str, entries: Mapping[str, Entry | None]) -> list[Any]:
+    """The values of a parallel group that the workflow has gone on from, in order. The failure that came first, which
+    stopped the group, is raised.
+    """
+    failed = [entry for entry in entries.values() if entry is not None and "error" in entry.fields]
+    if failed:
+        await unpack(store, min(failed, key=lambda entry: entry.offset))
+
+    async def one(item: tuple[str, Entry | None]) -> Any:
+        step, entry = item
+        if entry is None:
+            raise ReplayMismatch(
+                f"the journal has no step {step!r}, and the group {group!r} was over when it was recorded",
+                remedy="restore the code, give the workflow a new version, or fork the run before that group",
+            )
+        return await unpack(store, entry)
+
+    return await aio.map_bounded(entries.items(), one, limit=_READS)
 
 
 def _certainly_small(value: Any) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.base.errors import Corrupt
 from holdfast.runs.entry import Entry
 from holdfast.runs.errors import ReplayMismatch
 from holdfast.runs.names import counted
@@ -38,7 +39,8 @@ class Replay:
     with what the clean-up recorded.
     """
 
-    def __init__(self, entries: Iterable[Entry], cancelled_at: int | None = None) -> None:
+    def __init__(self, entries: Iterable[Entry], cancelled_at: int | None = None, *, key: str = "journal") -> None:
+        self._key = key
         self._places: list[Place] = []
         self._by_id: dict[str, Entry] = {}
         self._waits: Counter[str] = Counter()
@@ -66,6 +68,10 @@ class Replay:
         place = self._peek()
         return place is not None and (place.kind, place.id) == (kind, ident)
 
+    def has_more(self) -> bool:
+        """Whether the main lane went on from where it is now."""
+        return self._peek() is not None
+
     def ask_aside(self, ident: str) -> Entry | None:
         """A step of a group or of another task, by id."""
         return self._by_id.pop(ident, None)
@@ -90,14 +96,16 @@ class Replay:
         lane = entry.fields.get("lane")
         match entry.type:
             case "step" if lane is None:
-                self._places.append(Place("step", str(entry.fields["stepId"]), entry.offset, [entry]))
+                self._places.append(Place("step", self._step_id(entry), entry.offset, [entry]))
             case "step":
-                self._by_id[str(entry.fields["stepId"])] = entry
+                self._by_id[self._step_id(entry)] = entry
                 if str(lane).startswith(GROUP):
                     self._open_group(str(lane).removeprefix(GROUP), entry)
             case "suspend":
                 self._places.append(Place("wait", self._wait_id(entry), entry.offset, [entry]))
             case "resume":
+                if not self._places or self._places[-1].kind != "wait":
+                    raise Corrupt(f"{self._key}: offset {entry.offset}: a resume entry that answers no suspend entry")
                 self._places[-1].entries.append(entry)
 
     def _open_group(self, group: str, entry: Entry) -> None:
@@ -111,3 +119,9 @@ class Replay:
         event = str(suspend.fields.get("event"))
         self._waits[event] += 1
         return str(suspend.fields.get("stepId") or counted(event, self._waits[event]))
+
+    def _step_id(self, entry: Entry) -> str:
+        ident = entry.fields.get("stepId")
+        if not isinstance(ident, str):
+            raise Corrupt(f"{self._key}: offset {entry.offset}: a step entry without a stepId")
+        return ident

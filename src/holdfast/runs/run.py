@@ -9,7 +9,8 @@ A run that waits stays ``suspended`` or ``sleeping`` until its wait is answered 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Literal
 
 from holdfast.base.clock import parse_iso
@@ -29,12 +30,12 @@ _WORKING = "working"
 """``open``, or ``cancelling`` if cancellation was asked for."""
 _SAME = "same"
 
-_ENDS = {ERROR: "failed", RETRY: "retrying", CANCEL: "cancelled", DELETE: "deleted"}
+_STOPS = {ERROR: "failed", RETRY: "retrying", CANCEL: "cancelled", DELETE: "deleted"}
 _WAITS = {SUSPEND: "suspended", SLEEP: "sleeping"}
 _OPENS = {START: _WORKING, REOPEN: _WORKING, CANCELLING: "cancelling"}
-_AT_WORK = {**_OPENS, STEP: _SAME, **_WAITS, RESUME: _WORKING, COMPLETE: "success", **_ENDS}
+_AT_WORK = {**_OPENS, STEP: _SAME, **_WAITS, RESUME: _WORKING, COMPLETE: "success", **_STOPS}
 # A task beside the one that waits may still record a step. Only an answer leads on, so a wait cannot complete.
-_WAITING = {**_OPENS, START: _SAME, REOPEN: _SAME, STEP: _SAME, **_WAITS, RESUME: _WORKING, **_ENDS}
+_WAITING = {**_OPENS, START: _SAME, REOPEN: _SAME, STEP: _SAME, **_WAITS, RESUME: _WORKING, **_STOPS}
 _OVER = {REOPEN: _WORKING, DELETE: "deleted"}
 
 TRANSITIONS: Mapping[str, Mapping[str, str]] = {  # status -> meaning of the next entry -> status; absent means error
@@ -49,6 +50,9 @@ TRANSITIONS: Mapping[str, Mapping[str, str]] = {  # status -> meaning of the nex
     "cancelled": _OVER,
     "deleted": {},
 }
+
+ENDS = frozenset((COMPLETE, ERROR, CANCEL, DELETE))
+"""What an entry means that ends a run."""
 
 MAILS_KEPT = 64
 
@@ -120,6 +124,10 @@ class RunState:
 
 NEW = RunState()
 
+_FIELDS = [each.name for each in fields(RunState)]
+_NEXT_OFFSET, _UPDATED_AT = _FIELDS.index("next_offset"), _FIELDS.index("updated_at")
+_values = attrgetter(*_FIELDS)
+
 
 def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
     """The state after all entries. ``key`` names the journal in the message of a violation."""
@@ -152,10 +160,12 @@ def advance(before: RunState, entry: Entry, *, key: str = "journal") -> RunState
 
 
 def _after(before: RunState, entry: Entry | None) -> RunState:
-    """What every entry changes."""
+    """What every entry changes. Done for every step of every run, so by hand: ``replace`` takes twice as long."""
     if entry is None:
         return before
-    return replace(before, next_offset=entry.offset + 1, updated_at=entry.timestamp)
+    values = [*_values(before)]
+    values[_NEXT_OFFSET], values[_UPDATED_AT] = entry.offset + 1, entry.timestamp
+    return RunState(*values)
 
 
 # --- invariants: each takes the state before and the next entry ---

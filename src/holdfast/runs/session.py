@@ -5,7 +5,8 @@ workflow: it leaves as it is, and the next session goes on from what was recorde
 """
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base import telemetry
@@ -14,8 +15,10 @@ from holdfast.base.errors import Conflict, HoldfastError, Incompatible, Invalid,
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.runs import mailbox
-from holdfast.runs.context import Context, Continued, Suspended
+from holdfast.runs import layout, mailbox
+from holdfast.runs.attempt import outside_steps
+from holdfast.runs.context import Context
+from holdfast.runs.delete import may_need_tidying, tidy
 from holdfast.runs.entry import Draft
 from holdfast.runs.errors import Cancelled
 from holdfast.runs.index import RunIndex
@@ -25,6 +28,7 @@ from holdfast.runs.plan import Answer, CheckChild, CheckMail, Identity, Open, Pl
 from holdfast.runs.recorded import Packed, unpack
 from holdfast.runs.replay import Replay
 from holdfast.runs.run import RunState
+from holdfast.runs.standing import Continued, Suspended
 
 if TYPE_CHECKING:
     from holdfast.runs.workflow import Workflow
@@ -45,8 +49,10 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
         if isinstance(plan, Answer):
             return await answer(store, who.run_id, history)
         start = plan.start
-        if history is None and who.input is not None:
-            start = {**start, **await who.input.fields("input", store, ambient, who.run_id)}
+        if who.input is not None and (history is None or not history.state.input_hashes):
+            # A journal of another program's making has no input that we could read: the caller's is written down.
+            given = await who.input.fields("input", store, ambient, who.run_id)
+            start = {**start, "inputHash": who.input_hash, **given}
         try:
             journal = await Journal.begin(store, ambient, who.run_id, history, start, plan.then)
         except Conflict:
@@ -92,11 +98,10 @@ async def _resolve(store: Store, ambient: Ambient, who: Identity, history: Histo
             return Open(_continuing(who), (Draft("resume", {"event": event, "mail": mail.id, **fields}),))
         case CheckChild(child_id):
             child = _state(await read_history(store, child_id))
-            waiting = child is not None and isinstance(
-                plan_call(child, Identity(child_id, ""), ambient.clock.wall_ns()), Answer | CheckMail | CheckChild
-            )
-            if waiting and child is not None and not child.finished:
-                return Answer()
+            if child is not None and not child.finished:
+                plan = plan_call(child, Identity(child_id, ""), ambient.clock.wall_ns())
+                if isinstance(plan, Answer | CheckMail | CheckChild):
+                    return Answer()
             return Open(_continuing(who), (Draft("resume", {"event": f"child:{child_id}"}),))
 
 
@@ -120,42 +125,105 @@ async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journa
             await _continue(store, journal, {"workflow": workflow.name, "version": workflow.version, **fields})
     finally:
         await asyncio.gather(noting, return_exceptions=True)
-    await _note(index, journal)
+    after = [_note(index, journal)]
+    if may_need_tidying(journal.history):
+        left = f"run {journal.run_id}: segments that were merged are still there"
+        after.append(_aside(tidy(store, journal.run_id), left))
+    await asyncio.gather(*after)
     return await answer(store, journal.run_id, journal.history)
 
 
 async def _continue(store: Store, journal: Journal, start: dict[str, Any]) -> None:
-    """Start the history over. Mail that was consumed goes; the latest ids stay, so that a late copy is not taken."""
-    consumed = mailbox.consumed_keys(journal.history)
+    """Start the history over. Mail that was consumed goes first, while the history still says that it was; the latest
+    ids stay, so that a late copy is not taken.
+    """
+    await store.delete_many(mailbox.consumed_keys(journal.history))
     start = {name: value for name, value in start.items() if value is not None}
     await journal.continue_as_new({**start, "mails": list(journal.state.mails)})
-    await store.delete_many(consumed)
 
 
 async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal) -> Continued | None:
     """One pass of the workflow's code over one history; how it ended is in the journal afterwards."""
     state = journal.state
-    replay = Replay(journal.history.entries, state.cancelled_at)
+    replay = Replay(journal.history.entries, state.cancelled_at, key=layout.journal_key(journal.run_id))
     context = Context(store, ambient, journal, replay)
-    given = await unpack(store, journal.history.entries[0], "input") or {}
+    args, kwargs = await _input(store, journal.history)
+    check_arguments(workflow, args, kwargs)
     try:
-        result = await workflow.function(context, *given.get("args", ()), **given.get("kwargs", {}))
+        result = await _perform(workflow, context, args, kwargs)
+        if context.standing.broken is not None:
+            raise context.standing.broken
         replay.check_complete()
         packed = Packed(result, f"result of workflow {workflow.name}")
         await context.finish(Draft("cancel" if state.cancelled_at is not None else "complete", {}), packed)
-    except Suspended:
-        return None
-    except Continued as continued:
-        return continued
-    except Cancelled:
-        await context.finish(Draft("cancel", {"reason": state.cancel_reason or "cancelled"}))
-    except Exception as error:
-        if context.broken is not None:
-            raise context.broken from None
-        if isinstance(error, Invalid | Incompatible):
-            raise  # a mistake in the code, not an outcome of the run: mend it and call again
-        await context.finish(Draft("error", _failure(workflow, ambient, state, error)))
+    except BaseException as error:
+        cause = what_counts(error)
+        if isinstance(cause, Suspended):
+            return None
+        if isinstance(cause, Continued):
+            return cause
+        if context.standing.broken is not None and isinstance(cause, Exception):
+            raise context.standing.broken from None
+        if isinstance(cause, Cancelled):
+            await context.finish(Draft("cancel", {"reason": state.cancel_reason or "cancelled"}))
+        elif isinstance(cause, Invalid | Incompatible):
+            raise cause  # noqa: B904  # a mistake in the code, not an outcome of the run: mend it and call again
+        elif isinstance(cause, Exception):
+            await context.finish(Draft("error", _failure(workflow, ambient, state, cause)))
+        else:
+            raise
     return None
+
+
+def check_arguments(workflow: "Workflow", args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """A call that the function could not take must not use up a run id, nor end a run."""
+    try:
+        inspect.signature(workflow.function).bind(None, *args, **kwargs)
+    except TypeError as error:
+        raise Invalid(
+            f"workflow {workflow.name} cannot be started like that: {error}", remedy="call start with the run's input"
+        ) from error
+
+
+async def _perform(workflow: "Workflow", context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run the code in a task of its own, so that a cancelled call can be told from a wait that the code gave up."""
+
+    async def perform() -> Any:
+        with outside_steps():
+            return await workflow.function(context, *args, **kwargs)
+
+    context.main = working = asyncio.ensure_future(perform())
+    try:
+        await asyncio.wait({working})
+        if working.cancelled():
+            raise RuntimeError("something that the workflow waited for was cancelled")
+        return working.result()
+    finally:
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+        await context.standing.close()
+
+
+def what_counts(error: BaseException) -> BaseException:
+    """A task group wraps what its tasks raise: what leaves the workflow counts most, then a mistake in the code."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = [what_counts(each) for each in error.exceptions]
+    for kinds in ((Suspended, Continued), (Cancelled,), (Invalid, Incompatible)):
+        for leaf in leaves:
+            if isinstance(leaf, kinds):
+                return leaf
+    return leaves[0] if isinstance(error, Exception) else error
+
+
+async def _input(store: Store, history: History) -> tuple[list[Any], dict[str, Any]]:
+    """What the workflow is called with: written in the first ``start``, or in the first of ours."""
+    first = next((entry for entry in history.entries if "inputHash" in entry.fields), history.entries[0])
+    given = await unpack(store, first, "input")
+    if not isinstance(given, dict) or not given.keys() <= {"args", "kwargs"}:
+        return [], {}
+    return list(given.get("args", ())), given.get("kwargs", {})
 
 
 def _failure(workflow: "Workflow", ambient: Ambient, state: RunState, error: Exception) -> dict[str, Any]:
@@ -169,11 +237,17 @@ def _failure(workflow: "Workflow", ambient: Ambient, state: RunState, error: Exc
 
 
 async def _note(index: RunIndex, journal: Journal) -> None:
-    """Tell the derived index. It can be rebuilt, so a failure here must not fail the run; it is logged."""
+    """Tell the derived index, which can be rebuilt."""
+    what = f"run {journal.run_id}: the index was not updated; holdfast runs reindex mends it"
+    await _aside(index.note(journal.run_id, journal.state), what)
+
+
+async def _aside(work: Awaitable[object], otherwise: str) -> None:
+    """Work that a run does not depend on: its failure is logged, and must not fail the run."""
     try:
-        await index.note(journal.run_id, journal.state)
+        await work
     except HoldfastError as error:
-        log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", journal.run_id, error)
+        log.warning("%s (%s)", otherwise, error)
 
 
 def _state(history: History | None) -> RunState | None:

@@ -59,25 +59,35 @@ register(frozenset, "frozenset", lambda v: sorted(v, key=repr), frozenset)
 
 def to_json(value: Any, where: str = "value") -> Any:
     """The JSON form of ``value``; ``NotJson`` names the place that has none."""
+    try:
+        return _to_json(value, where)
+    except RecursionError as error:
+        raise NotJson(f"{where} is nested too deeply, or contains itself") from error
+
+
+def _to_json(value: Any, where: str) -> Any:
     kind = type(value)
     if value is None or kind in (bool, int, str):
         return value
     if kind is float:
         return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
     if kind is list:
-        return [to_json(item, f"{where}[{n}]") for n, item in enumerate(value)]
+        return [_to_json(item, f"{where}[{n}]") for n, item in enumerate(value)]
     if kind is dict:
         return _dict_to_json(value, where)
     codec = _by_type.get(kind)
     if codec is not None:
-        return {TAG: codec.name, "value": to_json(codec.encode(value), where)}
+        return {TAG: codec.name, "value": _to_json(codec.encode(value), where)}
     if isinstance(value, Enum):
+        if value.name not in kind.__members__:  # several flags at once, or none
+            return {TAG: "flags", "class": _reference(kind, where), "value": _to_json(value.value, where)}
         return {TAG: "enum", "class": _reference(kind, where), "value": value.name}
     if isinstance(value, BaseModel):
-        fields = {name: getattr(value, name) for name in kind.model_fields}
-        return {TAG: "model", "class": _reference(kind, where), "value": _dict_to_json(fields, where)}
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return _model_to_json(value, where)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)
+        }
         return {TAG: "dataclass", "class": _reference(kind, where), "value": _dict_to_json(fields, where)}
     raise NotJson(
         f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be written down",
@@ -102,8 +112,10 @@ def from_json(value: Any) -> Any:
             return {from_json(key): from_json(item) for key, item in inner or []}
         case "enum":
             return _find(value["class"], Enum)[inner]  # type: ignore[index]  # an enum class
+        case "flags":
+            return _find(value["class"], Enum)(from_json(inner))
         case "model":
-            return _find(value["class"], BaseModel).model_construct(**from_json(inner))  # type: ignore[attr-defined]  # a model
+            return _model_from_json(value)
         case "dataclass":
             return _rebuild(_find(value["class"], None), from_json(inner))
     codec = _by_name.get(str(tag))
@@ -117,9 +129,31 @@ def from_json(value: Any) -> Any:
 def _dict_to_json(value: dict[Any, Any], where: str) -> Any:
     if TAG not in value and all(type(key) is str for key in value):
         # A line has its keys sorted; a step must see on its first run the order that a replay will see.
-        return {key: to_json(value[key], f"{where}.{key}") for key in sorted(value)}
-    pairs = [[to_json(key, where), to_json(item, f"{where}[{key!r}]")] for key, item in value.items()]
+        return {key: _to_json(value[key], f"{where}.{key}") for key in sorted(value)}
+    pairs = [[_to_json(key, where), _to_json(item, f"{where}[{key!r}]")] for key, item in value.items()]
     return {TAG: "dict", "value": pairs}
+
+
+def _model_to_json(value: BaseModel, where: str) -> dict[str, Any]:
+    """Its fields as they are, not validated again. What its class keeps in private attributes is not written."""
+    kind = type(value)
+    fields = {name: getattr(value, name) for name in kind.model_fields}
+    document = {TAG: "model", "class": _reference(kind, where), "value": _dict_to_json(fields, where)}
+    if value.model_extra:
+        document["extra"] = _dict_to_json(value.model_extra, where)
+    if value.model_fields_set != {*fields, *(value.model_extra or ())}:
+        document["set"] = sorted(value.model_fields_set)
+    return document
+
+
+def _model_from_json(document: dict[str, Any]) -> Any:
+    kind: Any = _find(document["class"], BaseModel)
+    fields = from_json(document.get("value")) or {}
+    extra = from_json(document.get("extra")) or {}
+    known = kind.model_fields
+    by_alias = {known[name].alias or name if name in known else name: field for name, field in fields.items()}
+    were_set = set(document.get("set", {*fields, *extra}))
+    return kind.model_construct(_fields_set=were_set, **by_alias, **extra)
 
 
 def _reference(kind: type, where: str) -> str:
@@ -128,7 +162,12 @@ def _reference(kind: type, where: str) -> str:
             f"{where} is a {kind.__qualname__}, a class that cannot be found again by its name",
             remedy="define the class at the top level of a module",
         )
-    return f"{kind.__module__}:{kind.__qualname__}"
+    reference = f"{kind.__module__}:{kind.__qualname__}"
+    try:
+        _find(reference, None)
+    except Invalid as error:
+        raise NotJson(f"{where}: {error}", remedy="define the class at the top level of a module") from error
+    return reference
 
 
 def _find(reference: str, base: type | None) -> type:
@@ -142,14 +181,15 @@ def _find(reference: str, base: type | None) -> type:
             f"the class {reference} of a recorded value cannot be found: {error}",
             remedy="keep the class where it was, or register a codec",
         ) from error
-    fits = isinstance(found, type) and (issubclass(found, base) if base else dataclasses.is_dataclass(found))
-    if not fits:
+    if not (isinstance(found, type) and (base is None or issubclass(found, base))):
         raise Invalid(f"{reference} of a recorded value is not a class of the expected kind")
-    return found  # type: ignore[no-any-return]  # checked above
+    return found
 
 
 def _rebuild(kind: type, fields: dict[str, Any]) -> Any:
     """A dataclass instance with exactly the recorded fields, whatever its ``__init__`` would compute."""
+    if not dataclasses.is_dataclass(kind):
+        raise Invalid(f"{kind.__module__}:{kind.__qualname__} of a recorded value is no dataclass any more")
     made: Any = object.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(made, name, value)

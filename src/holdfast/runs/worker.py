@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdfast.base import telemetry
-from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.errors import Invalid, Unavailable
 from holdfast.objects.store import Store
 from holdfast.runs.errors import acknowledge
 from holdfast.runs.index import RunIndex, RunSummary
@@ -18,6 +18,9 @@ from holdfast.runs.outcome import Outcome
 from holdfast.runs.workflow import Workflow, ambient_of
 
 log = telemetry.logger("runs")
+
+REST_MS = 5_000
+"""How long a run is left alone after a call that got nowhere."""
 
 
 @dataclass(slots=True)
@@ -48,7 +51,13 @@ async def worker(
     desk = _Desk(store, workflows, concurrency, stale_after_ms, on_outcome)
     try:
         while True:
-            found = await desk.round()
+            try:
+                found = await desk.round()
+            except Unavailable as error:
+                if until_idle:
+                    raise
+                log.warning("the index of runs could not be read (%s); again later", error)
+                found = 0
             if until_idle and not found and not desk.busy:
                 return desk.worked
             if not found:
@@ -121,15 +130,26 @@ class _Desk:
         self.worked.called += 1
         try:
             outcome = await workflow.proceed(self._store, summary.run_id)
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001  # one run's trouble must not end the others
             self.worked.failed_calls += 1
             hopeless = acknowledge(error)
-            rest_ms = self._stale_after_ms if hopeless else 5_000
-            self._put_off[summary.run_id] = self._ambient.clock.wall_ns() + rest_ms * 1_000_000
+            self._leave_alone(summary.run_id, self._stale_after_ms if hopeless else REST_MS)
             log.warning("run %s: %s (%s)", summary.run_id, error, "left alone" if hopeless else "again later")
         else:
             self.worked.finished += outcome.finished
-            if self._on_outcome is not None:
-                self._on_outcome(outcome)
+            if outcome.session == summary.session and not outcome.finished:
+                self._leave_alone(summary.run_id, REST_MS)  # it was not due after all: a nudge without its mail, ...
+            self._tell(outcome)
         finally:
             self._running.pop(summary.run_id, None)
+
+    def _leave_alone(self, run_id: str, rest_ms: int) -> None:
+        self._put_off[run_id] = self._ambient.clock.wall_ns() + rest_ms * 1_000_000
+
+    def _tell(self, outcome: Outcome) -> None:
+        if self._on_outcome is None:
+            return
+        try:
+            self._on_outcome(outcome)
+        except Exception:
+            log.exception("run %s: on_outcome failed", outcome.run_id)

@@ -12,7 +12,7 @@
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, overload
 
 from holdfast.base import codec, telemetry
 from holdfast.base.errors import Invalid
@@ -60,16 +60,19 @@ class Workflow:
         """Start a run, or go on with it: same id and input. Without ``run_id`` it gets a new one."""
         ambient = ambient_of(store)
         ident = layout.check_run_id(run_id) if run_id is not None else ambient.ids.unique()
+        session.check_arguments(self, args, kwargs)
         given = {"args": list(args), "kwargs": kwargs}
         digest = _digest(given)
         first: dict[str, Any] = {"inputHash": digest}
         if metadata:
             first["metadata"] = to_json(dict(metadata), "metadata")
         if tags:
-            first["tags"] = [check_name(tag, "tag") for tag in tags]
+            first["tags"] = _checked_tags(tags)
         if parent is not None:
             first["parent"] = dict(parent)
-        who = Identity(ident, self.name, self.version, digest, first, Packed(given, "arguments"))
+        packed = Packed(given, "arguments")
+        packed.read_back()
+        who = Identity(ident, self.name, self.version, digest, first, packed)
         return await self._call(store, ambient, who, lambda state, now: plan_call(state, who, now))
 
     async def proceed(self, store: Store, run_id: str) -> Outcome:
@@ -87,7 +90,7 @@ class Workflow:
     async def cancel(self, store: Store, run_id: str, *, reason: str = "cancelled") -> Outcome:
         """Cancel a run and let its clean-up run here and now. Whoever is working on it is fenced."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda state, _: plan_cancel(state, who, reason))
+        return await self._call(store, ambient_of(store), who, lambda state, now: plan_cancel(state, who, reason, now))
 
     async def retry_failed(self, store: Store, run_id: str) -> Outcome:
         """Open a failed run again. Recorded steps stay recorded."""
@@ -99,9 +102,20 @@ class Workflow:
             return await session.call(self, store, ambient, who, planner)
 
 
+@overload
+def workflow(function: Function, /) -> Workflow: ...
+@overload
 def workflow(
     *, version: str | None = None, name: str | None = None, retry: Retry = NEVER_AGAIN
-) -> Callable[[Function], Workflow]:
+) -> Callable[[Function], Workflow]: ...
+def workflow(
+    function: Function | None = None,
+    /,
+    *,
+    version: str | None = None,
+    name: str | None = None,
+    retry: Retry = NEVER_AGAIN,
+) -> Workflow | Callable[[Function], Workflow]:
     """Make a workflow of an async function. Change ``version`` when a change would not replay old journals.
 
     ``retry`` is for the run as a whole: after a failure it is tried again later, from its first unrecorded step.
@@ -110,7 +124,7 @@ def workflow(
     def wrap(function: Function) -> Workflow:
         return Workflow(function, name or str(getattr(function, "__name__", "workflow")), version, retry)
 
-    return wrap
+    return wrap if function is None else wrap(function)
 
 
 async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
@@ -119,6 +133,12 @@ async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, k
     mail_id = await mailbox.post(store, ambient, layout.check_run_id(run_id), event, value, key=key)
     await RunIndex(store, ambient).nudge(run_id, mail_id, event)
     return mail_id
+
+
+def _checked_tags(tags: Iterable[str]) -> list[str]:
+    if isinstance(tags, str):
+        raise Invalid(f"tags={tags!r} is one text, not a list of tags", remedy=f"write tags=[{tags!r}]")
+    return [check_name(tag, "tag") for tag in tags]
 
 
 def ambient_of(store: Store) -> Ambient:

@@ -16,12 +16,13 @@ request was on its way.
 Time moves only when nothing is on its way, so a scenario that is explored should not sleep.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.run import Run
 from holdfast.sim.scenario import Scenario
@@ -87,8 +88,9 @@ def explore(
             result.paths += 1
             if run.violations:
                 result.found = Counterexample(tuple(branch.chosen for branch in path), run.violations)
-                return result
         result.states = len(memory.points)
+        if result.found is not None:
+            return result
         if progress is not None:
             progress(result)
         while path and path[-1].exhausted:
@@ -193,15 +195,20 @@ class _Course:
                 raise _BeenHere
             self._memory.points.add(point)
             self._path.append(_Branch(options))
-        return self._path[self._depth - 1].chosen
+        chosen = self._path[self._depth - 1].chosen
+        if chosen >= options:
+            raise Invalid(
+                f"choice number {self._depth} is {chosen}, of {options} that are possible there",
+                remedy="follow choices under the limits and settings with which they were found",
+            )
+        return chosen
 
     def _options(self) -> Iterator[Callable[[], None]]:
         """What may happen next. The undisturbed course comes first."""
         left = self._left
-        alive = {process.name for process in self._world.processes if process.working}
         for flight in self._wire.flights:
             yield partial(self._land, flight)
-            if flight.request.process not in alive or flight.request.answer.done():
+            if not self._is_awaited(flight):
                 yield partial(self._drop, flight)
                 continue
             if left.lost_responses:
@@ -216,56 +223,67 @@ class _Course:
             yield from (partial(self._crash, process) for process in self._world.processes if process.working)
 
     def _land(self, flight: _Flight) -> None:
-        answer = self._serve(flight)
-        if not flight.request.answer.done():
-            self._tell(flight, answer)
+        if self._is_awaited(flight):
+            self._begin_operations(flight.request.process)
+            self._tell(flight, self._serve(flight))
+        else:
+            self._serve(flight)
 
     def _land_unheard(self, flight: _Flight) -> None:
-        self._left = replace(self._left, lost_responses=self._left.lost_responses - 1)
+        self._spend("lost_responses")
+        self._begin_operations(flight.request.process)
         self._serve(flight)
         self._tell(flight, no_answer(flight.request))
 
     def _time_out(self, flight: _Flight) -> None:
-        self._left = replace(self._left, timeouts=self._left.timeouts - 1)
+        self._spend("timeouts")
         self._tell(flight, no_answer(flight.request))
 
     def _contend(self, flight: _Flight) -> None:
-        self._left = replace(self._left, contended=self._left.contended - 1)
+        self._spend("contended")
         self._tell(flight, contended(flight.request))
 
     def _repeat(self, flight: _Flight) -> None:
-        self._left = replace(self._left, duplicates=self._left.duplicates - 1)
+        self._spend("duplicates")
         self._repeatable.remove(flight)
         self._wire.land(flight.request)
 
     def _crash(self, process: Process) -> None:
-        self._left = replace(self._left, crashes=self._left.crashes - 1)
+        self._spend("crashes")
         process.crash()
 
     def _drop(self, flight: _Flight) -> None:
         self._wire.flights.remove(flight)
 
+    def _spend(self, kind: str) -> None:
+        self._left = replace(self._left, **{kind: getattr(self._left, kind) - 1})
+
+    def _is_awaited(self, flight: _Flight) -> bool:
+        """Somebody is alive and waiting for its answer."""
+        working = any(process.working for process in self._world.processes if process.name == flight.request.process)
+        return working and not flight.request.answer.done()
+
     def _serve(self, flight: _Flight) -> Any:
         self._drop(flight)
         if flight.request.writes:
             self._repeatable.append(flight)
-        self._begin_operations(flight.request.process)
         return self._wire.land(flight.request)
 
-    def _begin_operations(self, process: str) -> None:
-        """Now is the latest moment at which the operations that ``process`` has called can be said to begin."""
-        for turn, operation in enumerate(self._world.operations):
-            if operation.process == process and turn not in self._begun:
-                self._begun.add(turn)
-                subject = f"{operation.call} {operation.key}"
-                operation.called = self._world.trace.note(self._world.loop.time(), process, "begins", subject)
-
     def _tell(self, flight: _Flight, answer: Any) -> None:
+        process = flight.request.process
+        self._begin_operations(process)
         if self._memory is not None:
-            process = flight.request.process
             heard = (flight.turn, _comparable(answer))
             self._heard[process] = self._memory.extend(self._heard.get(process, 0), heard)
         self._wire.tell(flight.request, answer)
+
+    def _begin_operations(self, process: str) -> None:
+        """Now is the latest moment at which the operations that ``process`` has called can be said to begin."""
+        for place, operation in enumerate(self._world.operations):
+            if operation.process == process and place not in self._begun:
+                self._begun.add(place)
+                subject = f"{operation.call} {operation.key}"
+                operation.called = self._world.trace.note(self._world.loop.time(), process, "begins", subject)
 
     def _point(self, memory: _Memory) -> Hashable:
         """All that matters for what can still happen, and for how it will be judged."""
@@ -283,13 +301,14 @@ class _Course:
         )
 
     def _precedence(self) -> Iterator[Hashable]:
-        """For every operation, by process and turn, those that had ended before it began."""
-        names: dict[str, int] = {}
+        """For every operation that has begun, by process and turn, those that had ended before."""
+        turns: Counter[str] = Counter()
         ended: list[tuple[int, Hashable]] = []
-        for operation in self._world.operations:
-            turn = names[operation.process] = names.get(operation.process, 0) + 1
-            name = (operation.process, turn)
-            yield name, frozenset(other for returned, other in ended if returned < operation.called)
+        for place, operation in enumerate(self._world.operations):
+            turns[operation.process] += 1
+            name = (operation.process, turns[operation.process])
+            if place in self._begun:
+                yield name, frozenset(other for returned, other in ended if returned < operation.called)
             ended.append((operation.returned, name))
 
 

@@ -1,6 +1,6 @@
-"""Many seeds on several cores: worker processes that are handed shares of the work until there is none left.
+"""Many seeds on several cores: runners, which are processes that get shares of the work until there is none left.
 
-Workers run under a fixed hash seed. They end with the pool, whatever happens. What a worker complains of appears on
+Runners work under a fixed hash seed. They end with the pool, whatever happens. What one complains of appears on
 standard error, where its own errors go.
 """
 
@@ -8,13 +8,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.sim.explore import Choices, Exploration, Limits
 from holdfast.sim.run import Totals
 
@@ -43,8 +43,8 @@ class Replayed:
     trace: list[str]
 
 
-class Worker:
-    """One worker process, for as long as its context lasts."""
+class Runner:
+    """One process that runs seeds, for as long as its context lasts."""
 
     def __init__(self, hash_seed: int = HASH_SEED) -> None:
         self._hash_seed = hash_seed
@@ -53,11 +53,12 @@ class Worker:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "holdfast.sim.worker",
+            "holdfast.sim.runner",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONHASHSEED": str(self._hash_seed)},
             limit=_LONGEST_LINE,
+            start_new_session=True,  # Ctrl-C is for whoever started it
         )
         return self
 
@@ -95,32 +96,27 @@ class Worker:
     async def _hear(self, what: str) -> dict[str, Any]:
         line = await self._process.stdout.readline() if self._process.stdout is not None else b""
         if not line:
-            raise HoldfastError(f"a worker of the simulator died over {what}", remedy="see what it printed above")
+            raise HoldfastError(f"a runner of the simulator died over {what}", remedy="see what it printed above")
         answer: dict[str, Any] = json.loads(line)
+        if "invalid" in answer:
+            raise Invalid(answer["invalid"], remedy=answer["remedy"])
         return answer
 
 
 async def run_all(
-    tasks: Iterable[Task], *, jobs: int, hash_seed: int = HASH_SEED
-) -> AsyncIterator[tuple[Task, Totals]]:
-    """Every task and what came of it, as they are done. ``tasks`` is asked for the next one when a worker is free."""
+    tasks: Iterable[Task], done: Callable[[Task, Totals], None], *, jobs: int, hash_seed: int = HASH_SEED
+) -> None:
+    """Run every task, and tell ``done`` what came of it. The next one is asked for when a runner is free."""
     source = iter(tasks)
-    done: asyncio.Queue[tuple[Task, Totals] | None] = asyncio.Queue()
 
     async def work() -> None:
-        try:
-            async with Worker(hash_seed) as worker:
-                for task in source:
-                    done.put_nowait((task, await worker.run(task)))
-        finally:
-            done.put_nowait(None)
+        async with Runner(hash_seed) as runner:
+            for task in source:
+                done(task, await runner.run(task))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(jobs):
             group.create_task(work())
-        for _ in range(jobs):
-            while (result := await done.get()) is not None:
-                yield result
 
 
 def shares(scenario: str, seeds: range) -> Iterator[Task]:

@@ -6,7 +6,7 @@ crashed and for a world that is over; its use then raises ``Crashed``, which no 
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import (
@@ -47,19 +47,18 @@ class SimStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name="simulated", durable=True, shared=True)
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
-        effect = partial(self._truth.get, key) if unless is None else partial(self._truth.get, key, unless=unless)
-        found: Object | NotModified = await self._ask("get", key, lambda: at_once(effect()), unless)
-        return found
+    @overload
+    async def get(self, key: str) -> Object: ...
+    @overload
+    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
+    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
+        return await self._ask("get", key, lambda: at_once(self._truth.get(key, unless=unless)), unless)
 
     async def head(self, key: str) -> Meta:
-        found: Meta = await self._ask("head", key, lambda: at_once(self._truth.head(key)))
-        return found
+        return await self._ask("head", key, lambda: at_once(self._truth.head(key)))
 
     async def range(self, key: str, start: int, end: int) -> bytes:
-        effect = partial(self._truth.range, key, start, end)
-        body: bytes = await self._ask("range", key, lambda: at_once(effect()), f"{start} to {end}")
-        return body
+        return await self._ask("range", key, lambda: at_once(self._truth.range(key, start, end)), f"{start} to {end}")
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         def effect() -> Written | Lost:
@@ -68,9 +67,7 @@ class SimStore(Store):
                 self._on_change(self._process, key, body, outcome.version)
             return outcome
 
-        conditional = not isinstance(mode, Overwrite)
-        outcome: Written | Lost = await self._ask("put", key, effect, mode, writes=True, conditional=conditional)
-        return outcome
+        return await self._ask("put", key, effect, mode, writes=True, conditional=not isinstance(mode, Overwrite))
 
     async def delete(self, key: str) -> None:
         await self._ask("delete", key, partial(self._remove, [key]), writes=True)

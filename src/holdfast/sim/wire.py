@@ -132,6 +132,15 @@ class TimedWire(Wire):
         self._thresholds = faults.thresholds()
         self._schedule = schedule.random
         self._trouble = trouble.random
+        self._courses: dict[str, Callable[[Request], None]] = {
+            "lost_request": self._lost_request,
+            "lost_response": self._lost_response,
+            "late": self._late,
+            "duplicate": self._duplicate,
+            "contended": self._contended,
+            "unavailable": self._unavailable,
+            "slow": self._slow,
+        }
 
     def carry(self, request: Request) -> None:
         fault = self._draw(request)
@@ -141,21 +150,19 @@ class TimedWire(Wire):
         kind = fault.replace("_", " ")
         self.tally[kind] += 1
         self.note(WIRE, kind, request, None)
-        getattr(self, f"_{fault}")(request)
+        self._courses[fault](request)
 
     def page_size(self) -> int:
         return int(6 * self._trouble())
 
     def _draw(self, request: Request) -> str | None:
         number = self._trouble()
-        for threshold, fault in self._thresholds:
-            if number < threshold:
-                if (fault in ("late", "duplicate") and not request.writes) or (
-                    fault == "contended" and not request.conditional
-                ):
-                    return None
-                return fault
-        return None
+        fault = next((fault for threshold, fault in self._thresholds if number < threshold), None)
+        if fault in ("late", "duplicate") and not request.writes:
+            return None
+        if fault == "contended" and not request.conditional:
+            return None
+        return fault
 
     def _lost_request(self, request: Request) -> None:
         self.loop.after(self._patience(), self.give_up, request)

@@ -10,6 +10,9 @@ import contextvars
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -46,6 +49,7 @@ class World:
         self.wire = wire
         self.tally = wire.tally
         """How often each fault and each trouble was met."""
+        self.stack = stack
         self.truth = MemoryStore(clock=SimClock(loop.time))
         self.processes: list[Process] = []
         self.operations: list[Operation] = []
@@ -53,7 +57,7 @@ class World:
         self.failures: list[str] = []
         """What no scenario wants: an actor that died of an unexpected error, a deadlock."""
         self.over = False
-        self._stack = stack
+        self._disk: TemporaryDirectory[str] | None = None
         self._troubles = troubles
         self._unfinished = 0
         self._finished = loop.create_future()
@@ -97,6 +101,12 @@ class World:
         if self._unfinished == 0 and not self._finished.done():
             self._finished.set_result(None)
 
+    @cached_property
+    def disk(self) -> Path:
+        """A folder for what processes keep on their machine's disk; it goes with the world."""
+        self._disk = TemporaryDirectory(prefix="holdfast-sim-")
+        return Path(self._disk.name)
+
     def landed(self, process: str, key: str, body: bytes | None, version: str | None) -> None:
         self.landings.append(Landing(self.trace.position, process, key, body, version))
 
@@ -106,9 +116,6 @@ class World:
 
     def backend(self, process: str) -> SimStore:
         return SimStore(process, self.truth, self.wire, self.landed)
-
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return self._stack(backend, ambient)
 
     def _on_stray_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.over:
@@ -122,16 +129,24 @@ class World:
     ) -> None:
         self.over = True
         for process in self.processes:
-            process.revoke()
+            process.discard()
+        try:
+            self._discard_tasks()
+        finally:
+            self.loop.close()
+            if self._disk is not None:
+                self._disk.cleanup()
+
+    def _discard_tasks(self) -> None:
         for _ in range(UNWINDING_ROUNDS):
             left = asyncio.all_tasks(self.loop)
             if not left:
-                break
+                return
             for task in left:
                 task.cancel()
             with suppress(Deadlock):
                 self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.close()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
 
 
 class Process:
@@ -181,12 +196,12 @@ class Process:
         return outcome
 
     def left_open(self) -> list[Operation]:
-        """What the life before this one had begun and not finished, as a durable list of tasks would tell it."""
+        """What the life before this one was doing when it ended, as a durable list of tasks would tell it."""
         before = _life(self.family, self.incarnation - 1)
         return [
             operation
             for operation in self.world.operations
-            if operation.process == before and isinstance(operation.outcome, Open)
+            if operation.process == before and operation.outcome == Open()
         ]
 
     def port(self) -> SimStore:
@@ -198,6 +213,7 @@ class Process:
         """Nothing of this life runs any more. What it has sent is out of its hands."""
         self._trouble("crashes")
         self.gate.closed = True
+        self._revoke_ports()
         self._end()
 
     def restart(self) -> "Process":
@@ -214,10 +230,9 @@ class Process:
         self._trouble("clock jumps", f"by {by_ms:.0f} ms")
         self.clock.jump(by_ms)
 
-    def revoke(self) -> None:
-        """Let what is left of this life come to an end; the store is out of its reach."""
-        for port in self._ports:
-            port.revoked = True
+    def discard(self) -> None:
+        """Let what is left of this life come to an end, out of reach of the store."""
+        self._revoke_ports()
         self.gate.open()
 
     def note(self, what: str, subject: str = "", detail: object = None) -> int:
@@ -248,6 +263,10 @@ class Process:
     def _trouble(self, kind: str, detail: str = "") -> None:
         self.world.tally[kind] += 1
         self.note(kind, detail)
+
+    def _revoke_ports(self) -> None:
+        for port in self._ports:
+            port.revoked = True
 
     def _end(self) -> None:
         self.working = False

@@ -10,6 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.base.portal import Portal
+
 kept: list[object] = []
 
 
@@ -33,6 +35,10 @@ def test_leaves_a_thread() -> None:
     event = threading.Event()
     threading.Thread(target=event.wait, args=[20], name="forgotten").start()
     threading.Timer(0.5, event.set).start()
+
+
+def test_leaves_a_portal() -> None:
+    Portal().__enter__()
 
 
 def test_leaves_a_file() -> None:

@@ -1,3 +1,5 @@
+# ruff: noqa: F401  # FIRES
+# mypy: ignore-errors  # FIRES
 import os  # noqa: F401  # FIRES
 value = int("7")  # type: ignore[arg-type]  # FIRES
 

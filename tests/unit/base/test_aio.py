@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.base.aio import blocking, map_bounded, stream_bounded
+from holdfast.base import aio
+from holdfast.base.aio import blocking, finishing, map_bounded, stream_bounded
 from holdfast.base.errors import Invalid
 
 
@@ -78,6 +80,33 @@ async def test_the_first_failure_is_raised_as_itself_and_stops_the_others() -> N
     assert crowd.now == 0
 
 
+async def test_a_failure_does_not_wait_for_those_before_it() -> None:
+    never = asyncio.Event()
+
+    async def work(number: int) -> None:
+        if number == 1:
+            raise KeyError("one")
+        await never.wait()
+
+    with pytest.raises(KeyError, match="one"):
+        await map_bounded([0, 1, 2], work, limit=2)
+
+
+async def test_a_slow_item_does_not_hold_up_those_behind_it() -> None:
+    slow, rest = asyncio.Event(), Crowd()
+
+    async def work(number: int) -> int:
+        if number == 0:
+            await slow.wait()
+            return 0
+        done = await rest.work(1)
+        if rest.begun == 19:
+            slow.set()
+        return done
+
+    assert await map_bounded(range(20), work, limit=2) == [0] + [10] * 19
+
+
 async def test_cancelling_the_caller_cancels_the_work() -> None:
     crowd = Crowd()
     task = asyncio.ensure_future(map_bounded([1_000] * 5, crowd.work, limit=3))
@@ -138,3 +167,65 @@ class TestBlocking:
 
         with asyncio.Runner(loop_factory=Inline) as runner:
             assert runner.run(ident(threading.get_ident)) == threading.get_ident()
+
+
+class TestFinishing:
+    """A write goes on in its thread, so whoever gives it up must not go on before it."""
+
+    async def test_it_is_blocking_otherwise(self) -> None:
+        assert await finishing(divmod, 17, 5) == (3, 2)
+        with pytest.raises(ZeroDivisionError):
+            await finishing(divmod, 1, 0)
+
+    @pytest.mark.parametrize("error", [None, OSError("disk")])
+    async def test_a_cancelled_caller_waits_for_what_has_begun(self, error: Exception | None) -> None:
+        begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+        def write() -> None:
+            begun.set()
+            release.wait(30)
+            ended.set()
+            if error is not None:
+                raise error
+
+        task = asyncio.ensure_future(finishing(write))
+        await blocking(begun.wait, 30)
+        task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not task.done()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    async def test_what_has_not_begun_never_does(self) -> None:
+        release, ran = threading.Event(), list[int]()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        busy = asyncio.ensure_future(blocking(release.wait, 30))
+        task = asyncio.ensure_future(finishing(ran.append, 1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        release.set()
+        await busy
+        await blocking(ran.append, 2)
+        assert ran == [2]
+
+    async def test_patience_has_an_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun, release = threading.Event(), threading.Event()
+
+        def write() -> None:
+            begun.set()
+            release.wait(30)
+
+        monkeypatch.setattr(aio, "PATIENCE_SECONDS", 0.01)
+        task = asyncio.ensure_future(finishing(write))
+        await blocking(begun.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not release.is_set()
+        release.set()

@@ -1,17 +1,21 @@
 """The portal: async objects for blocking code, one thread that is gone afterwards, nothing across a fork."""
 
 import asyncio
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from holdfast.base import portal as module
 from holdfast.base.errors import Invalid, NotFound, Unavailable
 from holdfast.base.portal import Portal
 
@@ -147,6 +151,15 @@ class TestViews:
             assert repr(view).startswith("<blocking view of <")
             assert view.draw.__name__ == "draw"
 
+    def test_a_notebook_can_complete_its_names(self) -> None:
+        with Portal() as portal:
+            assert {"draw", "buckets", "depth"} <= set(dir(portal.view(Well())))
+
+    @pytest.mark.parametrize("carry", [copy.copy, copy.deepcopy, pickle.dumps])
+    def test_a_view_is_not_carried_elsewhere(self, carry) -> None:  # type: ignore[no-untyped-def]
+        with Portal() as portal, pytest.raises(Invalid, match="cannot be copied or sent"):
+            carry(portal.view(Well()))
+
     def test_what_the_object_does_not_have_the_view_does_not_have(self) -> None:
         with Portal() as portal, pytest.raises(AttributeError, match="no attribute 'missing'"):
             _ = portal.view(Well()).missing
@@ -206,6 +219,27 @@ class TestLife:
         with pytest.raises(Invalid, match="this connection is closed"):
             view.draw()
 
+    def test_one_that_is_open_is_not_opened_again(self) -> None:
+        with Portal() as portal:
+            with pytest.raises(Invalid, match="open already"), portal:
+                pass
+            assert portal.view(Well()).draw() == 2
+
+    def test_calls_of_other_threads_end_with_it(self) -> None:
+        """They may come at any moment of its end; none is left waiting for an answer."""
+        waiting = 0
+        for _ in range(40):
+            with Portal() as portal:
+                view = portal.view(Well())
+                threads = [threading.Thread(target=call_until_refused, args=[view], daemon=True) for _ in range(6)]
+                for thread in threads:
+                    thread.start()
+                view.draw()
+            for thread in threads:
+                thread.join(30)
+                waiting += thread.is_alive()
+        assert waiting == 0
+
     def test_on_its_own_loop_it_refuses_instead_of_hanging(self) -> None:
         with Portal() as portal:
             view = portal.view(Well())
@@ -219,6 +253,12 @@ class TestLife:
     def test_two_portals_do_not_meet(self) -> None:
         with Portal() as first, Portal() as second:
             assert first.view(Well()).draw_loop() is not second.view(Well()).draw_loop()
+
+
+def call_until_refused(view) -> None:  # type: ignore[no-untyped-def]
+    with suppress(Invalid, Unavailable):  # anything else fails the test, as an exception in a thread
+        while True:
+            view.draw()
 
 
 class TestTimeouts:
@@ -237,6 +277,16 @@ class TestTimeouts:
     def test_a_call_s_own_timeout_is_its_own(self) -> None:
         with Portal(timeout=30) as portal, pytest.raises(TimeoutError, match="of its own"):
             portal.view(Well()).time_out()
+
+    def test_an_answer_at_the_last_moment_is_an_answer(self) -> None:
+        class LastMoment(Future):
+            def result(self, timeout: float | None = None) -> object:
+                if timeout is not None:
+                    self.set_result("answer")
+                    raise TimeoutError
+                return super().result()
+
+        assert module._result(LastMoment(), 0.1) == "answer"
 
     def test_the_portal_works_on_after_a_timeout(self) -> None:
         with Portal(timeout=30) as portal:
@@ -287,6 +337,22 @@ def test_a_forked_child_is_refused_and_may_connect_again() -> None:
         "answer",
     ]
     assert result.returncode == 0
+
+
+def test_a_loop_that_cannot_start_is_an_error_and_no_endless_wait() -> None:
+    result = script("""
+        import resource
+        from holdfast.base.portal import Portal
+
+        with Portal():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        try:
+            with Portal():
+                print("started", flush=True)
+        except OSError as error:
+            print(error.strerror, flush=True)
+    """)
+    assert result.stdout == "Too many open files\n"
 
 
 def test_ctrl_c_stops_the_call_and_closes_what_is_open() -> None:

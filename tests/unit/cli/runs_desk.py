@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import objects, runs
+from holdfast.base.config import load
 from holdfast.cli.main import run
 from holdfast.objects import OpenStore
 
@@ -50,7 +51,7 @@ class RunsDesk:
         """Something with the store, as an application would."""
 
         async def opened() -> T:
-            async with objects.open(self.uri) as store:
+            async with objects.open(self.uri, settings=load()) as store:
                 return await work(store)
 
         return asyncio.run(opened())

@@ -18,7 +18,7 @@ import pytest
 from holdfast.base import codec
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.cli.acts import bill, kill, lease, lost, race
+from holdfast.cli.acts import bill, kill, lease, lost, race, runs
 from holdfast.cli.acts.programme import ACTS
 from holdfast.cli.acts.stage import Act, ProofFailed, Stage, prove
 from holdfast.cli.demo import run_demo
@@ -166,6 +166,17 @@ class TestProofsCanFail:
         (tmp_path / "file").write_text("not a folder")
         with pytest.raises(ProofFailed, match=r"process process-1 said ''.*; .*"):
             await race.exact_sum(stage_in(tmp_path / "file"))
+
+    async def test_a_run_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("not a folder")
+        with pytest.raises(ProofFailed, match="the run's process ended by itself; "):
+            await runs.survives(stage_in(tmp_path / "file"))
+
+    async def test_a_turn_that_was_not_recorded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(runs, "KILLS", 0)
+        monkeypatch.setattr(runs, "TURNS", 31)
+        with pytest.raises(ProofFailed, match="the run says 465"):
+            await runs.survives(stage_in(tmp_path))
 
     async def test_an_edit_that_costs_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Forgetful(Register[int]):

@@ -120,11 +120,12 @@ class TestJson:
         assert [law["law"] for law in report["laws"]] == ["round-trip", "ranges"]
         assert {law["verdict"] for law in report["laws"]} == {"kept"}
         assert report["laws"][1]["figure"] == "5 ranges"
-        # Probe: two gets, a put, a delete. Laws: 3 x (put, get, head, delete, get) and put, 5 x range. Clean-up: a bulk
-        # delete and two listings.
-        assert report["requests"] == {"get": 8, "put": 5, "delete": 5, "head": 3, "range": 5, "list": 2}
-        assert report["dollars"] == round((5 + 2) * 5e-6 + (8 + 3 + 5) * 4e-7, 6)
+        # Probe: two gets, a put, a delete. Laws: 3 x (get, put, get, head, delete, get) and put, 5 x range. Clean-up: a
+        # bulk delete and two listings.
+        assert report["requests"] == {"get": 11, "put": 5, "delete": 5, "head": 3, "range": 5, "list": 2}
+        assert report["dollars"] == round((5 + 2) * 5e-6 + (11 + 3 + 5) * 4e-7, 6)
         assert report["certificate"] is None
+        assert report["leftovers"] is None
         assert report["store"] == "memory:"
         assert (report["races"], report["rounds"], report["keys"]) == (8, 10, 1100)
 
@@ -215,6 +216,10 @@ class TestMistakes:
         assert desk.stderr.getvalue() == (
             f"warning: could not clean up: connection reset; delete what is under {prefix}/ in memory:patient\n"
         )
+
+        gone, program = False, Desk(as_json=True)
+        program.doctor(lambda: Leaves(shelf), Plan(QUICK, [law]))
+        assert json.loads(program.stdout.getvalue())["leftovers"] == "connection reset"
 
 
 class TestInterruption:

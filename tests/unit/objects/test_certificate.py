@@ -3,6 +3,7 @@
 import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -33,7 +34,9 @@ from holdfast.objects.stack import OpenStore, compose
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from tests.fakes.stores import FAULTY
 
-SPEC = StoreSpec.parse("s3://bucket/team?endpoint=http://user:pass@127.0.0.1:9000&region=us-east-1")
+# A URI with user information is refused; a spec that was put together by hand may still have some.
+ENDPOINT = ("endpoint", "http://user:pass@127.0.0.1:9000")
+SPEC = StoreSpec("s3", "bucket", "team", (ENDPOINT, ("region", "us-east-1")))
 QUICK = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
 
 
@@ -77,7 +80,7 @@ class TestCertificate:
 
     async def test_it_names_the_place_and_no_secret(self) -> None:
         settings = Settings(s3=S3Section(access_key_id="AKIDEXAMPLE", secret_access_key="hunter2"))  # type: ignore[arg-type]  # pydantic makes the SecretStr
-        spec = StoreSpec.parse("s3://bucket/team?endpoint=http://user:pass@127.0.0.1:9000", settings)
+        spec = replace(StoreSpec.parse("s3://bucket/team", settings), options=(ENDPOINT,))
         store: Store = MemoryStore()
         await write_certificate(store, issued(spec), ambient())
         body = (await store.get(CERTIFICATE_KEY)).body.decode()

@@ -17,7 +17,7 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
-from tests.fakes.stores import SharedMemoryStore
+from tests.fakes.stores import ForgetsDeletes, SharedMemoryStore
 
 EFFORT = Effort(races=3, rounds=2, keys=5, large_bytes=100)
 SPEC = StoreSpec("memory", "examined", retry=RetryPolicy(attempts=4, base_ms=0, max_ms=0))
@@ -207,6 +207,48 @@ async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
     ((prefix, error),) = hospital.leftovers
     assert all(key.startswith(prefix) for key in hospital.shelf.objects)
     assert str(error) == "no permission to delete"
+
+
+async def test_a_store_that_does_not_delete_leaves_something_and_that_is_told() -> None:
+    async def writes(bench: Bench) -> str:
+        await bench.client().put("left-behind", b"x")
+        return "done"
+
+    class ForgetsAll(ForgetsDeletes):
+        async def delete_many(self, keys):  # type: ignore[no-untyped-def]  # the port's signature
+            """Says yes."""
+
+    hospital = Hospital(ForgetsAll)
+    await hospital.run(law("writes", writes))
+    ((prefix, error),) = hospital.leftovers
+    assert all(key.startswith(prefix) for key in hospital.shelf.objects)
+    assert "listed after they had been deleted" in str(error)
+
+
+@pytest.mark.parametrize(("landed", "told"), [(True, 1), (False, 0)])
+async def test_a_probe_that_may_be_left_is_told(landed: bool, told: int) -> None:
+    class Cut(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if landed:
+                await super().put(key, body, mode)
+            raise Unavailable("connection reset", maybe_applied=landed)
+
+    hospital = Hospital(Cut)
+    with pytest.raises(Unavailable, match="connection reset"):
+        await hospital.run(*LAWS)
+    assert len(hospital.leftovers) == len(hospital.shelf.objects) == told
+
+
+async def test_a_probe_that_may_not_be_deleted_is_told() -> None:
+    class Keeps(SharedMemoryStore):
+        async def delete(self, key: str) -> None:
+            raise Denied("no permission to delete")
+
+    hospital = Hospital(Keeps)
+    with pytest.raises(Denied, match="no permission to delete"):
+        await hospital.run(*LAWS)
+    ((prefix, _),) = hospital.leftovers
+    assert list(hospital.shelf.objects) == [f"{prefix}probe"]
 
 
 async def test_cancelling_cleans_up() -> None:

@@ -1,12 +1,13 @@
 """Lease: who may work, by which epoch, and what a release leaves behind."""
 
+import asyncio
 import json
 import random
 
 import pytest
 
 from holdfast.base.clock import iso, parse_iso
-from holdfast.base.errors import Conflict, Corrupt, Fenced, Unavailable
+from holdfast.base.errors import Conflict, Corrupt, Denied, Fenced, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.lease import Grant, Held, Lease
 from holdfast.objects.memory import MemoryStore, Shelf
@@ -182,6 +183,55 @@ async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds() -> N
     Flaky.down = False
     await lease.renew(grant)
     lease.guard(grant)
+
+
+@pytest.mark.parametrize("error", [Denied("the token has expired"), Corrupt("half an answer")])
+async def test_whatever_failed_a_renewal_the_grant_is_unsafe(error: HoldfastError) -> None:
+    room = Room()
+    lease = room.lease("a")
+    grant = await granted(lease)
+
+    class Failing(MemoryStore):
+        async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
+            raise error
+
+    lease._store = Failing(room.shelf)
+    with pytest.raises(type(error)):
+        await lease.renew(grant)
+    with pytest.raises(Conflict, match=f"renewal failed: {error}"):
+        lease.guard(grant)
+
+
+@pytest.mark.parametrize("first", ["renewal", "release"])
+async def test_a_renewal_under_way_does_not_bring_back_what_is_released(first: str) -> None:
+    """Both writes are on their way at once; whichever lands first, the lease is free in the end."""
+    room = Room()
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        held = False
+
+        async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
+            hold, Slow.held = Slow.held, False
+            early = await super().put(key, body, mode) if hold and first == "renewal" else None
+            if hold:
+                arrived.set()
+                await go_on.wait()
+            return early or await super().put(key, body, mode)
+
+    store = compose(Slow(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
+    lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
+    grant = await granted(lease)
+    Slow.held = True
+    renewal = asyncio.ensure_future(lease.renew(grant))
+    await arrived.wait()
+    await lease.release(grant)
+    go_on.set()
+    with pytest.raises(Conflict, match="given up"):
+        await renewal
+    with pytest.raises(Conflict, match="given up"):
+        lease.guard(grant)
+    assert isinstance(await room.lease("b").try_acquire(), Grant)
 
 
 async def test_what_is_not_a_lease_is_refused_and_kept() -> None:

@@ -1,14 +1,17 @@
 """The local store from outside: what is particular to it. What every store must do is in the laws."""
 
+import asyncio
+import errno
 import os
 from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Invalid, NotFound
-from holdfast.objects.local import store as local
+from holdfast.base.errors import Invalid, NotFound, Unavailable
 from holdfast.objects.local import LocalStore
+from holdfast.objects.local import store as local
+from holdfast.objects.local.locks import Locks
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     ADDRESSED,
@@ -22,7 +25,7 @@ from holdfast.objects.store import (
     Version,
     Written,
 )
-from tests.unit.objects.local_kit import files, keys
+from tests.unit.objects.local_kit import files, keys, staged
 
 LARGE = 64 * 1024 * 1024
 
@@ -222,6 +225,38 @@ async def test_what_is_answered_is_on_disk(store: LocalStore, root: Path, monkey
     assert await steps_of(store.delete("x/y/z")) == ["sync x/y"]
     assert await steps_of(store.delete_many(["x/y", "x/z"])) == ["sync ."]
     assert await steps_of(store.delete("x/y")) == ["sync ."]
+
+
+async def test_a_write_that_was_given_up_is_not_still_under_way(store: LocalStore, root: Path) -> None:
+    """Whoever cleans up after a cancelled write must find all that it leaves."""
+    await store.put("other", b"")
+    with Locks(os.fsencode(root / ".%holdfast/locks")).writing((b"key",)):
+        writing = asyncio.ensure_future(store.put("key", b"1"))
+        while not staged(root):
+            await asyncio.sleep(0.001)
+        writing.cancel()
+        await asyncio.sleep(0)
+        assert not writing.done()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert await keys(store) == ["key", "other"]
+    assert staged(root) == []
+
+
+async def test_deleting_works_on_a_disk_that_takes_no_file_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await LocalStore(root).put("a/b", b"1")
+    opens = os.open
+
+    def refuse_new_files(path: bytes, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT and not os.access(path, os.F_OK):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return opens(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse_new_files)
+    with pytest.raises(Unavailable, match="No space left"):
+        await LocalStore(root).put("a/c", b"2")
+    await LocalStore(root).delete("a/b")
+    assert files(root) == []
 
 
 async def test_a_cleared_root_is_made_again(store: LocalStore, root: Path) -> None:

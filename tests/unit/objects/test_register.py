@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from holdfast.base import codec
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.memory import MemoryStore, Shelf
@@ -74,6 +75,38 @@ async def test_the_same_operation_again_is_recognised() -> None:
     await desk.register().edit("other", plus_one)
     again = await desk.register(seed=9).edit("op", plus_one)
     assert (again.value, again.sequence, again.replayed) == (2, 1, True)
+
+
+async def test_of_two_callers_with_one_operation_the_slower_is_not_told_that_its_value_stands() -> None:
+    """Both see the same state and try the same operation, each with a value of its own: only one value was applied."""
+    desk = Desk()
+    await desk.register().edit("start", lambda _: 0)
+    twin = desk.register(seed=3)
+
+    class Overtaken(MemoryStore):
+        armed = True
+
+        async def put(self, key, body, mode=None):  # type: ignore[no-untyped-def]
+            if Overtaken.armed:
+                Overtaken.armed = False
+                await twin.edit("elect", lambda _: 2)
+            return await super().put(key, body, mode)
+
+    overtaken = compose(Overtaken(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
+    slower: Register[int] = Register(overtaken, "counter", FORMAT, ambient(5), policy=QUICK)
+    edited = await slower.edit("elect", lambda _: 1)
+    assert (edited.value, edited.sequence, edited.replayed) == (2, 2, True)
+
+
+async def test_a_log_without_marks_is_read() -> None:
+    desk = Desk()
+    await desk.register().edit("op", plus_one)
+    stored = await desk.store.get("counter")
+    document = codec.decode(stored.body, key="counter")
+    document["log"]["recent"] = [each[:2] for each in document["log"]["recent"]]
+    await desk.store.put("counter", codec.encode(document))
+    assert (await desk.register(seed=4).edit("op", plus_one)).replayed
+    assert (await desk.register(seed=4).edit("other", plus_one)).value == 2
 
 
 async def test_landed_then_overwritten_is_not_applied_twice() -> None:
@@ -194,6 +227,7 @@ async def test_unknown_fields_survive_an_edit() -> None:
         (b'{"format":"other","version":1}', Corrupt),
         (b'{"format":"test.counter","version":2}', Incompatible),
         (b'{"format":"test.counter","version":1,"log":7}', Corrupt),
+        (b'{"format":"test.counter","version":1,"log":{"incarnation":"i","sequence":1,"recent":[7]}}', Corrupt),
     ],
 )
 async def test_what_is_not_a_register_is_refused_and_kept(body: bytes, error: type[Exception]) -> None:

@@ -1,5 +1,6 @@
 """Store addresses: every form, every mistake with its remedy, no secret anywhere it could be seen."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -69,6 +70,9 @@ class TestFolders:
 
 
 class TestMemory:
+    def test_a_folder_that_is_not_named_in_utf_8_is_that_folder(self) -> None:
+        assert os.fsencode(StoreSpec.parse("file:/srv/%ff").place) == b"/srv/\xff"
+
     @pytest.mark.parametrize(("uri", "name"), [("memory:", ""), ("memory:x", "x"), ("memory://x", "x")])
     def test_a_name_or_none(self, uri: str, name: str) -> None:
         assert StoreSpec.parse(uri) == StoreSpec("memory", name)
@@ -161,6 +165,8 @@ class TestMistakes:
             ("s3:bucket", "scheme s3 needs a bucket", "write s3://bucket/prefix"),
             ("s3://", "scheme s3 needs a bucket", "write s3://bucket/prefix"),
             ("gs:///prefix", "scheme gs needs a bucket", "write gs://bucket/prefix"),
+            ("s3://bucket/a\nb", "has a control character", "leave it out"),
+            ("s3://bucket/%ff", "lone surrogate", "use other characters"),
             ("s3://127.0.0.1:9000/bucket", "'127.0.0.1:9000' is no bucket name", r"\?endpoint=http://host:port"),
             ("s3://[::1/bucket", "cannot be read", "examples: "),
             ("s3://bucket/a#b", "'s3://bucket/a#b' has a #", "write %23"),
@@ -194,6 +200,14 @@ class TestSecrets:
             "s3://key:hunter2@bucket/prefix",
             "s3://key:hunter2@bucket:1/prefix#x",
             "https://key:hunter2@host/bucket",
+            "https://key:with/hunter2+and/slashes@host/bucket",
+            "s3://key:with/hunter2+and/slashes@bucket/prefix",
+            "s3://key:hunter2",
+            "key:hunter2@bucket",
+            "file://key:hunter2@host/folder",
+            "memory:key:hunter2@name",
+            "s3://bucket?endpoint=http://key:hunter2@host",
+            "s3://bucket?endpoint=ftp://key:hunter2@host",
             "memory:x?password=hunter2",
             "file:data?secret=hunter2",
         ],
@@ -202,6 +216,12 @@ class TestSecrets:
         with pytest.raises(Invalid) as caught:
             StoreSpec.parse(uri)
         assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+
+    def test_an_endpoint_with_credentials_is_refused_wherever_it_stands(self) -> None:
+        settings = Settings(s3=S3Section(endpoint="http://key:hunter2@host"))
+        with pytest.raises(Invalid, match="the endpoint carries credentials") as caught:
+            StoreSpec.parse("s3://bucket", settings)
+        assert "hunter2" not in str(caught.value)
 
     def test_no_secret_shows_in_repr_or_address(self) -> None:
         spec = StoreSpec.parse("s3://bucket/prefix", SECRETS)

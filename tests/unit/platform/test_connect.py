@@ -5,6 +5,7 @@ import threading
 import pytest
 
 import holdfast
+from holdfast import runs
 from holdfast.base.config import Settings, StoreSection
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects import CREATE, IfMatch, Lost, NotModified, Written
@@ -92,3 +93,16 @@ def test_the_package_names_what_it_has() -> None:
     assert all(hasattr(holdfast, name) for name in holdfast.__all__)
     with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'nothing'"):
         _ = holdfast.nothing
+
+
+def test_blocking_code_reaches_every_function_that_takes_a_store() -> None:
+    @runs.workflow
+    async def greet(ctx: runs.Context, name: str) -> str:
+        return f"hello {name}"
+
+    with holdfast.connect("memory:") as hf:
+        assert hf.start(greet, "Ada", run_id="r").result == "hello Ada"
+        assert hf.call(runs.describe, "r").status == "success"
+        assert [summary.run_id for summary in hf.call(runs.find, status="success")] == ["r"]
+        assert {"store", "start", "call"} <= set(dir(hf))
+        assert "memory:" in repr(hf)

@@ -31,7 +31,9 @@ async def finished(archive: Archive, run_id: str = "r", *, steps: int = 6) -> Jo
 async def test_everything_goes_but_the_tombstone() -> None:
     archive = Archive()
     await finished(archive)
+    archive.spent()
     deleted = await delete(archive.store, archive.ambient, "r")
+    assert archive.spent() == {"get": 1 + 2, "put": 1, "list": 5, "delete": 2}  # two segments besides the journal
     assert sorted(archive.shelf.objects) == ["runs/r/journal.jsonl"]
     assert deleted.removed > 4
     state = (await archive.history()).state

@@ -130,3 +130,14 @@ async def test_a_run_that_is_not_there() -> None:
     desk = Desk()
     with pytest.raises(NotFound, match="run r does not exist"):
         await runs.describe(desk.store(), "r")
+
+
+async def test_an_error_that_another_writer_recorded() -> None:
+    desk = Desk()
+    line = '{"type":"%s","session":1,"offset":%d,"timestamp":"2026-03-03T08:00:00Z"%s}\n'
+    failed = line % ("start", 0, "") + line % ("error", 1, ',"error":{"name":"TypeError","message":"x is undefined"}')
+    await desk.store().put("runs/r/journal.jsonl", failed.encode())
+    found = await runs.describe(desk.store(), "r")
+    assert found.last_error is not None
+    assert (found.status, found.last_error.type, found.last_error.message) == ("failed", "TypeError", "x is undefined")
+    assert (found.workflow, found.version, found.tags) == ("", None, ())

@@ -69,6 +69,17 @@ async def test_landed_and_built_upon_is_not_appended_again() -> None:
     assert await steps(archive) == ["s1", "theirs", "s2"]
 
 
+async def test_landed_and_ended_by_somebody_else_is_told_and_then_fenced() -> None:
+    backend = Overtaken()
+    archive = Archive(backend)
+    journal = await archive.begin()
+    backend.meanwhile = foreign("cancel", 1, 2)
+    (entry,) = await journal.append(step(1))
+    assert entry.offset == 1
+    with pytest.raises(Fenced, match="it is cancelled"):
+        await journal.append(step(2))
+
+
 async def test_landed_and_superseded_is_fenced_although_it_is_recorded() -> None:
     backend = Overtaken()
     archive = Archive(backend)

@@ -105,17 +105,19 @@ async def test_a_changed_workflow_is_told_which_step_mismatched() -> None:
 async def test_version_is_checked_before_any_step() -> None:
     desk = Desk()
 
-    def build(version: str) -> runs.Workflow:
+    def build(version: str | None) -> runs.Workflow:
         @runs.workflow(version=version, name="work")
         async def work(ctx: runs.Context) -> None:
-            await ctx.step("a", lambda: desk.calls.update([version]))
+            await ctx.step("a", lambda: desk.calls.update([str(version)]))
             await ctx.suspend("go")
 
         return work
 
     await build("1").start(desk.store(), run_id="r")
-    with pytest.raises(runs.VersionMismatch, match="started by version 1"):
+    with pytest.raises(runs.VersionMismatch, match="started by version 1 of work, and this is version 2"):
         await build("2").start(desk.store(), run_id="r")
+    with pytest.raises(runs.VersionMismatch, match="and this is without a version"):
+        await build(None).start(desk.store(), run_id="r")
     assert desk.calls == {"1": 1}
 
 
@@ -194,9 +196,8 @@ async def test_steps_inside_steps_and_results_without_a_form_are_refused() -> No
     async def shapeless(ctx: runs.Context) -> None:
         await ctx.step("thing", object)
 
-    outcome = await nested.start(desk.store(), run_id="n")
-    assert outcome.status == "failed"
-    assert "inside a step" in str(outcome.error)
+    with pytest.raises(Invalid, match="inside a step"):
+        await nested.start(desk.store(), run_id="n")
     with pytest.raises(runs.NotJson, match="result of step thing"):
         await shapeless.start(desk.store(), run_id="s")
     with pytest.raises(Invalid, match="not an async function"):
@@ -213,3 +214,26 @@ async def test_a_step_that_takes_too_long_fails() -> None:
     outcome = await work.start(desk.store(), run_id="r")
     assert outcome.status == "failed"
     assert "TimeoutError" in str(outcome.error)
+
+
+async def test_mistakes_of_the_caller_are_refused_before_a_run_exists() -> None:
+    desk = Desk()
+
+    @runs.workflow
+    async def work(ctx: runs.Context, x: int) -> int:
+        return x
+
+    @runs.workflow
+    async def other(ctx: runs.Context, x: int) -> int:
+        return -x
+
+    with pytest.raises(Invalid, match="cannot be started like that: missing a required argument: 'x'"):
+        await work.start(desk.store(), run_id="r")
+    with pytest.raises(Invalid, match="not a list of tags"):
+        await work.start(desk.store(), 1, run_id="r", tags="env")
+    assert not desk.shelf.objects
+    await work.start(desk.store(), 1, run_id="r")
+    with pytest.raises(runs.WrongWorkflow, match="is a run of workflow 'work', not of 'other'"):
+        await other.start(desk.store(), 1, run_id="r")
+    with pytest.raises(Invalid, match="use for their children"):
+        await runs.deliver(desk.store(), "r", "child:r", 1)

@@ -5,16 +5,17 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from holdfast.base.errors import Invalid
 from holdfast.runs.errors import NotJson
+from holdfast.runs.recorded import Packed
 from holdfast.runs.values import from_json, register, to_json
 
 
@@ -123,3 +124,64 @@ def test_a_recorded_class_must_be_there_and_of_the_right_kind() -> None:
         from_json({"$type": "dataclass", "class": "tests.unit.runs.test_values:Gone", "value": {}})
     with pytest.raises(Invalid, match="not a class of the expected kind"):
         from_json({"$type": "dataclass", "class": "os:system", "value": {}})
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Swapped(BaseModel):
+    a: int = Field(alias="b")
+    b: int = Field(default=0, alias="a")
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    a: int = 1
+    _private: int = PrivateAttr(default=5)
+
+
+Item = TypeVar("Item")
+
+
+class Box(BaseModel, Generic[Item]):
+    item: Item
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Rights.READ | Rights.WRITE,
+        Rights(0),
+        Rights.READ,
+        Swapped(b=1, a=2),
+        Open.model_validate({"a": 2, "more": 3}),
+        Open(),
+        Box(item=1),
+    ],
+    ids=repr,
+)
+def test_flags_and_models_come_back_as_they_were(value: Any) -> None:
+    again = from_json(json.loads(json.dumps(to_json(value))))
+    assert again == value
+    if isinstance(value, BaseModel):
+        assert (again.model_extra, again.model_fields_set) == (value.model_extra, value.model_fields_set)
+    if isinstance(value, Open):
+        assert again._private == 5
+
+
+def test_what_could_not_be_read_again_is_not_written() -> None:
+    class Odd:
+        pass
+
+    register(Odd, "tests.Odd", lambda _: 1, lambda _: 1 // 0)
+    with pytest.raises(NotJson, match=r"result could be written down, but not read again: ZeroDivisionError"):
+        Packed([Odd()], "result").read_back()
+    with pytest.raises(NotJson, match="cannot be found"):
+        to_json(Box[int](item=1))
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(NotJson, match="contains itself"):
+        to_json(endless)

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import read_history
 from tests.unit.runs.desk import Crash, Desk
 
@@ -216,3 +217,116 @@ async def test_a_worker_calls_what_is_due() -> None:
     outcome = await work.start(desk.store(), run_id="r")
     assert outcome.result == [1, 7]
     assert await settle(100_000) == 0
+
+
+async def test_a_second_request_to_cancel_does_not_disturb_the_clean_up() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> None:
+        try:
+            await ctx.suspend("go")
+        finally:
+            await ctx.sleep(hours=1)
+            await ctx.step("last", lambda: desk.calls.update(["last"]))
+
+    await work.start(desk.store(), run_id="r")
+    assert (await work.cancel(desk.store(), "r")).status == "sleeping"
+    assert (await work.cancel(desk.store(), "r")).status == "sleeping"
+    assert not (await runs.request_cancel(desk.store(), "r")).written
+    desk.watch.advance(seconds=3601)
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).finished == 1
+    assert desk.calls == {"last": 1}
+
+
+async def test_a_child_that_was_deleted_fails_the_step() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> None:
+        await ctx.suspend("never")
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> str:
+        try:
+            await ctx.run(child)
+        except runs.StepFailed as failed:
+            return failed.message
+        return "?"
+
+    await parent.start(desk.store(), run_id="p")
+    await runs.delete(desk.store(), "p.child", force=True)
+    assert (await parent.start(desk.store(), run_id="p")).result == "run p.child was deleted"
+
+
+async def test_trouble_with_a_child_is_not_a_failure_of_its_parent() -> None:
+    desk = Desk()
+    mended = False
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> Any:
+        return await ctx.step("odd", lambda: 1 if mended else object())
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        return await ctx.run(child)
+
+    with pytest.raises(runs.NotJson):
+        await parent.start(desk.store(), run_id="p")
+    mended = True
+    assert (await parent.start(desk.store(), run_id="p")).result == 1
+
+
+async def test_consumed_mail_is_not_consumed_again_however_much_there_was() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def loop(ctx: runs.Context, seen: int) -> int:
+        for _ in range(80):
+            seen += int(await ctx.suspend("tick"))
+        if seen == 80:
+            ctx.continue_as_new(seen)
+        return seen
+
+    for number in range(80):
+        await runs.deliver(desk.store(), "r", "tick", 1, key=str(number))
+    store = desk.store()
+    outcome = await loop.start(store, 0, run_id="r")
+    assert outcome.status == "suspended"
+    assert [key async for key in store.keys("runs/r/mail/")] == []
+
+
+async def test_a_worker_does_not_spin_on_a_run_that_is_not_due_after_all() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> None:
+        await ctx.suspend("never")
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> None:
+        await ctx.run(child)
+
+    await parent.start(desk.store(), run_id="p")
+    store = desk.store()
+    await RunIndex(store).nudge("p.child", "m-1", "never")  # a nudge without its mail
+    assert (await runs.worker(store, [parent, child], until_idle=True)).called == 1
+    await store.delete_many([key async for key in store.keys("runs-index/v1/open/p.child/")])  # a key that was lost
+    assert (await runs.worker(store, [parent, child], until_idle=True)).called == 1
+
+
+async def test_a_worker_survives_what_is_not_ours() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> None:
+        await ctx.sleep(seconds=1)
+
+    def tell(_: runs.Outcome) -> None:
+        raise ValueError("a mistake in the callback")
+
+    for name in ("a", "b"):
+        await work.start(desk.store(), run_id=name)
+    desk.watch.advance(seconds=5)
+    worked = await runs.worker(desk.store(), [work], until_idle=True, on_outcome=tell, concurrency=1)
+    assert (worked.finished, worked.failed_calls) == (2, 0)

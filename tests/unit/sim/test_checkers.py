@@ -10,6 +10,7 @@ from holdfast.sim.checkers.listing import complete_listings
 from holdfast.sim.checkers.models import LOST, WRITTEN
 from holdfast.sim.checkers.order import gapless, monotone
 from holdfast.sim.checkers.owner import fenced_off, one_owner
+from holdfast.sim.checkers.reading import true_reads
 from holdfast.sim.checkers.tenancy import ACQUIRED, FENCED, HANDED_OVER, HELD, RENEWED, Stay, stays, told_of_lease
 from holdfast.sim.checkers.told import told_the_truth
 from holdfast.sim.history import FOREVER, Done, Failed, Landing, Open, Operation, Outcome
@@ -128,6 +129,7 @@ def test_stays_end_where_the_next_begins() -> None:
         ("hand over", ("a", 1, "b"), HANDED_OVER, 25, 35, True),
         ("hand over", ("a", 1, "c"), HANDED_OVER, 25, 35, False),
         ("hand over", ("a", 1, "c"), FENCED, 25, 35, True),
+        ("hand over", ("a", 1, "b"), FENCED, 25, 35, False),
         ("release", ("a", 1), None, 25, 26, True),
     ],
 )
@@ -166,3 +168,32 @@ class TestListings:
     def test_a_put_that_ended_left_an_object(self) -> None:
         puts = [op("put", None, DONE, 5, 15, key="f/a"), op("put", None, DONE, 31, 35, key="f/a")]
         assert rules(complete_listings(puts, self.landings, "f/")) == ["listings are complete"]
+
+
+class TestReads:
+    """The object stands from 10 to 30, and again from 50."""
+
+    landings = (Landing(10, "p", "k", b"true", "v"), Landing(30, "p", "k"), Landing(50, "p", "k", b"true", "v"))
+
+    def judge(self, found: bytes | None, called: int, returned: int, *deletes: tuple[int, int]) -> list[str]:
+        operations = [op("delete", None, DONE, start, end) for start, end in deletes]
+        operations.append(op("read", None, Done(found), called, returned))
+        return rules(true_reads(operations, self.landings, lambda _: b"true"))
+
+    def test_bytes_are_the_object_s_own(self) -> None:
+        assert self.judge(b"true", 15, 16) == []
+        assert self.judge(b"false", 15, 16) == ["reads return the object's bytes"]
+
+    def test_what_stands_is_found(self) -> None:
+        assert self.judge(None, 35, 36) == []
+        assert self.judge(None, 25, 36) == []
+        assert self.judge(None, 15, 16) == ["what stands is found"]
+
+    def test_what_others_deleted_may_be_found_and_what_oneself_deleted_may_not(self) -> None:
+        assert self.judge(b"true", 35, 36) == []
+        assert self.judge(b"true", 35, 36, (25, 32)) == []
+        assert self.judge(b"true", 35, 36, (31, 33)) == ["one's own deletes are seen"]
+        assert self.judge(b"true", 55, 56, (31, 33)) == []
+
+    def test_what_never_stood_is_not_found(self) -> None:
+        assert self.judge(b"true", 1, 5) == ["one's own deletes are seen"]

@@ -3,6 +3,7 @@
 from itertools import permutations
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,14 @@ class TestCounter:
         assert verdicts(Counter.of(history), *history) == []
         history.append(op("read", None, Done(61), 500, 501))
         assert verdicts(Counter.of(history), *history)
+
+
+def test_a_history_that_is_too_hard_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.sim.checkers.linearizable.MOST", 1_000)
+    history = [op("cas", (first, second), OPEN, 0) for first in range(8) for second in range(8) if first != second]
+    history.append(op("read", None, Done(99), 1, 2))
+    (verdict,) = verdicts(Cell(first=0), *history)
+    assert "undecided" in verdict
 
 
 def explained_by_some_order(model: Model[Any], operations: list[Operation]) -> bool:

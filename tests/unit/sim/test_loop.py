@@ -47,7 +47,7 @@ def test_waiting_for_nothing_is_a_deadlock(loop: SimLoop) -> None:
 
 
 def test_blocking_work_runs_in_place(loop: SimLoop) -> None:
-    assert loop.run_until_complete(blocking(lambda: loop.is_running()))
+    assert loop.run_until_complete(blocking(loop.is_running))
 
 
 def test_the_idle_hook_comes_before_time(loop: SimLoop) -> None:

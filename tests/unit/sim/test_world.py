@@ -22,9 +22,7 @@ Actor = Callable[[Process], Coroutine[Any, Any, None]]
 def make_world(*, seed: int = 1, faults: Faults = NO_FAULTS, troubles: Troubles | None = None) -> World:
     loop, trace, root = SimLoop(), Trace(), Seed(seed)
     wire = TimedWire(loop, trace, faults, schedule=root.stream("schedule"), trouble=root.stream("faults"))
-    return World(
-        root, loop, trace, wire, stack=lambda backend, ambient: backend, troubles=troubles or Troubles()
-    )
+    return World(root, loop, trace, wire, stack=lambda backend, ambient: backend, troubles=troubles or Troubles())
 
 
 def keys(world: World) -> list[str]:
@@ -57,6 +55,22 @@ def test_a_crash_lets_what_was_sent_land_and_runs_nothing_more() -> None:
     assert keys(world) == ["anna/0"], "discarding what is left must not touch the store"
 
 
+@pytest.mark.parametrize("crash_first", [True, False])
+def test_a_crash_at_the_very_moment_of_a_step_lets_nothing_through(crash_first: bool) -> None:
+    async def actor(process: Process) -> None:
+        await asyncio.sleep(1)
+        await process.store.put("too late", b"x")
+
+    with make_world() as world:
+        process = world.start("anna", actor)
+        if not crash_first:
+            world.loop.run_until_complete(asyncio.sleep(0))
+        world.loop.after(1 - world.loop.time(), process.crash)
+        world.run()
+        assert keys(world) == []
+        assert world.failures == []
+
+
 def test_a_crash_stops_sleeping_tasks_and_background_tasks_too() -> None:
     async def actor(process: Process) -> None:
         async def background() -> None:
@@ -64,8 +78,7 @@ def test_a_crash_stops_sleeping_tasks_and_background_tasks_too() -> None:
                 await asyncio.sleep(0.1)
                 process.note("ticks")
 
-        asyncio.ensure_future(background())
-        await asyncio.sleep(100)
+        await asyncio.gather(background(), asyncio.sleep(100))
 
     with make_world() as world:
         process = world.start("anna", actor)

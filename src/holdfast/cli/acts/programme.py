@@ -1,6 +1,6 @@
 """The acts in the order in which they are played."""
 
-from holdfast.cli.acts import bill, kill, laws, lease, lost, race
+from holdfast.cli.acts import bill, kill, laws, lease, lost, race, runs
 from holdfast.cli.acts.stage import Act
 
 ACTS: tuple[Act, ...] = (
@@ -28,6 +28,11 @@ ACTS: tuple[Act, ...] = (
         "A lease changes hands",
         "An owner that was paused too long is fenced by the epoch: clocks decide who waits, never what is right.",
         lease.old_owner_fenced,
+    ),
+    Act(
+        "A run is killed, and goes on",
+        "Each finished turn is journaled in the store: whoever calls the same run again goes on where it stopped.",
+        runs.survives,
     ),
     Act(
         "The bill",

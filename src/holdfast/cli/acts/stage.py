@@ -77,18 +77,25 @@ class Stage:
 
     @asynccontextmanager
     async def _hand(self, key: str, name: str, turns: int) -> AsyncIterator["Hand"]:
+        async with self.program(HAND, key, name, str(turns)) as process:
+            yield Hand(self, name, process)
+
+    @asynccontextmanager
+    async def program(self, module: str, *args: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Another process, told where the store is; killed at the end of the block if it still runs."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", HAND, self.spec.uri, key, name, str(turns)),
+            *(sys.executable, "-m", module, self.spec.uri, *args),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the demo, which then ends its hands
+            start_new_session=True,  # Ctrl-C is for the demo, which then ends its processes
         )
-        hand = Hand(self, name, process)
         try:
-            yield hand
+            yield process
         finally:
-            await hand.kill()
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
 
 
 class Hand:

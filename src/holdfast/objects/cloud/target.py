@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.base.errors import Invalid
+from holdfast.objects.redact import shown
 from holdfast.objects.store import check_key
 
 Pairs = tuple[tuple[str, str], ...]
@@ -120,7 +121,7 @@ def check_endpoint(uri: str, endpoint: str) -> SplitResult:
         parts = SplitResult("", "", "", "", "")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise Invalid(
-            f"{uri}: endpoint {endpoint!r} is not an address", remedy="write http://host:port or https://host"
+            f"{uri}: endpoint {shown(endpoint)!r} is not an address", remedy="write http://host:port or https://host"
         )
     if parts.username is not None:
         raise Invalid(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.base.errors import Denied, HoldfastError, Invalid, Unavailable
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _MISPLACED = {
     errno.ENOTDIR: "give the store a folder of its own",
@@ -44,7 +44,7 @@ def _explain(error: OSError, doing: str, root: str, change: Change) -> HoldfastE
     what = f"{doing}: {place}: {error.strerror or error}"
     if change.made or (change.begun and error.errno == errno.EIO):
         return Unavailable(what, maybe_applied=True)
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return Unavailable(what, remedy=f"the disk is full or a limit is reached: make room for {root} and try again")
     if error.errno in _FORBIDDEN:
         return Denied(what, remedy=f"make {root} writable for user {os.geteuid()}, or choose another store")

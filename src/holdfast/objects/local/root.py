@@ -19,6 +19,7 @@ from pathlib import Path
 from holdfast.base import codec
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
+from holdfast.objects.local.errors import FULL
 from holdfast.objects.local.files import Staging, look, make_folder, open_file, sync_folder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.paths import CONTROL
@@ -74,6 +75,15 @@ class Root:
             self.staging.sweep()
             self._prepared = True
         return self.readable()
+
+    def erasable(self) -> Tree:
+        """The tree, for deleting: on a disk that is full to the last file nothing can be tried out before."""
+        try:
+            return self.writable()
+        except OSError as error:
+            if error.errno not in FULL or self._read_layout() is None:
+                raise
+            return self.readable()
 
     def _check_place(self) -> None:
         if self._checked:

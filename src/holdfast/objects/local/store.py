@@ -7,6 +7,7 @@ copy files in. Its version is the hash of its bytes.
   condition was compared with what stands there. The folder is forced to disk before anybody is told.
 * A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
 * Readers take no locks. Nothing is kept open between calls, so a store works on either side of a fork.
+* A caller that is cancelled in the middle of a write goes on when the write has ended, one way or the other.
 
 Processes may be killed at any moment: an object is there whole, old or new, and what was answered stays.
 
@@ -21,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import overload
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable
 from holdfast.objects.local.errors import Change, explained
@@ -82,14 +83,14 @@ class LocalStore(Store):
         return await blocking(self._range, check_key(key), start, end)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        return await blocking(self._put, check_key(key), body, mode)
+        return await finishing(self._put, check_key(key), body, mode)
 
     async def delete(self, key: str) -> None:
         await self.delete_many([key])
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         if wanted := [check_key(key) for key in keys]:
-            await blocking(self._delete, wanted)
+            await finishing(self._delete, wanted)
 
     async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         items = self._walk(check_prefix(prefix), after, delimiter)
@@ -140,7 +141,7 @@ class LocalStore(Store):
 
     def _delete(self, keys: Sequence[str]) -> None:
         with explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
-            tree = self._root.writable()
+            tree = self._root.erasable()
             folders = {_remove(tree, tree.names(key)) for key in keys}
             deepest_first = sorted(folders, key=len, reverse=True)
             for folder in {tree.prune(folder) for folder in deepest_first}:

@@ -10,7 +10,7 @@ with several next states, where an outcome leaves open what happened.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import FOREVER, Failed, Open, Operation, by_key
@@ -20,6 +20,8 @@ Configurations = set[tuple[S, int]]
 """Each is a state, and a bit for every pending operation that has taken effect."""
 
 RULE = "linearizable"
+MOST = 100_000
+"""Configurations that are worth looking at. The problem is hard in general; a history that needs more is not judged."""
 
 
 class Model(Protocol[S]):
@@ -39,6 +41,10 @@ class Model(Protocol[S]):
         ...
 
 
+class _TooMany(Exception):
+    pass
+
+
 def linearizable(operations: Iterable[Operation], model: Model[S]) -> Iterator[Violation]:
     """Judge every key's history by itself."""
     for key, part in by_key(operations).items():
@@ -54,7 +60,11 @@ def _judge(key: str, operations: Sequence[Operation], model: Model[S]) -> Iterat
             slots.take(operation)
             continue
         bit = slots.bit(operation)
-        after = _having(bit, configurations, slots.pending, model)
+        try:
+            after = _having(bit, configurations, slots.pending, model)
+        except _TooMany:
+            yield Violation(RULE, f"undecided: {key} has too many open operations; make the history shorter")
+            return
         if not after:
             yield Violation(RULE, _explain(key, operation, configurations, slots.pending))
             return
@@ -77,32 +87,38 @@ def _having(
     seen = set(configurations)
     todo = list(configurations)
     while todo:
+        if len(seen) > MOST:
+            raise _TooMany
         configuration = todo.pop()
-        state, done = configuration
-        if done & bit:
+        if configuration[1] & bit:
             having.add(configuration)
             continue
-        for its_bit, operation in _next(done, pending, model):
-            for following in model.step(state, operation):
-                reached = (following, done | its_bit)
-                if reached not in seen:
-                    seen.add(reached)
-                    todo.append(reached)
+        for reached in _successors(configuration, pending, model):
+            if reached not in seen:
+                seen.add(reached)
+                todo.append(reached)
     return having
 
 
-def _next(done: int, pending: dict[int, Operation], model: Model[Any]) -> Iterator[tuple[int, Operation]]:
-    """The pending operations that may take effect next."""
+def _successors(
+    configuration: tuple[S, int], pending: dict[int, Operation], model: Model[S]
+) -> Iterator[tuple[S, int]]:
+    """After one more of the pending operations has taken effect."""
+    state, done = configuration
     tried: set[Hashable] = set()
     for bit, operation in pending.items():
         if done & bit:
             continue
-        if isinstance(operation.outcome, Open):
+        is_open = isinstance(operation.outcome, Open)
+        if is_open:
             effect = model.effect(operation)
             if effect in tried:
                 continue
             tried.add(effect)
-        yield bit, operation
+        for following in model.step(state, operation):
+            # An open operation that would change nothing may as well never happen.
+            if not is_open or following != state:
+                yield following, done | bit
 
 
 class _Slots:

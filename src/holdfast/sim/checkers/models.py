@@ -47,7 +47,7 @@ Counted = tuple[int, frozenset[object]]
 
 @dataclass(frozen=True)
 class Counter:
-    """A number. ``add(token)`` = the new number; ``read`` = the number.
+    """A number. ``add(token)`` = the new number; ``read`` = the number; ``round up(token)`` = an even number.
 
     A token that was asked for before changes nothing, and is answered with the number as it is.
     """
@@ -65,10 +65,15 @@ class Counter:
 
     def step(self, state: Counted, operation: Operation) -> Iterable[Counted]:
         number, tokens = after = state
-        if operation.call == "add" and operation.argument not in tokens:
-            after = (number + 1, tokens | ({operation.argument} & self.repeated))
-        elif operation.call not in ("add", "read"):
-            raise ValueError(f"a counter has no {operation.call}")
+        match operation.call:
+            case "add" if operation.argument not in tokens:
+                after = (number + 1, tokens | ({operation.argument} & self.repeated))
+            case "round up":
+                after = (number + number % 2, tokens)
+            case "add" | "read":
+                pass
+            case unknown:
+                raise ValueError(f"a counter has no {unknown}")
         match operation.outcome:
             case Done(value) if value != after[0]:
                 return ()

@@ -52,8 +52,11 @@ def _is_true(operation: Operation, told: object, stood: Sequence[Stay]) -> bool:
             return any((stay.owner, stay.epoch) == (owner, epoch) and stay.stood_within(operation) for stay in stood)
         case "renew", mine, "renewed":
             return any((stay.owner, stay.epoch) == mine and stay.began_within(operation) for stay in stood)
-        case (("renew" | "hand over"), (owner, epoch, *_), "fenced"):
-            return any((stay.owner, stay.epoch) != (owner, epoch) and stay.stood_within(operation) for stay in stood)
+        case "renew", mine, "fenced":
+            return any((stay.owner, stay.epoch) != mine and stay.stood_within(operation) for stay in stood)
         case "hand over", (_, _, successor), "handed over":
             return any(stay.owner == successor and stay.stood_within(operation) for stay in stood)
+        case "hand over", (owner, epoch, successor), "fenced":
+            others = (stay for stay in stood if stay.owner != successor and (stay.owner, stay.epoch) != (owner, epoch))
+            return any(stay.stood_within(operation) for stay in others)
     return True

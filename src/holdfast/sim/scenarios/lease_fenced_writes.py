@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from holdfast.base import codec
-from holdfast.base.errors import Conflict, Fenced
+from holdfast.base.errors import Ambiguous, Conflict, Fenced, Unavailable
 from holdfast.objects.lease import Grant, Lease
 from holdfast.objects.register import CONTENTION, Plain, Register
 from holdfast.objects.retry import RetryPolicy
@@ -34,6 +34,8 @@ class LeaseFencedWrites(Scenario):
     turns: int = 1
     writes: int = 1
     ttl_ms: int = 0
+    hold: bool = False
+    """Owners let the lease renew itself in the background, and wait for it."""
     contention: RetryPolicy = AT_ONCE
 
     @classmethod
@@ -44,6 +46,7 @@ class LeaseFencedWrites(Scenario):
             turns=rng.randint(2, 6),
             writes=rng.randint(1, 4),
             ttl_ms=ttl_ms,
+            hold=rng.random() < 0.5,
             contention=CONTENTION,
             faults=Faults.drawn(rng, lost_response=0.25),
             troubles=Troubles.drawn(rng, within_ms=5 * ttl_ms),
@@ -60,17 +63,21 @@ class LeaseFencedWrites(Scenario):
             process.store, LEDGER, Plain("holdfast.sim.ledger"), process.ambient, policy=self.contention
         )
         for turn in range(self.turns):
-            taken = await process.perform("acquire", lease.try_acquire(), key=LEASE, show=lambda _: None)
-            if isinstance(taken, Done) and isinstance(taken.result, Grant):
-                await self._write(process, lease, taken.result, ledger, turn)
+            try:
+                if self.hold:
+                    async with lease.hold(timeout_ms=2 * self.ttl_ms) as grant:
+                        await self._write(process, lease, grant, ledger, turn)
+                else:
+                    taken = await process.perform("acquire", lease.try_acquire(), key=LEASE, show=lambda _: None)
+                    if isinstance(taken, Done) and isinstance(taken.result, Grant):
+                        await self._write(process, lease, taken.result, ledger, turn)
+            except (Ambiguous, Conflict, Unavailable) as error:
+                process.note("is not the owner", detail=error)
             await asyncio.sleep(process.rng.random() * self.ttl_ms / 1000)
 
     async def _write(self, process: Process, lease: Lease, grant: Grant, ledger: Register[Any], turn: int) -> None:
         for number in range(self.writes):
-            try:
-                lease.guard(grant, margin_ms=-1)
-            except Conflict:
-                return
+            lease.guard(grant, margin_ms=-1)
             token = f"{process.name}/{turn + 1}/{number + 1}"
             entry = {"owner": process.name, "epoch": grant.epoch, "token": token}
             writing = ledger.edit(token, partial(self.change, entry))

@@ -1,5 +1,6 @@
 """Registers as counters: each addition once, whatever is lost on the way."""
 
+import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +8,18 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from holdfast.base import codec
-from holdfast.objects.register import CONTENTION, Edited, History, Plain, RecentOperations, Register, Snapshot
+from holdfast.base.errors import Conflict
+from holdfast.objects.register import (
+    CONTENTION,
+    UNCHANGED,
+    Edited,
+    History,
+    Plain,
+    RecentOperations,
+    Register,
+    Snapshot,
+    Unchanged,
+)
 from holdfast.objects.retry import RetryPolicy
 from holdfast.sim.checkers.applied import applied_once
 from holdfast.sim.checkers.linearizable import linearizable
@@ -15,7 +27,7 @@ from holdfast.sim.checkers.models import Counter
 from holdfast.sim.checkers.order import gapless
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
-from holdfast.sim.history import Outcome
+from holdfast.sim.history import Done, Failed, Operation, Outcome
 from holdfast.sim.scenario import AT_ONCE, Scenario, retries
 from holdfast.sim.world import Process, World
 
@@ -31,8 +43,11 @@ class RegisterCounter(Scenario):
 
     clerks: int = 2
     turns: int = 2
+    hands: int = 1
+    """Tasks of one clerk that share its register."""
     keep: int = 64
-    reads: float = 0.0
+    others: float = 0.0
+    """How often something else follows an addition: a read, or rounding up to an even number."""
     contention: RetryPolicy = AT_ONCE
 
     @classmethod
@@ -40,7 +55,8 @@ class RegisterCounter(Scenario):
         return cls(
             clerks=rng.randint(2, 4),
             turns=rng.randint(2, 10),
-            reads=0.2,
+            hands=rng.choice((1, 1, 2)),
+            others=0.3,
             contention=CONTENTION,
             faults=Faults.drawn(rng, lost_response=0.25),
             troubles=Troubles.drawn(rng),
@@ -61,22 +77,29 @@ class RegisterCounter(Scenario):
         register = self.register(process)
         for operation in process.left_open():
             if operation.call == "add":
-                await self.add(process, register, str(operation.argument))
-        for turn in range(self.turns):
-            await self.add(process, register, f"{process.name}/{turn + 1}")
-            if process.rng.random() < self.reads:
-                await process.perform("read", register.read(), key=KEY, show=_number)
+                await self._edit(process, register, "add", str(operation.argument))
+        await asyncio.gather(*(self._hand(process, register, hand + 1) for hand in range(self.hands)))
 
-    async def add(self, process: Process, register: Register[Any], token: str) -> None:
-        change = partial(_add, token)
-        await process.perform("add", register.edit(token, change), key=KEY, argument=token, show=_number)
+    async def _hand(self, process: Process, register: Register[Any], hand: int) -> None:
+        for turn in range(self.turns):
+            token = f"{process.name}/{hand}/{turn + 1}"
+            await self._edit(process, register, "add", token)
+            if process.rng.random() < self.others:
+                if process.rng.random() < 0.5:
+                    await process.perform("read", register.read(), key=KEY, show=_number)
+                else:
+                    await self._edit(process, register, "round up", f"{token}+")
+
+    async def _edit(self, process: Process, register: Register[Any], call: str, token: str) -> None:
+        change = partial(_CHANGES[call], token)
+        await process.perform(call, register.edit(token, change), key=KEY, argument=token, show=_number)
 
     def check(self, world: World) -> Iterator[Violation]:
         values = [codec.decode(body, key=KEY)["value"] for body in world.bodies(KEY)]
         asked: dict[object, list[Outcome]] = {}
         for operation in world.operations:
-            if operation.call == "add":
-                asked.setdefault(operation.argument, []).append(operation.outcome)
+            if operation.call != "read":
+                asked.setdefault(operation.argument, []).append(_effect(operation))
         yield from gapless("the number", (value["number"] for value in values))
         yield from applied_once((value["by"] for value in values), asked)
         yield from linearizable(world.operations, Counter.of(world.operations))
@@ -96,7 +119,7 @@ class RegisterHistory(RegisterCounter):
             clerks=rng.randint(2, 6),
             turns=rng.randint(2, 10),
             keep=rng.randint(1, 4),
-            reads=0.1,
+            others=0.2,
             contention=CONTENTION,
             faults=Faults.drawn(rng, lost_response=0.25),
             # No life takes up what another left: that works only while the register remembers.
@@ -107,6 +130,22 @@ class RegisterHistory(RegisterCounter):
 
 def _add(token: str, value: Any) -> dict[str, Any]:
     return {"number": (value["number"] if value else 0) + 1, "by": token}
+
+
+def _round_up(token: str, value: Any) -> dict[str, Any] | Unchanged:
+    """To an even number. Whether there is anything to do must not be decided on what one remembers."""
+    return _add(token, value) if value and value["number"] % 2 else UNCHANGED
+
+
+_CHANGES = {"add": _add, "round up": _round_up}
+
+
+def _effect(operation: Operation) -> Outcome:
+    """What the store must show of an edit: rounding up a number that was even already is no effect."""
+    match operation.outcome:
+        case Done(result=Edited(value={"by": author})) if operation.call == "round up" and author != operation.argument:
+            return Failed(Conflict("it was even"))
+    return operation.outcome
 
 
 def _number(known: Edited[Any] | Snapshot[Any] | None) -> int:

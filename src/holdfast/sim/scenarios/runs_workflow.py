@@ -16,6 +16,7 @@ from holdfast.objects.observe import Usage
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore
 from holdfast.runs.context import Context
+from holdfast.runs.errors import StepFailed
 from holdfast.runs.workflow import Workflow, deliver, workflow
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
@@ -49,6 +50,12 @@ class RunsWorkflow(Scenario):
     wide: int = 0
     waits: bool = False
     sleep_s: float = 0.0
+    notes: bool = False
+    """Ask for the time and an id first, and use them in the steps after."""
+    failing: bool = False
+    """A group with a member that fails half of the time, which the workflow catches."""
+    beside: int = 0
+    """Steps in tasks of the workflow's own making."""
     executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
@@ -59,6 +66,9 @@ class RunsWorkflow(Scenario):
             wide=rng.choice((0, 2, 4)),
             waits=rng.random() < 0.5,
             sleep_s=rng.choice((0.0, 0.5)),
+            notes=rng.random() < 0.5,
+            failing=rng.random() < 0.5,
+            beside=rng.choice((0, 0, 3)),
             faults=Faults.drawn(rng, lost_response=rng.choice((0.05, 0.25))),
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
@@ -105,7 +115,27 @@ class RunsWorkflow(Scenario):
                 self.executions.append(Execution(position, ctx.session, ctx.key, token))
                 return token
 
+            async def perhaps(name: str) -> str:
+                token = await effect(name)
+                if process.rng.random() < 0.5:
+                    raise ValueError(token)
+                return token
+
             results: list[Any] = [await ctx.step("work", effect, f"work{n}") for n in range(self.steps)]
+            note = ""
+            if self.notes:
+                note = f"{await ctx.unique()}{(await ctx.now()).isoformat()}"
+            if self.failing:
+                try:
+                    calls = {"a": (effect, f"a{note}"), "b": (perhaps, f"b{note}"), "c": (effect, f"c{note}")}
+                    results.append(await ctx.parallel("failing", calls, limit=2))
+                except StepFailed as failed:
+                    results.append(failed.message)
+            if self.beside:
+                keyed = (ctx.step("beside", effect, f"beside{note}{results[-1]}", key=n) for n in range(self.beside))
+                results.append(await asyncio.gather(*keyed))
+            if self.notes:
+                results.append(note)
             if self.wide:
                 results.append(await ctx.parallel("wide", {str(n): (effect, f"wide{n}") for n in range(self.wide)}))
             if self.waits:
@@ -132,17 +162,32 @@ class RunsWorkflow(Scenario):
         yield from _one_writer_at_a_time(entries)
         yield from self._recorded_is_what_ran(recorded, _starts(landed))
         yield from _one_result(world, entries)
+        if self.notes:
+            yield from _one_note(entries)
 
     def _recorded_is_what_ran(
         self, recorded: dict[str, tuple[int, dict[str, Any]]], starts: dict[int, int]
     ) -> Iterator[Violation]:
         for step, (position, entry) in recorded.items():
             runs = [execution for execution in self.executions if execution.key == f"{RUN_ID}/{step}"]
-            if not any(run.session == entry["session"] and run.result == entry["result"] for run in runs):
+            if entry["name"] in ("now", "unique"):
+                continue
+            said = entry["error"]["message"] if "error" in entry else entry["result"]
+            if not any(run.session == entry["session"] and run.result == said for run in runs):
                 yield Violation("what is recorded was executed by the session that recorded it", f"{entry} of {runs}")
             again = [run for run in runs if position < starts.get(run.session, 0)]
             if again:
                 yield Violation("a recorded step never runs again", f"{step} was recorded at {position}: {again}")
+
+
+def _one_note(entries: list[dict[str, Any]]) -> Iterator[Violation]:
+    """What was drawn once is what every recorded step was given."""
+    drawn = {entry["name"]: entry["result"] for entry in entries if entry.get("name") in ("now", "unique")}
+    users = [entry for entry in entries if entry.get("name") in ("failing", "beside")]
+    for entry in users:
+        said = entry["error"]["message"] if "error" in entry else entry["result"]
+        if len(drawn) < 2 or f"{drawn['unique']}{drawn['now']}" not in said:
+            yield Violation("a recorded note is the one that steps were given", f"{entry}, but {drawn}")
 
 
 def _lines(body: bytes | None) -> list[dict[str, Any]]:

@@ -34,6 +34,8 @@ def test_it_understands_every_option_that_a_uri_may_have() -> None:
         ((("endpoint", "ftp://host"),), "not an address", "http://host:port"),
         ((("endpoint", "http://"),), "not an address", "http://host:port"),
         ((("endpoint", "http://host:port"),), "not an address", "http://host:port"),
+        ((("endpoint", "ftp://key:secret@host"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://key:with/secret/slashes@host:port"),), "not an address", "http://host:port"),
         ((("endpoint", "http://key:secret@host"),), "carries credentials", "holdfast.toml"),
         ((("sse", "rot13"),), "sse=rot13", "AES256"),
         ((("sse_kms_key_id", "k"),), "sse_kms_key_id", "both"),

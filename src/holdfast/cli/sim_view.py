@@ -128,11 +128,15 @@ def show_exploration(out: Output, scenario: str, limits: Limits, result: Explora
         out.line(figures(result))
     if result.found is not None:
         choices = ".".join(str(choice) for choice in result.found.choices)
-        options = " ".join(f"--{name.replace('_', '-')} {number}" for name, number in asdict(limits).items())
+        options = "".join(
+            f"--{name.replace('_', '-')} {number} "
+            for name, number in asdict(limits).items()
+            if number != getattr(Limits(), name)
+        )
         raise_if_any(
             result.found.violations,
             f"{scenario}, in one course of events",
-            remedy=f"holdfast sim explore {scenario} {options} --choices {choices}",
+            remedy=f"holdfast sim explore {scenario} {options}--choices {choices}",
         )
     out.line("no course of events breaks a rule")
 

@@ -1,7 +1,7 @@
-"""One worker process: reads requests and writes answers, a JSON document per line.
+"""A process that runs seeds: reads requests and writes answers, a JSON document per line.
 
 It is a process of its own so that several cores are used, and so that the hash seed is fixed: no run may depend on it,
-and if one ever did it could still be replayed. ``pool`` starts it as ``python -m holdfast.sim.worker``.
+and if one ever did it could still be replayed. ``pool`` starts it as ``python -m holdfast.sim.runner``.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from holdfast.base.errors import Invalid
 from holdfast.sim.explore import Exploration, Limits, explore, follow
 from holdfast.sim.run import Run, Totals, simulate
 from holdfast.sim.scenario import find
@@ -23,8 +24,11 @@ PROGRESS_EVERY = 200
 def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
-        for answer in SERVICES[request.pop("do")](**request):
-            _say(answer)
+        try:
+            for answer in SERVICES[request.pop("do")](**request):
+                _say(answer)
+        except Invalid as error:
+            _say({"invalid": str(error), "remedy": error.remedy})
 
 
 def _run(scenario: str, first: int, count: int) -> Iterator[Answer]:

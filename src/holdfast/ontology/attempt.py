@@ -1,0 +1,114 @@
+"""One attempt at a commit: its data files, its manifest, its head; composed before anything is sent.
+
+Keys carry eight random characters, so attempts of different writers never meet; the manifest carries 128 bits more, and
+is created only if absent, in case they do.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holdfast.base.clock import iso
+from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
+from holdfast.ontology import layout
+from holdfast.ontology.delta import Row
+from holdfast.ontology.drift import Drift
+from holdfast.ontology.head import Head
+from holdfast.ontology.ledger import Ledger, next_summary
+from holdfast.ontology.manifest import FileEntry, FileRef, Manifest, Place, Registered, TypeId, compose
+
+
+class TypeForm(Protocol):
+    """What a session knows of one type: its schema, and how its rows become a file."""
+
+    @property
+    def type_id(self) -> TypeId: ...
+
+    @property
+    def schema(self) -> Document: ...
+
+    @property
+    def schema_hash(self) -> str: ...
+
+    def drift(self, stored: Document) -> Drift:
+        """How it differs from a schema in the store; false if it does not."""
+        ...
+
+    def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
+        """The rows as Parquet. Blocking."""
+        ...
+
+
+@dataclass(frozen=True)
+class Attempt:
+    manifest: Manifest
+    body: bytes
+    """The manifest's."""
+    data: Mapping[str, bytes]
+    rows: Mapping[TypeId, Sequence[Row]]
+    intents: int
+    """How many of the queued intents, from the first, it carries."""
+    wanted: bool = True
+    """Somebody waits to hear of it."""
+
+    @property
+    def place(self) -> Place:
+        return self.manifest.place
+
+    @property
+    def keys(self) -> list[str]:
+        return [*self.data, self.manifest.path]
+
+    def head(self, previous: Head) -> Head:
+        manifest = self.manifest
+        return Head(
+            manifest.commit_id,
+            manifest.path,
+            manifest.created_at,
+            manifest.runtime_id,
+            previous.version,
+            previous.extra,
+        )
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What an attempt is made of."""
+
+    rows: Mapping[TypeId, Sequence[Row]]
+    versions: Mapping[TypeId, int]
+    registered: Sequence[Registered]
+    dropped: Sequence[TypeId]
+    metadata: Mapping[str, Any]
+    runtime_id: str
+    intents: int
+
+
+def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
+    """An attempt at the commit after ``ledger``. Blocking: it writes Parquet."""
+    commit_id, mark = ledger.commit_id + 1, ambient.ids.attempt()
+    data: dict[str, bytes] = {}
+    files: list[FileEntry] = []
+    for type_id, rows in sorted(draft.rows.items()):
+        version_id = draft.versions[type_id]
+        body = forms[type_id].encode(rows, commit_id, version_id)
+        key = layout.data_key(commit_id, mark, type_id.kind, type_id.name)
+        data[key] = body
+        files.append(FileEntry(type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest()))
+    refs = [FileRef(commit_id, entry.type_id, entry.path) for entry in files]
+    # Times along the chain never run backwards, whatever the clocks of its writers say.
+    created_ns = max(ambient.clock.wall_ns(), ledger.created_ns + 1_000)
+    manifest = Manifest(
+        commit_id=commit_id,
+        path=layout.manifest_key(commit_id, mark),
+        parent=ledger.place,
+        created_at=iso(created_ns),
+        runtime_id=draft.runtime_id,
+        metadata=draft.metadata,
+        files=tuple(files),
+        registered=tuple(draft.registered),
+        summary=next_summary(ledger, refs, ambient.ids.unique(), draft.registered, draft.dropped),
+    )
+    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents)

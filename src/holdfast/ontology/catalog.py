@@ -1,0 +1,131 @@
+"""The schema objects of the specification, derived from the chain: types, registry, versions.
+
+The manifests' schema map decides; these objects tell plain readers. They are written after the commit that changed it,
+each if-match on what was read, so that what others have put there stays. The names come last, with the commit up to
+which all of it was derived (``schemas_commit``): so the next session sees in one read what a crash has left out.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from holdfast.base import codec
+from holdfast.base.clock import iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Conflict, Corrupt, HoldfastError
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, IfMatch, Store, Written
+from holdfast.ontology import layout
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.documents import Registry, SchemaVersion, Types, Versions
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import KINDS, SchemaRef, TypeId
+
+TRIES = 8
+DERIVED = "schemas_commit"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A schema that was registered in the way of the specification."""
+
+    ref: SchemaRef
+    schema: Document
+
+
+async def stored_schema(store: Store, type_id: TypeId) -> Stored | None:
+    """The latest version that was registered in the way of the specification; None if there is none to be read."""
+    key = layout.versions_key(*type_id)
+    found = await store.find(key)
+    if found is None:
+        return None
+    try:
+        latest = Versions.parse(codec.decode(found.body, key=key), key=key).versions[-1]
+        schema = json.loads(latest.schema_json)
+    except (HoldfastError, IndexError, ValueError):
+        return None
+    return Stored(SchemaRef(latest.schema_version_id, latest.schema_hash, 0), schema)
+
+
+async def chained_schema(chain: Chain, ledger: Ledger, type_id: TypeId, ref: SchemaRef) -> Stored:
+    """The schema that the chain names, from the manifest that introduced it."""
+    place = await chain.at(ledger.place, ref.since)
+    manifest = await chain.manifest(place) if place is not None else None
+    for each in manifest.registered if manifest is not None else ():
+        if each.type_id == type_id:
+            return Stored(each.ref, each.schema)
+    raise Corrupt(f"{type_id.label}: commit {ref.since} should have registered its schema, and has not")
+
+
+class Catalog:
+    def __init__(self, store: Store, ambient: Ambient, runtime_id: str) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._runtime_id = runtime_id
+
+    async def sync(self, chain: Chain, ledger: Ledger) -> None:
+        """Make the derived objects say what the ledger says."""
+        found = await self._store.find(layout.TYPES)
+        derived = codec.decode(found.body, key=layout.TYPES).get(DERIVED, 0) if found is not None else 0
+        behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > int(derived)}
+        if found is not None and not behind and derived <= ledger.commit_id:
+            return
+        documents = {each: await chained_schema(chain, ledger, each, ref) for each, ref in behind.items()}
+        for type_id, stored in documents.items():
+            await self._edit(layout.versions_key(*type_id), partial(self._versions, type_id, stored))
+        if documents:
+            await self._edit(layout.REGISTRY, partial(self._registry, documents))
+        await self._edit(layout.TYPES, partial(self._types, ledger))
+
+    def _types(self, ledger: Ledger, document: Document) -> Document:
+        """Names that others have added stay."""
+        types = Types.parse(document, key=layout.TYPES)
+        ours = {kind: {each.name for each in (*ledger.schemas, *ledger.heads) if each.kind == kind} for kind in KINDS}
+        after = replace(
+            types,
+            entities=types.entities | ours["entity"],
+            relations=types.relations | ours["relation"],
+            extra={**types.extra, DERIVED: max((ref.since for ref in ledger.schemas.values()), default=0)},
+        )
+        return document if after == types and document else replace(after, updated_at=self._now()).compose()
+
+    def _registry(self, documents: Mapping[TypeId, Stored], document: Document) -> Document:
+        registry = Registry.parse(document, key=layout.REGISTRY)
+        schemas = {kind: dict(registry.schemas.get(kind, {})) for kind in KINDS}
+        for type_id, stored in documents.items():
+            schemas[type_id.kind][type_id.name] = stored.schema
+        after = replace(registry, schemas=schemas)
+        return document if after == registry and document else replace(after, updated_at=self._now()).compose()
+
+    def _versions(self, type_id: TypeId, stored: Stored, document: Document) -> Document:
+        known = Versions.parse(document, key=layout.versions_key(*type_id))
+        if any(version.schema_version_id == stored.ref.version_id for version in known.versions):
+            return document
+        version = SchemaVersion.of(
+            stored.ref.version_id,
+            stored.schema,
+            created_at=self._now(),
+            runtime_id=self._runtime_id,
+            reason="register",
+        )
+        version = replace(version, schema_hash=stored.ref.hash)
+        listed = sorted((*known.versions, version), key=lambda one: one.schema_version_id)
+        return replace(known, kind=type_id.kind, type_name=type_id.name, versions=tuple(listed)).compose()
+
+    def _now(self) -> str:
+        return iso(self._ambient.clock.wall_ns())
+
+    async def _edit(self, key: str, change: Callable[[Document], Document]) -> None:
+        """Read, change, write if-match on what was read; nothing if nothing changes."""
+        for _ in range(TRIES):
+            found = await self._store.find(key)
+            before = codec.decode(found.body, key=key) if found is not None else {}
+            after = change(before)
+            if found is not None and after == before:
+                return
+            body = codec.encode({**after, "write_id": self._ambient.ids.write_id()})
+            mode = CREATE if found is None else IfMatch(found.version)
+            if isinstance(await self._store.put(key, body, mode), Written):
+                return
+        raise Conflict(f"{key}: others keep writing it")

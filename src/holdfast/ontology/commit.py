@@ -1,0 +1,364 @@
+"""The commit protocol: data and manifest, then the head by compare-and-swap. Nothing else makes a commit.
+
+* **The head CAS decides.** It is an if-match write over the very version that the delta was computed on. Nothing before
+  it is visible; after it nothing can fail the commit.
+* **After any doubt, ask the chain.** A lost race, a lost answer, a failure or a cancelled caller leave an attempt in
+  doubt: it may stand in the chain, overwritten or not. The question is whether the manifest at its number on the
+  current head's chain is its own. While the head has not moved, the attempt may still land; whatever is tried next
+  rests on the same version, so that one of them lands at most.
+* **Rebase.** After a lost race the head, the schemas and the state are brought forward and the delta is computed anew;
+  what has become a no-op commits nothing. "Nothing to do" is believed only if the head has not moved meanwhile.
+* **Intents stay queued** until they are known to be on the chain, or were found to change nothing.
+* **Clean-up** of an own attempt: when another one is on the chain in its place, or when its head was never sent.
+
+Errors: ``Conflict`` for an expectation or ``if_head`` that does not hold, for a lock that somebody keeps, and after
+many lost races; ``Ambiguous`` when the head's outcome is unknown (call again: it looks first); ``Incompatible`` for a
+type whose stored schema is another; ``Unavailable``; ``Corrupt``. Intents are queued after each of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, HoldfastError, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import Budget, RetryPolicy
+from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
+from holdfast.ontology import layout
+from holdfast.ontology.attempt import Attempt, Draft, TypeForm, draw
+from holdfast.ontology.delta import Intent, Row, check_ends, delta
+from holdfast.ontology.head import parse, read_head
+from holdfast.ontology.manifest import Manifest, TypeId
+from holdfast.ontology.view import View
+
+RACES = RetryPolicy(attempts=40, base_ms=10, max_ms=500, deadline_ms=120_000)
+"""How long a commit keeps trying against others."""
+PARALLEL = 16
+LARGE = 2_000
+"""So many intents are worth a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that is on the chain."""
+
+    commit_id: int
+    manifest_path: str
+    rows: int
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a commit has come: which of ``STAGES``, and how much of what is done."""
+
+    stage: str
+    done: int
+    total: int
+
+
+STAGES = ("state", "delta", "files", "head")
+
+
+class Turn(Protocol):
+    """Whose turn it is to write: for fairness, never for safety."""
+
+    async def take(self) -> bool:
+        """Wait for it. True if somebody else may have had it since we did."""
+        ...
+
+    def guard(self) -> None:
+        """``Conflict`` unless it is surely still ours for a while."""
+        ...
+
+    def committed(self) -> None:
+        """One commit of this turn is done."""
+        ...
+
+    def done(self) -> None:
+        """Nothing is under way now, however it ended."""
+        ...
+
+
+class Open:
+    """A turn that nobody has to wait for."""
+
+    async def take(self) -> bool:
+        return False
+
+    def guard(self) -> None:
+        return
+
+    def committed(self) -> None:
+        return
+
+    def done(self) -> None:
+        return
+
+
+class Committer:
+    def __init__(
+        self,
+        store: Store,
+        ambient: Ambient,
+        view: View,
+        forms: Mapping[TypeId, TypeForm],
+        *,
+        runtime_id: str,
+        turn: Turn | None = None,
+        on_commit: Callable[[Manifest], None] | None = None,
+        policy: RetryPolicy = RACES,
+        uploads: int = PARALLEL,
+        ends: Mapping[TypeId, tuple[TypeId, TypeId]] | None = None,
+    ) -> None:
+        """With ``ends``, relations whose ends do not exist are refused."""
+        self._store = store
+        self._ambient = ambient
+        self._view = view
+        self._forms = forms
+        self._runtime_id = runtime_id
+        self._turn = turn if turn is not None else Open()
+        self._on_commit = on_commit
+        self._policy = policy
+        self._uploads = uploads
+        self._ends = ends
+        self._progress: Callable[[Progress], None] | None = None
+        self._one = asyncio.Lock()
+        self._doubts: list[Attempt] = []
+        """Sent, and not known to have landed or not. All rest on the version of the head that we know."""
+        self._landed: Commit | None = None
+        """An attempt that was in doubt and is on the chain, not yet told to anybody."""
+        self._idle_intents = 0
+        """How many of the queued intents were found to change nothing."""
+        self.queue: list[Intent] = []
+
+    def discard(self) -> int:
+        """Forget the queued intents; how many there were. Those of an attempt in doubt may still be committed."""
+        count = len(self.queue)
+        self.queue.clear()
+        self._doubts = [replace(attempt, intents=0, wanted=False) for attempt in self._doubts]
+        self._landed = None
+        return count
+
+    async def commit(
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        if_head: int | None = None,
+        register: bool = False,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Commit | None:
+        """Commit what is queued; None if that changes nothing. With ``register``, the schemas even without rows."""
+        async with self._one:
+            self._progress = progress
+            if not (self.queue or register or self._doubts) and if_head is None:
+                return None
+            try:
+                return await self._commit(metadata or {}, if_head, register=register)
+            except (Ambiguous, Corrupt):
+                raise
+            except HoldfastError as error:
+                if not self._doubts:
+                    raise
+                # Whatever went wrong since: an attempt of ours may be on the chain, or come to be.
+                raise Ambiguous(f"commit {self._doubts[-1].place.commit_id} may have been made: {error}") from error
+            finally:
+                self._turn.done()
+
+    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, *, register: bool) -> Commit | None:
+        budget = self._policy.start(self._ambient)
+        fresh = bool(self._doubts) or not self._view.known
+        if fresh:
+            await self.refresh()
+        while True:
+            if if_head is not None and self._view.head.commit_id != if_head:
+                if fresh:
+                    return self._landed_or_moved(if_head)
+                await self.refresh()
+                fresh = True
+                continue
+            draft = await self._draft(metadata, register=register)
+            if draft is None:
+                if fresh or not await self._moved():
+                    return self._nothing_left()
+                fresh = True
+                continue
+            if await self._turn.take() and await self._moved():
+                fresh = True
+                continue
+            done = await self._try(draft)
+            if done is not None:
+                return done
+            fresh = True
+            if self._landed is None:
+                await self._again(budget)
+
+    async def refresh(self, found: Object | None = None) -> None:
+        """Bring head and ledger to what is there now, and settle what was in doubt."""
+        head = parse(found) if found is not None else await read_head(self._store)
+        await self._view.move_to(head)
+        await self._settle_doubts()
+
+    # --- one attempt ---
+
+    async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
+        """What is to be written, on the state as of the head that we know; None if nothing."""
+        intents = tuple(self.queue)
+        touched = {intent.type_id for intent in intents}
+        self._tell("state", 0, len(touched))
+        states = await self._view.states({*touched, *self._ends_of(touched)})
+        self._tell("delta", 0, len(intents))
+        changes = await blocking(delta, intents, states) if len(intents) > LARGE else delta(intents, states)
+        if self._ends is not None:
+            check_ends(changes, intents, states, self._ends)
+        if not changes and not (register and self._view.unregistered(self._forms)):
+            self._idle_intents = len(intents)
+            return None
+        schemas = await self._view.agree(self._forms, touched, register=register)
+        rows: dict[TypeId, Sequence[Row]] = {}
+        for type_id, wanted in changes.items():
+            rows[type_id] = await self._view.rows(type_id, wanted)
+        return Draft(rows, schemas.versions, schemas.registered, (), metadata, self._runtime_id, len(intents))
+
+    async def _try(self, draft: Draft) -> Commit | None:
+        """One attempt; None if it lost."""
+        attempt = await blocking(draw, draft, self._view.ledger, self._forms, self._ambient)
+        if not await self._upload(attempt):
+            await self.refresh()
+            return None
+        try:
+            self._turn.guard()
+        except Conflict:
+            await self._clean(attempt)  # its head was never sent
+            await self.refresh()
+            return None
+        outcome = await self._publish(attempt)
+        if isinstance(outcome, Written):
+            return self._adopt(attempt, outcome)
+        await self.refresh(outcome.current)
+        return None
+
+    async def _upload(self, attempt: Attempt) -> bool:
+        """Data and manifest, at once. False if somebody has drawn the same eight characters."""
+        objects = [*attempt.data.items(), (attempt.manifest.path, attempt.body)]
+        done = 0
+
+        async def put(item: tuple[str, bytes]) -> Written | Lost:
+            nonlocal done
+            outcome = await self._store.put(item[0], item[1], CREATE)
+            done += 1
+            self._tell("files", done, len(objects))
+            return outcome
+
+        try:
+            outcomes = await map_bounded(objects, put, limit=self._uploads)
+        except (Ambiguous, Unavailable) as error:
+            await self._clean(attempt)
+            raise Unavailable(f"commit {attempt.place.commit_id} was not made: {error}") from error
+        return not any(isinstance(outcome, Lost) for outcome in outcomes)
+
+    async def _publish(self, attempt: Attempt) -> Written | Lost:
+        """The head CAS. In doubt from the moment it is sent, unless the store says that nothing was written."""
+        head = self._view.head
+        self._tell("head", 0, 1)
+        body = attempt.head(head).body(self._ambient.ids.write_id())
+        self._doubts.append(attempt)
+        try:
+            outcome = await self._store.put(layout.HEAD, body, head.condition)
+        except Unavailable as error:
+            if error.maybe_applied or isinstance(error, Contended):
+                raise Ambiguous(f"commit {attempt.place.commit_id} may or may not have been made ({error})") from error
+            self._doubts.remove(attempt)
+            raise
+        return outcome
+
+    def _adopt(self, attempt: Attempt, outcome: Written) -> Commit:
+        """It is in: from here on nothing may fail."""
+        self._doubts.clear()
+        self._landed = None
+        self._view.advance(attempt.head(self._view.head), outcome.version, attempt.manifest, attempt.rows)
+        del self.queue[: attempt.intents]
+        self._turn.committed()
+        if self._on_commit is not None:
+            self._on_commit(attempt.manifest)
+        return _told(attempt)
+
+    # --- after a doubt ---
+
+    async def _settle_doubts(self) -> None:
+        """Which of our attempts is on the chain. While the head has not moved, they stay in doubt."""
+        head = self._view.head
+        gone: list[Attempt] = []
+        for attempt in [each for each in self._doubts if each.place.commit_id <= head.commit_id]:
+            if await self.landed(attempt):
+                del self.queue[: attempt.intents]
+                self._landed = _told(attempt) if attempt.wanted else None
+                self._turn.committed()
+                if self._on_commit is not None:
+                    self._on_commit(attempt.manifest)
+            else:
+                gone.append(attempt)
+            self._doubts.remove(attempt)
+        for attempt in gone:
+            await self._clean(attempt)
+
+    async def landed(self, attempt: Attempt) -> bool:
+        return await self._view.chain.contains(self._view.head.place, attempt.place)
+
+    async def _clean(self, attempt: Attempt) -> None:
+        """Best effort; what stays behind is garbage that nobody refers to."""
+        with suppress(HoldfastError):
+            await self._store.delete_many(attempt.keys)
+
+    # --- the head ---
+
+    def _landed_or_moved(self, if_head: int) -> Commit:
+        """The head is another than the caller expects: by an attempt of ours that was in doubt, or it is a conflict."""
+        if self._landed is not None and not self.queue:
+            landed, self._landed = self._landed, None
+            return landed
+        raise Conflict(
+            f"head is commit {self._view.head.commit_id}, and commit {if_head} was expected",
+            remedy="read what has changed, decide again, and commit with the new head",
+        )
+
+    async def _moved(self) -> bool:
+        """Whether the head is another than the one we know; then it is known now."""
+        version = self._view.head.version
+        if version is None:
+            await self.refresh()
+            return self._view.head.version is not None
+        found = await self._store.get(layout.HEAD, unless=version)
+        if isinstance(found, NotModified):
+            return False
+        await self.refresh(found)
+        return True
+
+    def _nothing_left(self) -> Commit | None:
+        del self.queue[: self._idle_intents]
+        landed, self._landed = self._landed, None
+        return landed
+
+    def _ends_of(self, touched: Iterable[TypeId]) -> set[TypeId]:
+        return {end for type_id in touched for end in (self._ends or {}).get(type_id, ())}
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(Progress(stage, done, total))
+
+    async def _again(self, budget: Budget) -> None:
+        if not await budget.another():
+            raise Conflict(
+                f"{layout.HEAD}: lost {budget.spent} races; the intents are still queued",
+                remedy="commit again when there is less going on",
+            )
+
+
+def _told(attempt: Attempt) -> Commit:
+    manifest = attempt.manifest
+    return Commit(
+        manifest.commit_id, manifest.path, sum(entry.row_count for entry in manifest.files), manifest.created_at
+    )

@@ -1,0 +1,82 @@
+"""Errors of the ontology: a class that cannot be a type, a value that does not fit, a schema that has moved on.
+
+Invalid
+├── InvalidType             the class statement is wrong
+│   ├── MissingKey              an entity without a primary key
+│   ├── TooManyKeys             two primary keys, or two instance keys
+│   ├── UnfitKey                a key that is optional, constant, or of a type that has no key form
+│   ├── ReservedName            a field or type name that is taken
+│   ├── UnsupportedAnnotation   an annotation that cannot be written down and read back
+│   └── NotAnEntity             a relation whose ends are not two entities
+└── InvalidValue            an object, a row or a column does not fit its type
+Incompatible
+├── SchemaDrift             the class differs from the schema in the store
+└── UnreadableRow           a stored row does not fit the class that reads it
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.base.errors import Incompatible, Invalid
+
+if TYPE_CHECKING:
+    from holdfast.ontology.drift import Drift
+
+
+class InvalidType(Invalid):
+    """A class cannot be made a type."""
+
+
+class MissingKey(InvalidType):
+    """An entity has no primary key."""
+
+
+class TooManyKeys(InvalidType):
+    """A type has more keys than one."""
+
+
+class UnfitKey(InvalidType):
+    """A key that could not name one thing for ever."""
+
+
+class ReservedName(InvalidType):
+    """A name that the store uses itself, or that it could not tell from another."""
+
+
+class UnsupportedAnnotation(InvalidType):
+    """An annotation whose values cannot be written down and read back as they were."""
+
+
+class NotAnEntity(InvalidType):
+    """A relation must name two entity types as its ends."""
+
+
+class InvalidValue(Invalid):
+    """A value does not fit its type. ``field`` and ``row`` say where, as far as that is known."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type_name: str,
+        field: str | None = None,
+        row: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.type_name = type_name
+        self.field = field
+        self.row = row
+
+
+class SchemaDrift(Incompatible):
+    """The class in the code and the schema in the store are not the same; ``drift`` says how they differ."""
+
+    def __init__(self, drift: "Drift") -> None:
+        super().__init__(str(drift), remedy=drift.remedy)
+        self.drift = drift
+
+
+class UnreadableRow(Incompatible):
+    """A row in the store does not fit the class that should hold it."""
+
+    default_remedy = "use the class that the row was written with, or migrate the type"

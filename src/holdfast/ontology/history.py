@@ -1,0 +1,86 @@
+"""Commits for people: which there are, what one holds, what changed between two. Reads only."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.delta import Identity, Row
+from holdfast.ontology.head import read_head
+from holdfast.ontology.manifest import Manifest, Place, TypeId
+from holdfast.ontology.reader import read_latest
+from holdfast.ontology.state import latest_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One object that is not the same at two commits; None where there is no such object."""
+
+    type_id: TypeId
+    identity: Identity
+    commit_id: int
+    """The commit that made it what it is now."""
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+    @property
+    def action(self) -> str:
+        if self.before is None:
+            return "added"
+        return "retracted" if self.after is None else "changed"
+
+
+async def commits(store: Store, *, limit: int | None = None, before: int | None = None) -> AsyncIterator[Manifest]:
+    """The newest first; with ``before``, those with smaller numbers."""
+    chain = Chain(store)
+    place = (await read_head(store)).place
+    if before is not None and place is not None and before <= place.commit_id:
+        place = await chain.at(place, before - 1)
+    count = 0
+    while place is not None and (limit is None or count < limit):
+        manifest = await chain.manifest(place)
+        yield manifest
+        place, count = manifest.parent, count + 1
+
+
+async def find_commit(store: Store, commit_id: int) -> Manifest:
+    chain = Chain(store)
+    place = await _place(store, chain, commit_id)
+    if place is None:
+        raise Invalid("commit 0 is the empty store: it has no manifest", remedy="name a commit from 1 on")
+    return await chain.manifest(place)
+
+
+async def diff(store: Store, older: int, newer: int) -> list[Difference]:
+    """What is not the same at two commits, by type and identity. 0 is the empty store."""
+    if older > newer:
+        raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
+    chain = Chain(store)
+    first, last = await _place(store, chain, older), await _place(store, chain, newer)
+    before = await chain.ledger(first)
+    files = await chain.files(older, last)
+    found: list[Difference] = []
+    for type_id in sorted({ref.type_id for ref in files}):
+        of_type = [ref for ref in files if ref.type_id == type_id]
+        now = await latest_rows(store, of_type, newest=newer)
+        then = (await read_latest(store, chain, before, type_id)).rows
+        for identity, (commit_id, row) in sorted(now.items()):
+            was = then.get(identity)
+            change = Difference(type_id, identity, commit_id, None if was is None else _fields(was[1]), _fields(row))
+            if change.before != change.after:
+                found.append(change)
+    return found
+
+
+async def _place(store: Store, chain: Chain, commit_id: int) -> Place | None:
+    head = await read_head(store)
+    if not 0 <= commit_id <= head.commit_id:
+        raise NotFound(f"there is no commit {commit_id}; the head is commit {head.commit_id}")
+    return await chain.at(head.place, commit_id) if commit_id else None
+
+
+def _fields(row: Row) -> dict[str, Any] | None:
+    return None if row.retracted else json.loads(row.fields_json)

@@ -1,0 +1,204 @@
+"""Index objects: which files hold a type's rows. Advice: the chain is the truth, an index only saves reading it.
+
+An index may lag, be missing, run ahead, name wrong files, or come from another life of the store or of the type. A list
+of files is believed if it folds to the digest that the chain's ``type_heads`` has for the type; a list that does not,
+and one that nothing on the chain can prove, gives way to the chain itself. So the same rows come out whatever an index
+says. Files under a snapshot cannot be folded one by one: a snapshot entry of ours carries the type's head as of its
+last commit (``type_head``), and the fold goes on from there.
+
+The specification's rules for a writer are kept: ``max_indexed_commit`` is the head that was considered, entries do not
+overlap, and a gap is repaired from the chain before the watermark moves past it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.objects.store import Store, Version
+from holdfast.ontology import layout
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Files of one commit, or a snapshot of several."""
+
+    first: int
+    last: int
+    path: str
+    head: TypeHead | None = None
+    """Of a snapshot of ours: the type's head as of ``last``."""
+
+    @property
+    def snapshot(self) -> bool:
+        return self.first < self.last
+
+    def document(self) -> Document:
+        document: Document = {"min_commit_id": self.first, "max_commit_id": self.last, "path": self.path}
+        if self.head is not None:
+            document["type_head"] = list(self.head)
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    type_id: TypeId
+    watermark: int = 0
+    entries: tuple[Entry, ...] = ()
+    version: Version | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def body(self, write_id: str) -> bytes:
+        if (fault := well_formed(self)) is not None:
+            raise Corrupt(f"{layout.index_key(*self.type_id)}: {fault}")
+        return codec.encode(
+            {
+                **self.extra,
+                "type_name": self.type_id.name,
+                "max_indexed_commit": self.watermark,
+                "entries": [entry.document() for entry in self.entries],
+                "write_id": write_id,
+            }
+        )
+
+
+def well_formed(index: Index) -> str | None:
+    """The named invariants; what is broken, or None."""
+    for rule in (entries_ordered, entries_do_not_overlap, nothing_past_the_watermark):
+        if not rule(index):
+            return rule.__name__.replace("_", " ") + ": no"
+    return None
+
+
+def entries_ordered(index: Index) -> bool:
+    """A file of one commit has equal bounds, a snapshot rising ones."""
+    return all(1 <= entry.first <= entry.last for entry in index.entries)
+
+
+def entries_do_not_overlap(index: Index) -> bool:
+    spans = sorted((entry.first, entry.last) for entry in index.entries)
+    return all(before[1] < after[0] for before, after in pairwise(spans))
+
+
+def nothing_past_the_watermark(index: Index) -> bool:
+    return all(entry.last <= index.watermark for entry in index.entries)
+
+
+def watermark_only_rises(before: Index, after: Index) -> bool:
+    return after.watermark >= before.watermark
+
+
+async def read_index(store: Store, type_id: TypeId) -> Index:
+    """The index as it is; an empty one where there is none, or where what is there is no index."""
+    key = layout.index_key(*type_id)
+    found = await store.find(key)
+    if found is None:
+        return Index(type_id)
+    try:
+        document = codec.decode(found.body, key=key)
+        entries = tuple(sorted(map(_entry, document["entries"]), key=lambda entry: entry.first))
+        extra = {
+            name: value
+            for name, value in document.items()
+            if name not in ("type_name", "max_indexed_commit", "entries", "write_id")
+        }
+        index = Index(type_id, int(document["max_indexed_commit"]), entries, found.version, extra)
+    except (HoldfastError, KeyError, TypeError, ValueError):
+        return Index(type_id, version=found.version)
+    return index if entries_ordered(index) and entries_do_not_overlap(index) else Index(type_id, version=found.version)
+
+
+def _entry(document: Mapping[str, Any]) -> Entry:
+    head = document.get("type_head")
+    return Entry(
+        int(document["min_commit_id"]),
+        int(document["max_commit_id"]),
+        str(document["path"]),
+        TypeHead(int(head[0]), int(head[1]), str(head[2])) if head is not None else None,
+    )
+
+
+def entries_of(files: Iterable[FileRef]) -> tuple[Entry, ...]:
+    """One entry per commit. A commit that names two files of a type (no writer does) keeps the first."""
+    found: dict[int, Entry] = {}
+    for ref in sorted(files, key=lambda ref: (ref.commit_id, ref.path)):
+        found.setdefault(ref.commit_id, Entry(ref.commit_id, ref.commit_id, ref.path))
+    return tuple(found.values())
+
+
+def folded(entries: Sequence[Entry], more: Iterable[FileRef], type_id: TypeId) -> TypeHead | None:
+    """What the type's head must be if these entries, and then these files, are all there is; None if untold."""
+    head = UNTOUCHED
+    for entry in entries:
+        if entry.snapshot:
+            if entry.head is None:
+                return None
+            head = entry.head
+        else:
+            head = fold(head, [FileRef(entry.last, type_id, entry.path)])
+    return fold(head, more)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The files that hold a type's rows up to ``upper``; a snapshot may hold more than was asked for."""
+
+    type_id: TypeId
+    entries: tuple[Entry, ...]
+    upper: int
+    generation: int
+    by_index: bool
+    """The index was proved right as far as it was used."""
+
+    def files(self, lower: int = 0) -> list[FileRef]:
+        """Those with commits after ``lower``; rows outside ``lower`` to ``upper`` are the reader's to leave out."""
+        return [
+            FileRef(entry.last, self.type_id, entry.path)
+            for entry in self.entries
+            if entry.last > lower and entry.first <= self.upper
+        ]
+
+
+async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:
+    """The files of a type as of ``ledger``, which is on the chain."""
+    head, place, generation = ledger.head_of(type_id), ledger.place, ledger.generation_of(type_id)
+    if head.files == 0:
+        return Resolved(type_id, (), ledger.commit_id, generation, by_index=True)
+    index = await read_index(store, type_id)
+    entries = believable(index, ledger, type_id)
+    if entries:
+        covered = min(entries[-1].last, head.commit_id)
+        more = await _between(chain, covered, place, type_id, checkpoints=True) if covered < head.commit_id else []
+        if folded(entries, more, type_id) == head:
+            return Resolved(type_id, (*entries, *entries_of(more)), ledger.commit_id, generation, by_index=True)
+    return await resolve_by_chain(chain, ledger, type_id)
+
+
+async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:
+    """The same from the chain alone."""
+    head, place, generation = ledger.head_of(type_id), ledger.place, ledger.generation_of(type_id)
+    lower = max(generation - 1, 0)
+    files = await _between(chain, lower, place, type_id, checkpoints=True)
+    if fold(UNTOUCHED, files) != head:
+        files = await _between(chain, lower, place, type_id, checkpoints=False)
+    if fold(UNTOUCHED, files) != head:
+        raise Corrupt(f"{type_id.label}: the manifests up to commit {ledger.commit_id} do not agree on its files")
+    return Resolved(type_id, entries_of(files), ledger.commit_id, generation, by_index=False)
+
+
+def believable(index: Index, ledger: Ledger, type_id: TypeId) -> tuple[Entry, ...]:
+    """The entries that may be true: of this generation and not after the ledger."""
+    generation = ledger.generation_of(type_id)
+    return tuple(entry for entry in index.entries if entry.first >= generation and entry.last <= ledger.commit_id)
+
+
+async def _between(
+    chain: Chain, lower: int, upper: Place | None, type_id: TypeId, *, checkpoints: bool
+) -> list[FileRef]:
+    return [ref for ref in await chain.files(lower, upper, checkpoints=checkpoints) if ref.type_id == type_id]

@@ -1,0 +1,213 @@
+"""Rows from Arrow tables, column by column: what ``ensure`` does with data that never were Python objects.
+
+A column of a plain type is cast and written as JSON by Arrow. Every other one goes through the same validator as the
+fields of an object, all its values in one call. Either way the first value that does not fit is named, with its row.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.columns import TIMESTAMP
+from holdfast.ontology.declaration import Declaration
+from holdfast.ontology.delta import Row
+from holdfast.ontology.errors import InvalidValue
+from holdfast.ontology.keys import ENDS, end_key
+from holdfast.ontology.rows import assembled, field_texts, identities
+from holdfast.ontology.typespec import Node, Primitive, without_null
+
+_ESCAPED = r'["\\\x00-\x1f]'
+"""What JSON does not write as it is."""
+_FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+def from_arrow(declared: Declaration, data: Any) -> list[Row]:
+    """The rows of a table: a column for each field, and ``left_key`` and ``right_key`` for a relation.
+
+    Takes Arrow tables and record batches, and whatever gives itself as one (such as a Polars frame).
+    """
+    table = _table(data)
+    _check_columns(declared, table.column_names)
+    count = table.num_rows
+    keys = {} if declared.key_field is None else {declared.key_field: _values(declared, declared.key_field, table)}
+    ends = [_end(declared, end, name, table) for name, end in zip(ENDS, declared.ends or (), strict=False)]
+    parts: list[Any] = []
+    for position, name in enumerate(declared.payload):
+        parts += [("{" if position == 0 else ",") + f'"{name}":', _text(declared, name, table, keys.get(name))]
+    if not parts:
+        return assembled(identities(declared, ends, keys, count), ["{}"] * count)
+    bodies = pc.binary_join_element_wise(*parts, "}", "") if count else pa.array([], pa.string())
+    return assembled(identities(declared, ends, keys, count), bodies.to_pylist())
+
+
+def _table(data: Any) -> pa.Table:
+    try:
+        return data if isinstance(data, pa.Table) else pa.table(data)
+    except _FAILURES as error:
+        raise Invalid(f"a {type(data).__name__} is not an Arrow table: {error}") from error
+
+
+def _check_columns(declared: Declaration, given: Sequence[str]) -> None:
+    wanted = [*declared.fields, *(ENDS if declared.ends is not None else ())]
+    for name in given:
+        if name not in wanted or given.count(name) > 1:
+            close = difflib.get_close_matches(name, wanted, n=1)
+            raise InvalidValue(
+                f"{declared.name} has no field {name}, but the table has such a column"
+                if name not in wanted
+                else f"the table has two columns {name}",
+                type_name=declared.name,
+                field=name,
+                remedy=f"did you mean {close[0]}?" if close and name not in wanted else "leave the column out",
+            )
+    for name in wanted:
+        if name not in given and not (name in declared.fields and declared.fields[name].has_default):
+            raise InvalidValue(
+                f"{declared.name}.{name} is missing among the columns of the table",
+                type_name=declared.name,
+                field=name,
+                remedy="add the column; fields with a default may be left out",
+            )
+
+
+# --- any column ---
+
+
+def _text(declared: Declaration, name: str, table: pa.Table, key: list[Any] | None) -> pa.Array:
+    """The JSON of one field in each row."""
+    if key is None and name in table.column_names:
+        quick = _quick(declared.nodes[name], table.column(name))
+        if quick is not None:
+            return quick
+    values = _values(declared, name, table) if key is None else key
+    return pa.array(field_texts(declared, name, values), pa.string())
+
+
+def _values(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
+    """The values of one field, validated."""
+    if name not in table.column_names:
+        return [declared.default_of(name) for _ in range(table.num_rows)]
+    return declared.validator.many(name, _python(declared, name, table))
+
+
+def _python(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
+    column = table.column(name)
+    try:
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            column = column.cast(pa.timestamp("us", column.type.tz))
+        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]  # a list
+    except _FAILURES as error:
+        row = next((number for number, each in enumerate(column) if not _has_python_form(each)), None)
+        raise InvalidValue(
+            f"{declared.name}.{name}, row {row}: {error}", type_name=declared.name, field=name, row=row
+        ) from error
+
+
+def _has_python_form(value: pa.Scalar) -> bool:
+    try:
+        kind = value.type
+        whole = value.cast(pa.timestamp("us", kind.tz)) if pa.types.is_timestamp(kind) else value
+        whole.as_py(maps_as_pydicts="strict")
+    except _FAILURES:
+        return False
+    return True
+
+
+def _end(declared: Declaration, end: Declaration, name: str, table: pa.Table) -> list[str]:
+    """The keys of one end, each validated once."""
+    where = f"{declared.name}.{name}"
+    known: dict[Any, str] = {}
+    keys: list[str] = []
+    for row, value in enumerate(_python(declared, name, table)):
+        plain = type(value) in (str, int)
+        key = known.get(value) if plain else None
+        if key is None:
+            try:
+                key = end_key(end, value, where)
+            except InvalidValue as error:
+                raise InvalidValue(f"{error}, row {row}", type_name=declared.name, field=name, row=row) from error
+        if plain:
+            known[value] = key
+        keys.append(key)
+    return keys
+
+
+# --- plain columns ---
+
+
+def _quick(node: Node, column: pa.ChunkedArray) -> pa.Array | None:
+    """The JSON of a column of a plain type; None if it needs a closer look."""
+    plain, optional = without_null(node)
+    write = _WRITERS.get(plain.python) if isinstance(plain, Primitive) else None
+    if write is None or node.metadata or plain.metadata or (column.null_count and not optional):
+        return None
+    array = column.combine_chunks()
+    try:
+        written = write(array)
+    except pa.ArrowException:
+        return None
+    return None if written is None else pc.fill_null(written, "null")
+
+
+def _strings(array: pa.Array) -> pa.Array | None:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        return None
+    if pc.any(pc.match_substring_regex(array, _ESCAPED)).as_py():
+        return None
+    return pc.binary_join_element_wise('"', array.cast(pa.string()), '"', "")
+
+
+def _integers(array: pa.Array) -> pa.Array | None:
+    return array.cast(pa.int64()).cast(pa.string()) if pa.types.is_integer(array.type) else None
+
+
+def _booleans(array: pa.Array) -> pa.Array | None:
+    return pc.if_else(array, "true", "false") if pa.types.is_boolean(array.type) else None
+
+
+def _timestamps(array: pa.Array) -> pa.Array | None:
+    """A time without a zone is taken as UTC."""
+    if not pa.types.is_timestamp(array.type):
+        return None
+    moments = array.cast(TIMESTAMP)
+    if not _between(moments, *_MOMENTS):
+        return None
+    text = moments.cast(pa.timestamp("us")).cast(pa.string())
+    return pc.binary_join_element_wise('"', pc.replace_substring(text, " ", "T"), '+00:00"', "")
+
+
+def _dates(array: pa.Array) -> pa.Array | None:
+    if not pa.types.is_date(array.type):
+        return None
+    days = array.cast(pa.date32())
+    if not _between(days, *_DAYS):
+        return None
+    return pc.binary_join_element_wise('"', days.cast(pa.string()), '"', "")
+
+
+def _between(array: pa.Array, low: pa.Scalar, high: pa.Scalar) -> bool:
+    """Whether Python can hold them too."""
+    return pc.all(pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))).as_py() is not False
+
+
+_MOMENTS = (
+    pa.scalar(datetime(1, 1, 1, tzinfo=UTC), TIMESTAMP),
+    pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), TIMESTAMP),
+)
+_DAYS = (pa.scalar(date.min), pa.scalar(date.max))
+
+
+_WRITERS: dict[type, Callable[[pa.Array], pa.Array | None]] = {
+    str: _strings,
+    int: _integers,
+    bool: _booleans,
+    datetime: _timestamps,
+    date: _dates,
+}

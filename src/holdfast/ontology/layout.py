@@ -1,0 +1,78 @@
+"""Where everything of an ontology lies. Pure: from names to keys, and back where somebody lists.
+
+    meta/head.json                                      the head: the only object that decides anything
+    meta/locks/ontology_write.json                      the write lease
+    meta/schema/types.json registry.json dropped.json   derived from the chain, for plain readers
+    meta/schema/versions/{kind}/{Type}.json             as above
+    meta/indices/{entities|relations}/{Type}.json       advice: which files hold a type's rows
+    meta/checkpoints/{id}-{attempt}.json                advice: the files of a span of commits
+    commits/{id}-{attempt}/manifest.json                one commit; part of history if the head's chain leads to it
+    commits/{id}-{attempt}/{entities|relations}/{Type}.parquet
+    snapshots/{entities|relations}/{Type}-{first}-{last}-{attempt}.parquet    the rows of a span of commits in one file
+    meta/engine.json                                    another engine's mark; absent here
+
+``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key. Snapshots of plain
+writers have none, so they may be written again.
+"""
+
+import re
+
+HEAD = "meta/head.json"
+LOCK = "meta/locks/ontology_write.json"
+TYPES = "meta/schema/types.json"
+REGISTRY = "meta/schema/registry.json"
+DROPPED = "meta/schema/dropped.json"
+ENGINE = "meta/engine.json"
+COMMITS = "commits/"
+SNAPSHOTS = "snapshots/"
+
+_PLURAL = {"entity": "entities", "relation": "relations"}
+_SNAPSHOT = re.compile(r"snapshots/(?:entities|relations)/[^/]+?-(\d+)-(\d+)(-[^/-]+)?\.parquet")
+_FOLDER = re.compile(r"commits/(\d+)-[^/]+/")
+
+
+def versions_key(kind: str, name: str) -> str:
+    return f"meta/schema/versions/{kind}/{name}.json"
+
+
+def index_key(kind: str, name: str) -> str:
+    return f"meta/indices/{_PLURAL[kind]}/{name}.json"
+
+
+def commit_folder(commit_id: int, attempt: str) -> str:
+    return f"{COMMITS}{commit_id}-{attempt}/"
+
+
+def manifest_key(commit_id: int, attempt: str) -> str:
+    return f"{commit_folder(commit_id, attempt)}manifest.json"
+
+
+def data_key(commit_id: int, attempt: str, kind: str, name: str) -> str:
+    return f"{commit_folder(commit_id, attempt)}{_PLURAL[kind]}/{name}.parquet"
+
+
+def snapshot_key(kind: str, name: str, first: int, last: int, attempt: str) -> str:
+    return f"{SNAPSHOTS}{_PLURAL[kind]}/{name}-{first}-{last}-{attempt}.parquet"
+
+
+def commits_of_snapshot(key: str) -> tuple[int, int] | None:
+    """The first and the last commit that a snapshot covers, of whoever wrote it; None if the key is no snapshot's."""
+    found = _SNAPSHOT.fullmatch(key)
+    return (int(found[1]), int(found[2])) if found is not None else None
+
+
+def checkpoint_key(manifest_path: str) -> str:
+    """The checkpoint of the commit whose manifest this is: named after the attempt, so that it can be no other's."""
+    return f"meta/checkpoints/{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
+
+
+def commit_of_folder(folder: str) -> int | None:
+    """From ``commits/{id}-{attempt}/``, as a listing with a delimiter gives it."""
+    found = _FOLDER.fullmatch(folder)
+    return int(found[1]) if found is not None else None
+
+
+def immutable(key: str) -> bool:
+    """Whether the object under this key never changes once it is there: unique by construction, fit for a cache."""
+    found = _SNAPSHOT.fullmatch(key)
+    return key.startswith((COMMITS, "meta/checkpoints/")) or (found is not None and found[3] is not None)

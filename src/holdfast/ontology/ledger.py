@@ -1,0 +1,187 @@
+"""Ledger: all that the chain says as of one commit and that the next manifest must say again. Pure.
+
+It comes from one manifest of ours (and the ``base`` that it names), goes forward over the manifests of others, plain
+ones included, and gives the ``Summary`` of the next manifest. So a session that has a ledger composes a manifest
+without reading anything, whatever the length of the history.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from holdfast.base.clock import parse_iso
+from holdfast.base.errors import check
+from holdfast.ontology.manifest import (
+    UNTOUCHED,
+    FileRef,
+    Manifest,
+    Place,
+    Registered,
+    SchemaRef,
+    Summary,
+    TypeHead,
+    TypeId,
+    fold,
+)
+
+T = TypeVar("T")
+
+FULL_EVERY = 64
+"""A manifest whose number is a multiple is full."""
+RECENT_LIMIT = 512
+"""So is one that would otherwise list more recent files than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    place: Place | None = None
+    created_ns: int = 0
+    spine: tuple[Place, ...] = ()
+    """The skips of the next manifest."""
+    base: Place | None = None
+    """The latest full manifest, this one included."""
+    recent: tuple[FileRef, ...] = ()
+    """The files of all commits after ``base``."""
+    heads: Mapping[TypeId, TypeHead] = field(default_factory=dict)
+    schemas: Mapping[TypeId, SchemaRef] = field(default_factory=dict)
+    changed: frozenset[TypeId] = frozenset()
+    """The types whose head or schema changed after ``base``."""
+    foreign: bool = False
+    """A plain writer has committed after ``base``."""
+
+    @property
+    def commit_id(self) -> int:
+        return 0 if self.place is None else self.place.commit_id
+
+    def head_of(self, type_id: TypeId) -> TypeHead:
+        return self.heads.get(type_id, UNTOUCHED)
+
+    def generation_of(self, type_id: TypeId) -> int:
+        ref = self.schemas.get(type_id)
+        return ref.generation if ref is not None else 0
+
+
+EMPTY = Ledger()
+
+
+def opened(manifest: Manifest, base: Manifest | None) -> Ledger:
+    """The ledger as of a manifest of ours; ``base`` is the manifest that it names, unless it is full itself."""
+    summary = manifest.summary
+    check(summary is not None, f"{manifest.path}: a plain manifest has no summary")
+    if summary is None or summary.full:
+        below: Ledger = EMPTY
+    elif base is None:
+        check(summary.base is None, f"{manifest.path}: its base is needed")
+        below = EMPTY
+    else:
+        check(base.place == summary.base, f"{manifest.path}: {base.path} is not its base")
+        below = opened(base, None)
+    return _overlaid(below, manifest)
+
+
+def followed(ledger: Ledger, manifest: Manifest) -> Ledger:
+    """The ledger one commit later, whoever wrote it."""
+    check(manifest.parent == ledger.place, f"{manifest.path}: its parent is not {ledger.place}")
+    if manifest.summary is not None:
+        return _overlaid(ledger, manifest)
+    heads = dict(ledger.heads)
+    for type_id in manifest.touched:
+        heads[type_id] = fold(ledger.head_of(type_id), (ref for ref in manifest.refs if ref.type_id == type_id))
+    return replace(
+        ledger,
+        place=manifest.place,
+        created_ns=max(ledger.created_ns, parse_iso(manifest.created_at)),
+        spine=next_spine(ledger.spine, manifest.place),
+        recent=(*ledger.recent, *manifest.refs),
+        heads=heads,
+        changed=ledger.changed | manifest.touched,
+        foreign=True,
+    )
+
+
+def next_summary(
+    ledger: Ledger,
+    refs: Sequence[FileRef],
+    attempt_id: str,
+    registered: Iterable[Registered] = (),
+    dropped: Iterable[TypeId] = (),
+) -> Summary:
+    """What the next manifest, with these files, says beyond the specification."""
+    commit_id = ledger.commit_id + 1
+    heads: dict[TypeId, TypeHead | None] = dict(ledger.heads)
+    schemas: dict[TypeId, SchemaRef | None] = dict(ledger.schemas)
+    changed = set(ledger.changed)
+    for type_id in dropped:
+        heads[type_id] = schemas[type_id] = None
+        changed.add(type_id)
+    for each in registered:
+        if each.ref.generation == commit_id and ledger.head_of(each.type_id).files:
+            heads[each.type_id] = None
+        schemas[each.type_id] = each.ref
+        changed.add(each.type_id)
+    for type_id in {ref.type_id for ref in refs}:
+        heads[type_id] = fold(heads.get(type_id) or UNTOUCHED, (ref for ref in refs if ref.type_id == type_id))
+        changed.add(type_id)
+    recent = (*ledger.recent, *refs)
+    full = commit_id % FULL_EVERY == 0 or ledger.foreign or len(recent) > RECENT_LIMIT
+    return Summary(
+        attempt_id=attempt_id,
+        full=full,
+        base=ledger.base,
+        skips=ledger.spine,
+        recent=recent,
+        type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
+        schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
+    )
+
+
+def next_spine(spine: Iterable[Place], latest: Place) -> tuple[Place, ...]:
+    """Of every power of two the latest commit up to ``latest`` that it divides, newest first."""
+    known = {place.commit_id: place for place in (*spine, latest)}
+    found: dict[int, Place] = {}
+    step = 1
+    while step <= latest.commit_id:
+        number = latest.commit_id // step * step
+        if number in known:
+            found[number] = known[number]
+        step *= 2
+    return tuple(found[number] for number in sorted(found, reverse=True))
+
+
+def nearest(manifest: Manifest, commit_id: int) -> Place | None:
+    """The earliest manifest that this one points to and that is not before ``commit_id``."""
+    skips = manifest.summary.skips if manifest.summary is not None else ()
+    parent = () if manifest.parent is None else (manifest.parent,)
+    return min((place for place in (*skips, *parent) if place.commit_id >= commit_id), default=None)
+
+
+def _live(entries: Mapping[TypeId, T | None]) -> dict[TypeId, T | None]:
+    return {type_id: entry for type_id, entry in entries.items() if entry is not None}
+
+
+def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
+    summary = manifest.summary
+    if summary is None:
+        return below
+    heads = {} if summary.full else dict(below.heads)
+    schemas = {} if summary.full else dict(below.schemas)
+    for type_id, head in summary.type_heads.items():
+        if head is None:
+            heads.pop(type_id, None)
+        else:
+            heads[type_id] = head
+    for type_id, ref in summary.schemas.items():
+        if ref is None:
+            schemas.pop(type_id, None)
+        else:
+            schemas[type_id] = ref
+    return Ledger(
+        place=manifest.place,
+        created_ns=parse_iso(manifest.created_at),
+        spine=next_spine(summary.skips, manifest.place),
+        base=manifest.place if summary.full else summary.base,
+        recent=() if summary.full else summary.recent,
+        heads=heads,
+        schemas=schemas,
+        changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),
+    )

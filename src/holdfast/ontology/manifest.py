@@ -1,0 +1,349 @@
+"""Manifests as documents: parse, compose, invariants. Pure.
+
+A manifest has the fields of the specification. Ours carry more, so that nobody has to walk a long chain:
+
+* ``attempt_id``   128 bits: tells two writers apart that drew the same eight characters for their key;
+* ``skips``        ``[[commit_id, path], ...]``: of every power of two, the latest earlier commit that it divides. Any
+  ancestor is reached in O(log n) reads;
+* ``base``         the latest earlier manifest that is ``full``, or null;
+* ``recent``       ``[[commit_id, kind, type, path], ...]``: the files of all commits after ``base``, this one included;
+* ``type_heads``   per type ``[last commit, files, digest]``; the digest folds the type's whole list of files, so a list
+  from an index or a checkpoint, which may lie, is proved or refuted without another read;
+* ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
+* ``registered``   the schema documents that this commit introduces.
+
+A ``full`` manifest has the whole of ``type_heads`` and ``schemas``, any other only what changed since ``base`` (null:
+gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
+
+A generation is the commit that gave a type its present life: files of earlier commits are not this type's any more.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from holdfast.base import codec
+from holdfast.base.clock import parse_iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt
+
+FORMAT = "holdfast.ontology.manifest"
+VERSION = 1
+
+Kind = Literal["entity", "relation"]
+KINDS: tuple[Kind, Kind] = ("entity", "relation")
+
+_NO_DIGEST = ""
+
+
+class TypeId(NamedTuple):
+    kind: Kind
+    name: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+class Place(NamedTuple):
+    """A manifest on the chain."""
+
+    commit_id: int
+    path: str
+
+
+class FileRef(NamedTuple):
+    """Where rows of one type are, written by one commit."""
+
+    commit_id: int
+    type_id: TypeId
+    path: str
+
+
+class TypeHead(NamedTuple):
+    """What the chain says of one type's files, as of one commit."""
+
+    commit_id: int
+    files: int
+    digest: str
+
+
+class SchemaRef(NamedTuple):
+    version_id: int
+    hash: str
+    generation: int
+    since: int = 0
+    """The commit whose manifest has the document, under ``registered``."""
+
+
+UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
+
+
+def fold(head: TypeHead, files: Iterable[FileRef]) -> TypeHead:
+    """``head`` after more files of the type, in the order of their commits."""
+    for commit_id, _, path in sorted(files, key=lambda ref: (ref.commit_id, ref.path)):
+        text = f"{head.digest} {commit_id} {path}"
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        head = TypeHead(commit_id, head.files + 1, digest)
+    return head
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One data file, as a manifest describes it."""
+
+    type_id: TypeId
+    path: str
+    row_count: int
+    schema_version_id: int
+    content_sha256: str
+
+    def document(self) -> Document:
+        return {
+            "kind": self.type_id.kind,
+            "type_name": self.type_id.name,
+            "path": self.path,
+            "row_count": self.row_count,
+            "schema_version_id": self.schema_version_id,
+            "content_sha256": self.content_sha256,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A schema that a commit introduces: the whole document, so that everything else can be derived from the chain."""
+
+    type_id: TypeId
+    ref: SchemaRef
+    schema: Document
+    reason: str = "register"
+
+    def document(self) -> Document:
+        return {
+            "kind": self.type_id.kind,
+            "type_name": self.type_id.name,
+            "schema_version_id": self.ref.version_id,
+            "schema_hash": self.ref.hash,
+            "generation": self.ref.generation,
+            "since": self.ref.since,
+            "schema": self.schema,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What only our manifests carry, beyond the specification."""
+
+    attempt_id: str
+    full: bool
+    base: Place | None
+    skips: tuple[Place, ...]
+    recent: tuple[FileRef, ...]
+    type_heads: Mapping[TypeId, TypeHead | None]
+    schemas: Mapping[TypeId, SchemaRef | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    commit_id: int
+    path: str
+    parent: Place | None
+    created_at: str
+    runtime_id: str
+    metadata: Mapping[str, Any]
+    files: tuple[FileEntry, ...]
+    registered: tuple[Registered, ...] = ()
+    summary: Summary | None = None
+    """None for a plain writer's."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Place:
+        return Place(self.commit_id, self.path)
+
+    @property
+    def refs(self) -> tuple[FileRef, ...]:
+        return tuple(FileRef(self.commit_id, entry.type_id, entry.path) for entry in self.files)
+
+    @property
+    def touched(self) -> set[TypeId]:
+        return {entry.type_id for entry in self.files}
+
+
+def well_formed(manifest: Manifest) -> str | None:
+    """What is wrong with a manifest, in a few words; None if nothing is."""
+    if manifest.commit_id < 1:
+        return f"commit id {manifest.commit_id} is not positive"
+    if manifest.parent is None and manifest.commit_id != 1:
+        return f"commit {manifest.commit_id} has no parent"
+    if manifest.parent is not None and manifest.parent.commit_id != manifest.commit_id - 1:
+        return f"the parent of commit {manifest.commit_id} is {manifest.parent.commit_id}"
+    if len(paths := [entry.path for entry in manifest.files]) != len(set(paths)):
+        return "a file is listed twice"
+    summary = manifest.summary
+    if summary is not None:
+        behind = (*summary.skips, *((summary.base,) if summary.base is not None else ()))
+        if any(place.commit_id >= manifest.commit_id for place in behind):
+            return "it points forward"
+    return None
+
+
+def parse(body: bytes, path: str) -> Manifest:
+    """The manifest under ``path``; ``Corrupt`` if it is none."""
+    document = codec.decode(body, key=path)
+    try:
+        manifest = _parse(document, path)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"{path}: not a manifest ({error!r})") from error
+    if (fault := well_formed(manifest)) is not None:
+        raise Corrupt(f"{path}: {fault}")
+    return manifest
+
+
+def compose(manifest: Manifest) -> bytes:
+    if (fault := well_formed(manifest)) is not None:
+        raise Corrupt(f"{manifest.path}: {fault}")
+    parent = manifest.parent
+    document: Document = {
+        **manifest.extra,
+        "commit_id": manifest.commit_id,
+        "parent_commit_id": parent.commit_id if parent is not None else None,
+        "parent_manifest_path": parent.path if parent is not None else None,
+        "created_at": manifest.created_at,
+        "runtime_id": manifest.runtime_id,
+        "metadata": dict(manifest.metadata),
+        "files": [entry.document() for entry in manifest.files],
+    }
+    if manifest.registered:
+        document["registered"] = [each.document() for each in manifest.registered]
+    if manifest.summary is not None:
+        document |= _summary_document(manifest.summary)
+    return codec.encode(document)
+
+
+_KNOWN = {
+    "commit_id",
+    "parent_commit_id",
+    "parent_manifest_path",
+    "created_at",
+    "runtime_id",
+    "metadata",
+    "files",
+    "registered",
+    "format",
+    "version",
+    "attempt_id",
+    "full",
+    "base",
+    "skips",
+    "recent",
+    "type_heads",
+    "schemas",
+}
+
+
+def _parse(document: Document, path: str) -> Manifest:
+    commit_id = _whole(document["commit_id"])
+    parent_path = document.get("parent_manifest_path")
+    parent_id = document.get("parent_commit_id")
+    parse_iso(document["created_at"])
+    return Manifest(
+        commit_id=commit_id,
+        path=path,
+        # A plain writer's first commit may name commit 0 as its parent, which has no manifest.
+        parent=Place(_whole(parent_id), str(parent_path)) if parent_path is not None else None,
+        created_at=str(document["created_at"]),
+        runtime_id=str(document.get("runtime_id", "")),
+        metadata=document.get("metadata") or {},
+        files=tuple(map(_parse_file, document["files"])),
+        registered=tuple(map(_parse_registered, document.get("registered", ()))),
+        summary=_parse_summary(document, path),
+        extra={name: value for name, value in document.items() if name not in _KNOWN},
+    )
+
+
+def _parse_file(entry: Document) -> FileEntry:
+    return FileEntry(
+        type_id=type_id(entry["kind"], entry["type_name"]),
+        path=str(entry["path"]),
+        row_count=int(entry.get("row_count", 0)),
+        schema_version_id=int(entry.get("schema_version_id") or 1),
+        content_sha256=str(entry.get("content_sha256", "")),
+    )
+
+
+def _parse_registered(each: Document) -> Registered:
+    ref = _parse_ref([each[name] for name in ("schema_version_id", "schema_hash", "generation", "since")])
+    return Registered(type_id(each["kind"], each["type_name"]), ref, dict(each["schema"]), str(each.get("reason", "")))
+
+
+def _parse_summary(document: Document, path: str) -> Summary | None:
+    if document.get("format") != FORMAT:
+        return None
+    codec.expect(document, format_name=FORMAT, newest=VERSION, key=path)
+    base = document["base"]
+    schemas = document["schemas"]
+    return Summary(
+        attempt_id=str(document["attempt_id"]),
+        full=bool(document["full"]),
+        base=Place(int(base[0]), str(base[1])) if base is not None else None,
+        skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
+        recent=tuple(file_ref(*item) for item in document["recent"]),
+        type_heads={
+            type_id(*label.split("/", 1)): TypeHead(int(value[0]), int(value[1]), str(value[2])) if value else None
+            for label, value in document["type_heads"].items()
+        },
+        schemas={
+            type_id(kind, name): _parse_ref(value) if value else None
+            for kind, types in schemas.items()
+            for name, value in types.items()
+        },
+    )
+
+
+def _parse_ref(value: list[Any]) -> SchemaRef:
+    version_id, digest, generation, since = value
+    return SchemaRef(int(version_id), str(digest), int(generation), int(since))
+
+
+def _summary_document(summary: Summary) -> Document:
+    schemas: dict[str, dict[str, list[Any] | None]] = {kind: {} for kind in KINDS}
+    for each, ref in summary.schemas.items():
+        schemas[each.kind][each.name] = list(ref) if ref is not None else None
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "attempt_id": summary.attempt_id,
+        "full": summary.full,
+        "base": list(summary.base) if summary.base is not None else None,
+        "skips": [list(place) for place in summary.skips],
+        "recent": [file_row(ref) for ref in summary.recent],
+        "type_heads": {
+            each.label: list(head) if head is not None else None for each, head in summary.type_heads.items()
+        },
+        "schemas": schemas,
+    }
+
+
+def file_row(ref: FileRef) -> list[Any]:
+    return [ref.commit_id, ref.type_id.kind, ref.type_id.name, ref.path]
+
+
+def file_ref(commit_id: Any, kind: str, name: str, path: str) -> FileRef:
+    return FileRef(_whole(commit_id), type_id(kind, name), str(path))
+
+
+def type_id(kind: str, name: str) -> TypeId:
+    if kind == "entity":
+        return TypeId("entity", str(name))
+    if kind == "relation":
+        return TypeId("relation", str(name))
+    raise ValueError(f"{kind!r} is neither entity nor relation")
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value

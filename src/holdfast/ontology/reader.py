@@ -1,0 +1,33 @@
+"""The latest state of a type at one head: a small read, for seeing what was committed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.objects.store import Store
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.delta import Identity, Row
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import resolve
+from holdfast.ontology.ledger import EMPTY, Ledger
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.state import latest_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The live rows of a type, each with the commit that wrote it."""
+
+    commit_id: int
+    rows: Mapping[Identity, tuple[int, Row]]
+
+
+async def read_ledger(store: Store, chain: Chain, known: Ledger = EMPTY) -> Ledger:
+    """What the chain says at the head of now."""
+    return await chain.ledger((await read_head(store)).place, known)
+
+
+async def read_latest(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Latest:
+    resolved = await resolve(store, chain, ledger, type_id)
+    rows = await latest_rows(store, resolved.files(), newest=ledger.commit_id, generation=resolved.generation)
+    live = {identity: found for identity, found in rows.items() if not found[1].retracted}
+    return Latest(ledger.commit_id, live)

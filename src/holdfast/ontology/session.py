@@ -1,0 +1,266 @@
+"""Ontology: a session on typed entities and relations. Ensure and retract queue intents; commit makes them history.
+
+    async with hf.ontology(Customer, Product, Subscription) as onto:
+        onto.ensure(Customer(id="c1", name="Ada"))
+        commit = await onto.commit(metadata={"why": "import"})
+
+Without ``expect`` and ``if_head`` the last writer wins: a commit that lost a race is computed anew over what the winner
+wrote. With them it is refused, and the application decides again on what it then reads.
+
+Intents are checked when they are given, and stay queued through every failure until they are committed or discarded.
+Leaving the session flushes indexes and gives back the lock; leaving it in peace with intents still queued is an error,
+because nobody would ever commit them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Ambiguous, Invalid, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.ontology import lock
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.commit import Commit, Committer, Progress
+from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, digest
+from holdfast.ontology.form import Form
+from holdfast.ontology.info import Info, read_info
+from holdfast.ontology.keys import UNKEYED, end_key, key_text
+from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.model import Mixin
+from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.upkeep import Upkeep
+from holdfast.ontology.view import View
+
+M = TypeVar("M", bound=Mixin)
+
+
+class Anything(Enum):
+    ANY = "whatever is there"
+
+
+ANY = Anything.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a session behaves. The times are those of the specification's options of like names."""
+
+    runtime_id: str | None = None
+    lock_timeout_ms: int = 5_000
+    lease_ttl_ms: int = 30_000
+    strict: bool = False
+    """Refuse relations whose ends do not exist."""
+
+
+class Ontology:
+    def __init__(
+        self, store: Store, ambient: Ambient, types: Iterable[type[Mixin]], options: Options | None = None
+    ) -> None:
+        options = options if options is not None else Options()
+        self._store = store
+        self._ambient = ambient
+        self._forms: dict[TypeId, Form[Any]] = {}
+        for python in types:
+            self._add(python)
+        self.runtime_id = options.runtime_id or f"holdfast-{ambient.ids.attempt()}{ambient.ids.attempt()}"
+        self._view = View(store)
+        manners = Manners(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
+        self._turn = WriteLock(store, self.runtime_id, ambient, manners)
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id)
+        self._turn.on_idle = self._upkeep.idle
+        self._committer = Committer(
+            store,
+            ambient,
+            self._view,
+            self._forms,
+            runtime_id=self.runtime_id,
+            turn=self._turn,
+            on_commit=self._upkeep.note,
+            ends=self._ends() if options.strict else None,
+        )
+        self._chain = Chain(store)
+
+    # --- what should be ---
+
+    def ensure(
+        self,
+        given: Any,
+        of: type[Mixin] | None = None,
+        *,
+        expect: Mixin | int | Anything | None = ANY,
+    ) -> int:
+        """Queue that these objects be as they are given: one, an iterable, or an Arrow table ``of`` a type.
+
+        ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
+        wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
+        """
+        queued = [
+            Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
+            for type_id, rows in self._rows(given, of)
+            for row in rows
+        ]
+        self._committer.queue += queued
+        return len(queued)
+
+    def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
+        """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
+        relation. History keeps it.
+        """
+        form = self._form(of)
+        identity = _identity(form, key)
+        expectation = self._expectation(expect, form.type_id, identity)
+        self._committer.queue.append(Intent(form.type_id, identity, None, expectation))
+
+    @property
+    def pending(self) -> int:
+        """How many intents are queued."""
+        return len(self._committer.queue)
+
+    def discard(self) -> int:
+        """Forget what is queued; how much that was."""
+        return self._committer.discard()
+
+    async def commit(
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        if_head: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Commit | None:
+        """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
+        return await self._committer.commit(metadata, if_head=if_head, progress=progress)
+
+    async def register(self) -> Commit | None:
+        """Make the session's types known without rows, and new schemas that can read all that is stored."""
+        return await self._committer.commit(register=True)
+
+    # --- what is ---
+
+    async def get(self, of: type[M], *key: Any) -> M | None:
+        """The object with this key, at the head of now; None if there is none."""
+        form = self._form(of)
+        found = (await self._latest(form)).rows.get(_identity(form, key))
+        return None if found is None else form.objects([found[1]])[0]
+
+    async def all(self, of: type[M]) -> list[M]:
+        """Every object of a type, at the head of now, ordered by key."""
+        form = self._form(of)
+        latest = await self._latest(form)
+        return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
+
+    async def info(self) -> Info:
+        """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
+        return await read_info(self._store, self._ambient, last_index_warning=self._upkeep.warning)
+
+    async def flush(self) -> bool:
+        """Bring all indexes up to now; False if that failed, for which see ``info``."""
+        return await self._turn.try_take() and await self._upkeep.flush(everything=True)
+
+    async def close(self) -> None:
+        try:
+            if await self._turn.try_take():
+                await self._upkeep.close()
+        except (Ambiguous, Unavailable) as error:
+            self._upkeep.warning = str(error)
+        finally:
+            self._upkeep.stop()
+            await self._turn.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        if error is None and self.pending:
+            raise Invalid(
+                f"the session was left with {self.pending} intents that were never committed",
+                remedy="await commit(), or discard()",
+            )
+
+    # --- types ---
+
+    def _add(self, python: type[Mixin]) -> None:
+        form = Form(python)
+        known = self._forms.get(form.type_id)
+        if known is not None and known.python is not python:
+            raise Invalid(f"two classes are called {form.type_id.name}", remedy="give one of them another name=")
+        self._forms[form.type_id] = form
+
+    def _form(self, python: type[M]) -> Form[M]:
+        form = Form(python)
+        if form.type_id not in self._forms:
+            raise Invalid(
+                f"{python.__name__} is not a type of this session", remedy="name it when you open the ontology"
+            )
+        return form
+
+    def _ends(self) -> dict[TypeId, tuple[TypeId, TypeId]]:
+        return {
+            type_id: (form.declared.ends[0].type_id, form.declared.ends[1].type_id)
+            for type_id, form in self._forms.items()
+            if form.declared.ends is not None
+        }
+
+    def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Any]]]:
+        if isinstance(given, Mixin):
+            form = self._form(type(given))
+            return [(form.type_id, form.rows(given))]
+        if of is not None or hasattr(given, "__arrow_c_stream__"):
+            form = self._form(of) if of is not None else self._only_form()
+            return [(form.type_id, form.rows(given))]
+        return self._mixed(given)
+
+    def _only_form(self) -> Form[Any]:
+        if len(self._forms) != 1:
+            raise Invalid("a table does not say of which type it is", remedy="ensure(table, Customer)")
+        return next(iter(self._forms.values()))
+
+    def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Any]]]:
+        """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
+        if not isinstance(given, Iterable):
+            raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy="see ensure")
+        parts: dict[type[Mixin], list[Mixin]] = {}
+        for one in given:
+            if not isinstance(one, Mixin):
+                raise Invalid(f"a {type(one).__name__} is not an object of a type of this session")
+            parts.setdefault(type(one), []).append(one)
+        return [(form.type_id, form.rows(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
+
+    def _expectation(self, expect: Any, type_id: TypeId, identity: Identity) -> Expectation | None:
+        if expect is ANY:
+            return None
+        if expect is None:
+            return Absent()
+        if isinstance(expect, int):
+            return AtCommit(expect)
+        ((its_type, rows),) = self._rows(expect, None)
+        if its_type != type_id or rows[0].identity != identity:
+            raise Invalid(f"what is expected of {type_id.name} is another object", remedy="expect the same key")
+        return Equal(digest(rows[0].fields_json))
+
+    async def _latest(self, form: Form[Any]) -> Latest:
+        ledger = await read_ledger(self._store, self._chain, self._view.ledger)
+        return await read_latest(self._store, self._chain, ledger, form.type_id)
+
+
+def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
+    declared = form.declared
+    if declared.ends is None:
+        if len(key) != 1:
+            raise Invalid(f"{declared.name} has one key, and {len(key)} were given")
+        return (end_key(declared, key[0], f"{declared.name} key"),)
+    wanted = 2 if declared.key_field is None else 3
+    if len(key) != wanted:
+        raise Invalid(f"{declared.name} is identified by {wanted} keys, and {len(key)} were given")
+    ends = tuple(end_key(end, value, f"{declared.name} end") for end, value in zip(declared.ends, key, strict=False))
+    return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
+
+
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]

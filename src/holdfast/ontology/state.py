@@ -1,0 +1,79 @@
+"""What is current of each type: identity -> last commit and digest of its fields. In bulk, never row by row.
+
+Loaded once per type and session from the type's files, then brought forward by the files of later commits; a session's
+own commits are applied without reading. A state is only used for the commit that it stands at: a delta computed on an
+older one would be stale.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.errors import Corrupt, NotFound, check
+from holdfast.objects.store import Store
+from holdfast.ontology.delta import Current, Identity, Row, digest
+from holdfast.ontology.manifest import FileRef, TypeId
+from holdfast.ontology.parquet import read_keys, read_rows
+
+PARALLEL = 16
+
+
+@dataclass
+class TypeState:
+    """``commit_id`` is the commit that the state is as of, whether or not it touched the type."""
+
+    type_id: TypeId
+    generation: int = 0
+    commit_id: int = 0
+    rows: dict[Identity, Current] = field(default_factory=dict)
+
+    async def bring_forward(self, store: Store, files: Iterable[FileRef], commit_id: int) -> None:
+        """Apply the files of the commits after ``self.commit_id``, up to ``commit_id``."""
+        check(commit_id >= self.commit_id, f"{self.type_id.label}: the state is as of {self.commit_id} already")
+        wanted = [ref for ref in files if ref.type_id == self.type_id]
+
+        async def read(ref: FileRef) -> list[tuple[Identity, Current]]:
+            return await blocking(read_keys, await read_file(store, ref.path), ref.path)
+
+        async for keys in stream_bounded(wanted, read, limit=PARALLEL):
+            self._apply(keys, commit_id)
+        self.commit_id = commit_id
+
+    def committed(self, rows: Iterable[Row], commit_id: int) -> None:
+        """Apply what we have just committed ourselves."""
+        for row in rows:
+            self.rows[row.identity] = Current(commit_id, digest(row.fields_json), row.retracted)
+        self.commit_id = commit_id
+
+    def _apply(self, keys: Iterable[tuple[Identity, Current]], newest: int) -> None:
+        rows, oldest = self.rows, max(self.generation, 1)
+        for identity, current in keys:
+            if oldest <= current.commit_id <= newest:
+                known = rows.get(identity)
+                if known is None or known.commit_id <= current.commit_id:
+                    rows[identity] = current
+
+
+async def read_file(store: Store, path: str) -> bytes:
+    """A data file that the chain or an index names."""
+    try:
+        return (await store.get(path)).body
+    except NotFound as error:
+        raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
+
+
+async def latest_rows(
+    store: Store, files: Iterable[FileRef], *, newest: int, generation: int = 0
+) -> Mapping[Identity, tuple[int, Row]]:
+    """The latest row of every identity in these files, with its commit; retracted ones included."""
+    found: dict[Identity, tuple[int, Row]] = {}
+
+    async def read(ref: FileRef) -> list[tuple[int, Row]]:
+        return await blocking(read_rows, await read_file(store, ref.path), ref.path)
+
+    async for rows in stream_bounded(files, read, limit=PARALLEL):
+        for commit_id, row in rows:
+            known = found.get(row.identity)
+            if max(generation, 1) <= commit_id <= newest and (known is None or known[0] <= commit_id):
+                found[row.identity] = (commit_id, row)
+    return found

@@ -1,0 +1,311 @@
+"""Annotations, and what the store says of them: ``type_spec`` trees, ``type`` strings. Pure.
+
+``analyse`` turns an annotation into a ``Node``, or refuses it by name; everything else (validation, JSON, Arrow) is
+derived from nodes. ``to_spec`` and ``to_text`` give the two forms that schema documents carry, ``from_spec`` and
+``from_text`` read them back, those of other writers included. A tree has the kinds primitive, list, dict, union,
+typed_dict and ref:
+
+    {"kind": "primitive", "name": "str"}                     also NoneType, any; enums add "enum": [values]
+    {"kind": "list", "item": ...}   {"kind": "dict", "key": ..., "value": ...}
+    {"kind": "union", "members": [...]}                      sorted by their JSON
+    {"kind": "typed_dict", "name": ..., "total": true, "fields": {...}}
+    {"kind": "ref", "name": ...}                             a typed_dict further up
+
+Dataclasses and pydantic models are typed_dict as well: what counts for the store is their shape. Keys that may be
+absent are listed under "optional" ("required" where ``total`` is false).
+"""
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal
+from uuid import UUID
+
+Spec = dict[str, Any]
+
+PRIMITIVES: dict[type, str] = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    datetime: "datetime",
+    date: "date",
+    Decimal: "Decimal",
+    bytes: "bytes",
+    UUID: "UUID",
+    type(None): "NoneType",
+}
+BY_NAME: dict[str, type] = {name: python for python, name in PRIMITIVES.items()}
+_ALIASES = {"none": "NoneType", "None": "NoneType", "Any": "any", "List": "list", "Dict": "dict"}
+
+Flavour = Literal["typed_dict", "dataclass", "model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    metadata: tuple[Any, ...] = field(default=(), compare=False)
+    """What ``Annotated`` says beyond the type: constraints, for the validator."""
+
+
+@dataclass(frozen=True)
+class Primitive(Node):
+    python: type
+
+    @property
+    def name(self) -> str:
+        return PRIMITIVES[self.python]
+
+
+@dataclass(frozen=True)
+class Anything(Node):
+    """Any JSON value."""
+
+
+@dataclass(frozen=True)
+class Choice(Node):
+    """An enum, or a ``Literal`` (then ``python`` is None): strings or whole numbers, never both."""
+
+    name: str
+    values: tuple[str, ...] | tuple[int, ...]
+    python: type[Enum] | None = None
+
+    @property
+    def stored(self) -> type:
+        return type(self.values[0])
+
+
+@dataclass(frozen=True)
+class ListOf(Node):
+    item: Node
+
+
+@dataclass(frozen=True)
+class DictOf(Node):
+    """Keys are strings, as in JSON."""
+
+    value: Node
+
+
+@dataclass(frozen=True)
+class OneOf(Node):
+    """A union, in the order in which it was written."""
+
+    members: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Record(Node):
+    """Named fields. ``python`` is None where only a schema document is known."""
+
+    name: str
+    fields: Mapping[str, Node] = field(hash=False)
+    optional: frozenset[str] = frozenset()
+    flavour: Flavour = "typed_dict"
+    python: Any = None
+
+
+@dataclass(frozen=True)
+class Ref(Node):
+    """A record that contains itself, seen from inside."""
+
+    name: str
+    python: Any = None
+
+
+NULL = Primitive(type(None))
+
+
+def without_null(node: Node) -> tuple[Node, bool]:
+    """The node as it is when there is a value, and whether there may be none."""
+    if isinstance(node, Anything) or node == NULL:
+        return node, True
+    if not isinstance(node, OneOf) or NULL not in node.members:
+        return node, False
+    rest = tuple(member for member in node.members if member != NULL)
+    return (rest[0] if len(rest) == 1 else OneOf(rest, metadata=node.metadata)), True
+
+
+# --- nodes to documents ---
+
+
+def to_spec(node: Node) -> Spec:
+    match node:
+        case Primitive():
+            return {"kind": "primitive", "name": node.name}
+        case Anything():
+            return {"kind": "primitive", "name": "any"}
+        case Choice(name=name, values=values):
+            return {"kind": "primitive", "name": name, "enum": sorted(values)}
+        case ListOf(item=item):
+            return {"kind": "list", "item": to_spec(item)}
+        case DictOf(value=value):
+            return {"kind": "dict", "key": to_spec(Primitive(str)), "value": to_spec(value)}
+        case OneOf(members=members):
+            return {"kind": "union", "members": _sorted(to_spec(member) for member in members)}
+        case Record():
+            return _record_spec(node)
+        case Ref(name=name):
+            return {"kind": "ref", "name": name}
+    raise TypeError(f"{node!r} is not a node")
+
+
+def _record_spec(node: Record) -> Spec:
+    total = not node.optional or node.optional != node.fields.keys()
+    spec: Spec = {
+        "kind": "typed_dict",
+        "name": node.name,
+        "total": total,
+        "fields": {name: to_spec(node.fields[name]) for name in sorted(node.fields)},
+    }
+    if total and node.optional:
+        spec["optional"] = sorted(node.optional)
+    return spec
+
+
+def _sorted(specs: Any) -> list[Spec]:
+    return sorted(specs, key=lambda spec: json.dumps(spec, sort_keys=True))
+
+
+def to_text(node: Node, *, inner: bool = False) -> str:
+    """The ``type`` string, as Python prints the annotation; unions in the form ``str | None``, however written."""
+    match node:
+        case Primitive(python=python):
+            return "None" if python is type(None) and inner else _class_text(python, inner=inner)
+        case Anything():
+            return "typing.Any"
+        case Choice(python=None, values=values):
+            return f"typing.Literal[{', '.join(map(repr, values))}]"
+        case Choice(python=python) | Record(python=python) if python is not None:
+            return _class_text(python, inner=inner)
+        case ListOf(item=item):
+            return f"list[{to_text(item, inner=True)}]"
+        case DictOf(value=value):
+            return f"dict[str, {to_text(value, inner=True)}]"
+        case OneOf(members=members):
+            return " | ".join(to_text(member, inner=True) for member in members)
+        case Record(name=name) | Ref(name=name) | Choice(name=name):
+            return name
+    raise TypeError(f"{node!r} is not a node")
+
+
+def _class_text(python: Any, *, inner: bool) -> str:
+    name = python.__qualname__ if python.__module__ == "builtins" else f"{python.__module__}.{python.__qualname__}"
+    if inner:
+        return name
+    return f"<enum '{python.__name__}'>" if issubclass(python, Enum) else f"<class '{name}'>"
+
+
+# --- documents to nodes ---
+
+
+def from_spec(spec: Any) -> Node:
+    """The node of a tree, of whoever wrote it. What it does not say, or says unintelligibly, may be anything."""
+    if not isinstance(spec, Mapping):
+        return Anything()
+    match spec.get("kind"):
+        case "primitive":
+            return _from_name(str(spec.get("name")), spec.get("enum"))
+        case "list":
+            return ListOf(from_spec(spec.get("item")))
+        case "dict":
+            return DictOf(from_spec(spec.get("value")))
+        case "union":
+            return _from_union(spec.get("members"))
+        case "typed_dict":
+            return _from_record(spec)
+        case "ref":
+            return Ref(str(spec.get("name")))
+    return Anything()
+
+
+def _from_union(members: Any) -> Node:
+    if not isinstance(members, list):
+        return Anything()
+    # As people write it: None comes last.
+    return OneOf(tuple(sorted(map(from_spec, members), key=lambda member: member == NULL)))
+
+
+def _from_record(spec: Mapping[str, Any]) -> Node:
+    described = spec.get("fields")
+    fields = {name: from_spec(inner) for name, inner in described.items()} if isinstance(described, Mapping) else {}
+    if spec.get("total", True):
+        optional = frozenset(spec.get("optional", ())) & fields.keys()
+    else:
+        optional = frozenset(fields) - frozenset(spec.get("required", ()))
+    return Record(str(spec.get("name")), fields, optional)
+
+
+def _from_name(name: str, values: Any) -> Node:
+    if isinstance(values, list) and values and len({type(value) for value in values}) == 1:
+        return Choice(name, tuple(values))
+    known = _known(name)
+    # Some writers put the text of a whole annotation here, such as "str | None".
+    return known if known is not None else from_text(name)
+
+
+def _known(name: str) -> Node | None:
+    name = _ALIASES.get(name, name)
+    if name == "any":
+        return Anything()
+    return Primitive(BY_NAME[name]) if name in BY_NAME else None
+
+
+def from_text(text: str) -> Node:
+    """The node of a ``type`` string, for documents without a tree; a class that is not ours is a record by name."""
+    found = re.fullmatch(r"<(?:class|enum) '([\w.<>]+)'>", text)
+    try:
+        tree = ast.parse(found[1].rpartition(".")[2] if found is not None else text, mode="eval")
+    except (SyntaxError, ValueError):
+        return Anything()
+    return _from_ast(tree.body)
+
+
+def _from_ast(tree: ast.expr) -> Node:
+    match tree:
+        case ast.Constant(value=None):
+            return NULL
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _named(name)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _union(_from_ast(left), _from_ast(right))
+        case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=inner):
+            return _generic(name, inner.elts if isinstance(inner, ast.Tuple) else [inner])
+    return Anything()
+
+
+def _named(name: str) -> Node:
+    match _ALIASES.get(name, name):
+        case "list":
+            return ListOf(Anything())
+        case "dict":
+            return DictOf(Anything())
+    return _known(name) or Record(name, {})
+
+
+def _generic(name: str, inner: list[ast.expr]) -> Node:
+    match _ALIASES.get(name, name), inner:
+        case "list", [item]:
+            return ListOf(_from_ast(item))
+        case "dict", [_, value]:
+            return DictOf(_from_ast(value))
+        case "Optional", [item]:
+            return _union(_from_ast(item), NULL)
+        case "Union", [*members]:
+            return _union(*map(_from_ast, members))
+        case "Annotated", [item, *_]:
+            return _from_ast(item)
+        case "Literal", [*values] if all(isinstance(value, ast.Constant) for value in values):
+            return _from_name("Literal", [value.value for value in values if isinstance(value, ast.Constant)])
+    return Anything()
+
+
+def _union(*members: Node) -> Node:
+    flat: list[Node] = []
+    for member in members:
+        flat += member.members if isinstance(member, OneOf) else [member]
+    return OneOf(tuple(flat))

@@ -1,0 +1,169 @@
+"""Upkeep: what is derived from commits, written after they were answered. Off the path, and never their judge.
+
+Indexes of the types that were touched when the session falls idle; the watermarks of all types every 64 commits or 5 s
+and on close; checkpoints; the schema objects of the specification. Commits in between are taken together. Every write
+is if-match on the version that was read and changed, behind the lock's guard. A failure is kept as ``warning`` and
+logged: readers fall back to the chain, and the next flush, whoever's, mends it.
+"""
+
+import asyncio
+from dataclasses import replace
+
+from holdfast.base import telemetry
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Conflict, HoldfastError
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, IfMatch, Lost, Store
+from holdfast.ontology import layout
+from holdfast.ontology.catalog import Catalog
+from holdfast.ontology.chain import checkpoint_span
+from holdfast.ontology.commit import Turn
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import Index, believable, entries_of, folded, read_index, resolve_by_chain
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import Manifest, Place, TypeId
+from holdfast.ontology.view import View
+
+EVERY_COMMITS = 64
+EVERY_S = 5.0
+PARALLEL = 8
+TRIES = 4
+
+log = telemetry.logger("ontology")
+
+
+class Upkeep:
+    def __init__(self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._view = view
+        self._turn = turn
+        self._catalog = Catalog(store, ambient, runtime_id)
+        self._synced = False
+        self._indexes: dict[TypeId, Index] = {}
+        self._touched: set[TypeId] = set()
+        self._registered = False
+        self._checkpoints: list[Place] = []
+        self._commits = 0
+        """Since the watermarks of all types were flushed."""
+        self._timer: asyncio.Task[None] | None = None
+        self._one = asyncio.Lock()
+        self.warning: str | None = None
+
+    def note(self, manifest: Manifest) -> None:
+        """A commit of ours is on the chain. Costs nothing now."""
+        self._touched |= manifest.touched
+        self._registered |= bool(manifest.registered)
+        self._commits += 1
+        if checkpoint_span(manifest.commit_id):
+            self._checkpoints.append(manifest.place)
+        if self._commits == 1 or self._commits % EVERY_COMMITS == 0:
+            self._set_timer(0.0 if self._commits >= EVERY_COMMITS else EVERY_S)
+
+    async def idle(self) -> None:
+        if self._touched or self._registered or self._checkpoints:
+            await self.flush(everything=False)
+
+    async def close(self) -> None:
+        self._stop_timer()
+        if self._commits:
+            await self.flush(everything=True)
+
+    async def flush(self, *, everything: bool) -> bool:
+        """Write what is due; False if something could not be written, for which see ``warning``."""
+        async with self._one:
+            try:
+                self._turn.guard()
+                await self._write_schemas()
+                await self._write_indexes(everything=everything)
+                while self._checkpoints:
+                    await self._view.chain.write_checkpoint(self._checkpoints[0])
+                    del self._checkpoints[0]
+            except HoldfastError as error:
+                self.warning = str(error)
+                log.warning("indexes lag behind (%s); readers use the chain, the next flush mends it", error)
+                return False
+            self.warning = None
+            return True
+
+    # --- schemas ---
+
+    async def _write_schemas(self) -> None:
+        if self._synced and not self._registered:
+            return
+        self._registered = False
+        try:
+            await self._catalog.sync(self._view.chain, self._view.ledger)
+        except BaseException:
+            self._registered = True
+            raise
+        self._synced = True
+
+    # --- indexes ---
+
+    async def _write_indexes(self, *, everything: bool) -> None:
+        ledger, commits = self._view.ledger, self._commits
+        wanted = {*self._touched, *ledger.heads, *ledger.schemas} if everything else set(self._touched)
+        self._touched.clear()
+        try:
+            await map_bounded(sorted(wanted), lambda type_id: self._write_index(type_id, ledger), limit=PARALLEL)
+        except BaseException:
+            self._touched |= wanted
+            raise
+        if everything:
+            self._commits -= commits
+
+    async def _write_index(self, type_id: TypeId, ledger: Ledger) -> None:
+        index = self._indexes.pop(type_id, None)
+        for _ in range(TRIES):
+            if index is None:
+                index = await read_index(self._store, type_id)
+            after = await self._brought_forward(index, ledger)
+            if after is None:
+                self._indexes[type_id] = index
+                return
+            mode = CREATE if index.version is None else IfMatch(index.version)
+            self._turn.guard()
+            body = after.body(self._ambient.ids.write_id())
+            outcome = await self._store.put(layout.index_key(*type_id), body, mode)
+            if not isinstance(outcome, Lost):
+                self._indexes[type_id] = replace(after, version=outcome.version)
+                return
+            index = None
+        raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+
+    async def _brought_forward(self, index: Index, ledger: Ledger) -> Index | None:
+        """The index as it should be; None if it is so already, or if somebody who knows more has written it."""
+        type_id = index.type_id
+        if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
+            return None
+        head = ledger.head_of(type_id)
+        entries = believable(index, ledger, type_id)
+        covered = entries[-1].last if entries else max(ledger.generation_of(type_id) - 1, 0)
+        files = await self._view.chain.files(covered, ledger.place) if covered < head.commit_id else []
+        more = [ref for ref in files if ref.type_id == type_id]
+        if folded(entries, more, type_id) == head:
+            after = replace(index, watermark=ledger.commit_id, entries=(*entries, *entries_of(more)))
+        else:
+            resolved = await resolve_by_chain(self._view.chain, ledger, type_id)
+            after = replace(index, watermark=ledger.commit_id, entries=resolved.entries)
+        return None if after == index else after
+
+    # --- when ---
+
+    def _set_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = asyncio.ensure_future(self._after(seconds))
+
+    async def _after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._timer = None
+        await self.flush(everything=True)
+
+    def stop(self) -> None:
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

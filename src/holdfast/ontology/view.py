@@ -1,0 +1,179 @@
+"""View: what a session knows of the store as of one head: the ledger, the state of each type, the schemas.
+
+The head only moves forward along one chain. A head that is not a descendant of the one we know means that the store was
+restored or made anew under a living session; what it knows is then worth nothing, and it stops with ``Corrupt``.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Corrupt, check
+from holdfast.objects.store import Store, Version
+from holdfast.ontology import catalog, layout
+from holdfast.ontology.attempt import TypeForm
+from holdfast.ontology.catalog import Stored
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.delta import Change, Current, Identity, Row
+from holdfast.ontology.errors import SchemaDrift
+from holdfast.ontology.head import Head
+from holdfast.ontology.index import resolve
+from holdfast.ontology.ledger import EMPTY, Ledger, followed
+from holdfast.ontology.manifest import FileRef, Manifest, Registered, SchemaRef, TypeId
+from holdfast.ontology.parquet import read_rows
+from holdfast.ontology.state import TypeState, read_file
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """The schema versions that a commit is made under, and those that it introduces."""
+
+    versions: Mapping[TypeId, int]
+    registered: Sequence[Registered]
+
+
+class View:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.chain = Chain(store)
+        self.known = False
+        self.head = Head()
+        self.ledger: Ledger = EMPTY
+        self._states: dict[TypeId, TypeState] = {}
+        self._stored: dict[tuple[TypeId, SchemaRef | None], Stored | None] = {}
+
+    async def move_to(self, head: Head) -> None:
+        if self.known and head == self.head:
+            return
+        before = self.ledger.place
+        if self.known and before is not None and head.commit_id < before.commit_id:
+            raise _another_life(head, self.head)
+        ledger = await self.chain.ledger(head.place, self.ledger)
+        if before is not None and await self.chain.at(ledger.place, before.commit_id) != before:
+            raise _another_life(head, self.head)
+        self.head, self.ledger, self.known = head, ledger, True
+
+    def advance(self, head: Head, version: Version, manifest: Manifest, rows: Mapping[TypeId, Sequence[Row]]) -> None:
+        """A commit of our own, which is on the chain."""
+        for type_id, ref in (manifest.summary.schemas if manifest.summary is not None else {}).items():
+            if ref is not None and type_id in self._states:
+                self._states[type_id].generation = ref.generation
+        for type_id, written in rows.items():
+            self._states[type_id].committed(written, manifest.commit_id)
+        for state in self._states.values():
+            if state.commit_id == self.ledger.commit_id:
+                state.commit_id = manifest.commit_id  # untouched
+        self.head = replace(head, version=version)
+        self.ledger = followed(self.ledger, manifest)
+        self.chain.remember(manifest)
+
+    # --- what is current ---
+
+    async def states(self, types: Iterable[TypeId]) -> Mapping[TypeId, Mapping[Identity, Current]]:
+        """The state of each type, as of the head."""
+        return {type_id: (await self._state(type_id)).rows for type_id in types}
+
+    async def _state(self, type_id: TypeId) -> TypeState:
+        ledger = self.ledger
+        generation = ledger.generation_of(type_id)
+        state = self._states.get(type_id)
+        if state is None or state.generation < generation:
+            state = TypeState(type_id, generation)
+            resolved = await resolve(self._store, self.chain, ledger, type_id)
+            await state.bring_forward(self._store, resolved.files(), ledger.commit_id)
+            self._states[type_id] = state
+        elif state.commit_id < ledger.commit_id:
+            files: list[FileRef] = []
+            if ledger.head_of(type_id).commit_id > state.commit_id:
+                files = await self.chain.files(state.commit_id, ledger.place)
+            await state.bring_forward(self._store, files, ledger.commit_id)
+        return state
+
+    async def rows(self, type_id: TypeId, changes: Sequence[Change]) -> list[Row]:
+        """The rows of these changes; a retracted one keeps the fields that it had."""
+        gone = {change.identity for change in changes if change.fields_json is None}
+        kept = await self._fields(type_id, gone) if gone else {}
+        return [
+            Row(change.identity, kept[change.identity], retracted=True)
+            if change.fields_json is None
+            else Row(change.identity, change.fields_json)
+            for change in changes
+        ]
+
+    async def _fields(self, type_id: TypeId, identities: set[Identity]) -> dict[Identity, str]:
+        state = await self._state(type_id)
+        commits = {state.rows[identity].commit_id for identity in identities}
+        resolved = await resolve(self._store, self.chain, self.ledger, type_id)
+        found: dict[Identity, str] = {}
+        for entry in resolved.entries:
+            if any(entry.first <= commit_id <= entry.last for commit_id in commits):
+                body = await read_file(self._store, entry.path)
+                for commit_id, row in await blocking(read_rows, body, entry.path):
+                    if row.identity in identities and state.rows[row.identity].commit_id == commit_id:
+                        found[row.identity] = row.fields_json
+        check(found.keys() == identities, f"{type_id.label}: rows of {len(identities - found.keys())} keys are missing")
+        return found
+
+    # --- schemas ---
+
+    def unregistered(self, forms: Mapping[TypeId, TypeForm]) -> bool:
+        """Whether registering these types would change anything."""
+        known = self.ledger.schemas
+        return any(each not in known or known[each].hash != form.schema_hash for each, form in forms.items())
+
+    async def agree(self, forms: Mapping[TypeId, TypeForm], touched: Collection[TypeId], *, register: bool) -> Agreed:
+        """Under which version each type is written.
+
+        A type that the store does not know is registered. One that it knows otherwise is ``SchemaDrift``, where
+        touched; with ``register``, a schema that can read all that is stored becomes the next version.
+        """
+        versions: dict[TypeId, int] = {}
+        registered: list[Registered] = []
+        for type_id, form in forms.items():
+            known = self.ledger.schemas.get(type_id)
+            if known is not None and known.hash == form.schema_hash:
+                versions[type_id] = known.version_id
+                continue
+            stored = await self._stored_schema(type_id, known)
+            drift = form.drift(stored.schema) if stored is not None else None
+            if drift and not (register and drift.additive):
+                if register or type_id in touched:
+                    raise SchemaDrift(drift)
+                continue
+            if known is not None and not drift and not register:
+                versions[type_id] = known.version_id  # another hash for the same type
+                continue
+            ref = self._next_ref(type_id, form, known, stored, changed=bool(drift))
+            registered.append(Registered(type_id, ref, form.schema))
+            versions[type_id] = ref.version_id
+        return Agreed(versions, registered)
+
+    def _next_ref(
+        self, type_id: TypeId, form: TypeForm, known: SchemaRef | None, stored: Stored | None, *, changed: bool
+    ) -> SchemaRef:
+        before = known.version_id if known is not None else stored.ref.version_id if stored is not None else 0
+        version_id = before + 1 if changed or before == 0 else before
+        following = self.ledger.commit_id + 1
+        if known is not None:
+            return SchemaRef(version_id, form.schema_hash, known.generation, following)
+        # Rows that are there without a schema of ours on the chain are a plain writer's, and stay.
+        adopted = self.ledger.head_of(type_id).files > 0
+        return SchemaRef(version_id, form.schema_hash, 0 if adopted else following, following)
+
+    async def _stored_schema(self, type_id: TypeId, known: SchemaRef | None) -> Stored | None:
+        """The document of the schema that the ledger names; or, if it names none, what a plain writer registered."""
+        wanted = (type_id, known)
+        if wanted not in self._stored:
+            self._stored[wanted] = (
+                await catalog.stored_schema(self._store, type_id)
+                if known is None
+                else await catalog.chained_schema(self.chain, self.ledger, type_id, known)
+            )
+        return self._stored[wanted]
+
+
+def _another_life(head: Head, known: Head) -> Corrupt:
+    return Corrupt(
+        f"{layout.HEAD}: commit {head.commit_id} does not follow from commit {known.commit_id}, which was there before",
+        remedy="the store was restored or made anew: open a new session",
+    )

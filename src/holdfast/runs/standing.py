@@ -1,0 +1,127 @@
+"""Whether a workflow's code may still ask its context for something, and what must happen if it may not.
+
+A question that could not be answered truthfully (the journal was not written, code and journal disagree, the session
+was fenced) ends the session: whatever the code makes of the error, everything it asks afterwards meets the same error,
+so that no other path is recorded than the one that a replay will take. So does a wait that leaves the workflow, and the
+cancellation of the call itself: clean-up in ``finally`` is for a cancelled run, not for a process that stops. A task
+that was cancelled in the middle of a question, and goes on, may ask nothing more where a replay could not follow it.
+
+``StepFailed`` is an answer, and not among these.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.base.errors import Ambiguous, HoldfastError, Invalid
+from holdfast.runs.errors import StepFailed
+
+
+class Suspended(BaseException):  # control flow: the session ends, the run does not
+    """Leaves the workflow's code when there is nothing to do before an event or a time."""
+
+    def __init__(self, event: str, wake_at_ns: int | None) -> None:
+        super().__init__(event)
+        self.event = event
+        self.wake_at_ns = wake_at_ns
+
+
+class Continued(BaseException):  # control flow: the run goes on with a fresh history
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__("continue as new")
+        self.args_again = args
+        self.kwargs_again = kwargs
+
+
+class Standing:
+    def __init__(self) -> None:
+        self.broken: Exception | None = None
+        """Why this session must end without recording anything more."""
+        self.left: BaseException | None = None
+        """How the workflow was left: it waits, or continues as new."""
+        self._over = False
+        self._caller = _this_task()
+        self._cancelled_before = self._caller.cancelling()
+        self._asking: dict[asyncio.Task[Any], int] = {}
+        self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
+        self._quiet: asyncio.Future[None] | None = None
+
+    @contextmanager
+    def question(self, what: str, *, main: bool) -> Iterator[None]:
+        """Around everything that a workflow asks for. ``main``: in its own task."""
+        task = _this_task()
+        self.check(task)
+        self._asking[task] = self._asking.get(task, 0) + 1
+        try:
+            yield
+        except StepFailed:
+            raise
+        except HoldfastError as error:
+            self.broken = self.broken or error
+            raise
+        except asyncio.CancelledError:
+            if main:
+                self._interrupted[task] = Invalid(
+                    f"{what} was cancelled, and the workflow went on: a replay could not",
+                    remedy="give the step a timeout= and catch StepFailed, instead of a timeout around it",
+                )
+            raise
+        finally:
+            self._asking[task] -= 1
+            if not self._asking[task]:
+                del self._asking[task]
+            if self._quiet is not None and not self._asking and not self._quiet.done():
+                self._quiet.set_result(None)
+
+    def check(self, task: "asyncio.Task[Any] | None" = None) -> None:
+        """Raise if nothing may be asked any more."""
+        if self.broken is not None:
+            raise self.broken
+        if self.left is not None:
+            raise self.left
+        if self._over:
+            raise Invalid(
+                "the context was used after its session had ended",
+                remedy="await all tasks before the workflow waits or returns",
+            )
+        if self._caller.cancelling() > self._cancelled_before:
+            raise asyncio.CancelledError
+        if task in self._interrupted:
+            self.broken = self._interrupted[task]
+            raise self.broken
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Around every write to the journal."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            self._interrupted[_this_task()] = Ambiguous(
+                "a task was cancelled while its step was being recorded, and went on",
+                remedy="call the run again: the next session reads what was recorded",
+            )
+            raise
+        except Exception as error:
+            self.broken = self.broken or error
+            raise
+
+    def leave(self, how: BaseException) -> BaseException:
+        self.left = how
+        return how
+
+    async def close(self) -> None:
+        """The session is over: cancel what other tasks still ask for, and wait until they have given up."""
+        self._over = True
+        if self._asking:
+            self._quiet = asyncio.get_running_loop().create_future()
+            for task in self._asking:
+                task.cancel()
+            await self._quiet
+
+
+def _this_task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    if task is None:
+        raise Invalid("a context was used outside a task")
+    return task

@@ -1,0 +1,114 @@
+"""Who and what scenarios of an ontology share: a type without a class, a plain writer, a lie about an index."""
+
+import hashlib
+import io
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.base.clock import iso
+from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost
+from holdfast.ontology import layout
+from holdfast.ontology.delta import Row
+from holdfast.ontology.drift import Drift, diff
+from holdfast.ontology.manifest import TypeId
+from holdfast.sim.world import Process
+
+MARK = "Mark"
+"""The type that a plain writer writes."""
+NOWHERE = "commits/0-dead/entities/None.parquet"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A type without a class."""
+
+    type_id: TypeId
+    schema_hash: str = "h"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"entity_name": self.type_id.name, "fields": {}}
+
+    def drift(self, stored: dict[str, Any]) -> Drift:
+        return diff(stored, self.schema)
+
+    def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
+        return parquet(
+            self.type_id.name, [(row.identity[0], row.fields_json, row.retracted) for row in rows], commit_id
+        )
+
+
+def parquet(name: str, rows: Sequence[tuple[str, str, bool]], commit_id: int) -> bytes:
+    table = pa.table(
+        {
+            "commit_id": pa.array([commit_id] * len(rows), pa.int64()),
+            "entity_type": [name] * len(rows),
+            "entity_key": [key for key, _, _ in rows],
+            "schema_version_id": pa.array([1] * len(rows), pa.int64()),
+            "fields_json": [fields for _, fields, _ in rows],
+            "_retracted": [retracted for _, _, retracted in rows],
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
+    return sink.getvalue()
+
+
+async def plain_commit(process: Process, token: str) -> bool:
+    """One commit as the specification has it, with neither lock nor indexes; False if it lost the race."""
+    store = process.backend
+    found = await store.find(layout.HEAD)
+    head: dict[str, Any] = json.loads(found.body) if found is not None else {"commit_id": 0, "manifest_path": None}
+    number, attempt = head["commit_id"] + 1, process.ambient.ids.attempt()
+    body = parquet(MARK, [(token, json.dumps({"by": token}), False)], number)
+    path = f"commits/{number}-{attempt}/entities/Mark.parquet"
+    await store.put(path, body, OVERWRITE)
+    manifest: dict[str, Any] = {
+        "commit_id": number,
+        "parent_commit_id": head["commit_id"] or None,
+        "parent_manifest_path": head["manifest_path"],
+        "created_at": iso(process.clock.wall_ns()),
+        "runtime_id": "plain",
+        "metadata": {},
+        "files": [
+            {
+                "kind": "entity",
+                "type_name": MARK,
+                "path": path,
+                "row_count": 1,
+                "schema_version_id": 1,
+                "content_sha256": hashlib.sha256(body).hexdigest(),
+            }
+        ],
+    }
+    await store.put(f"commits/{number}-{attempt}/manifest.json", json.dumps(manifest).encode(), OVERWRITE)
+    following = {
+        "commit_id": number,
+        "manifest_path": f"commits/{number}-{attempt}/manifest.json",
+        "updated_at": manifest["created_at"],
+        "runtime_id": "plain",
+    }
+    mode = CREATE if found is None else IfMatch(found.version)
+    return not isinstance(await store.put(layout.HEAD, json.dumps(following).encode(), mode), Lost)
+
+
+def lie(index: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """What the index does not say."""
+    entries = index["entries"]
+    match rng.randrange(4):
+        case 0:
+            return {**index, "entries": entries[1:]}
+        case 1:
+            return {**index, "max_indexed_commit": index["max_indexed_commit"] + 100}
+        case 2 if entries:
+            return {
+                **index,
+                "entries": [*entries[:-1], {**entries[-1], "path": NOWHERE}],
+            }
+    return {**index, "entries": [], "max_indexed_commit": 1}

@@ -1,0 +1,322 @@
+"""Commits of an ontology: writers on one head, thieves of the lock, a plain writer, liars about indexes."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from holdfast.base.clock import iso
+from holdfast.base.errors import Ambiguous, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.retry import Retrying, RetryPolicy
+from holdfast.objects.store import OVERWRITE, Store, Written
+from holdfast.ontology import layout
+from holdfast.ontology.attempt import Draft, draw
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.commit import RACES, Commit, Committer, Open, Turn
+from holdfast.ontology.delta import AtCommit, Intent
+from holdfast.ontology.head import Head
+from holdfast.ontology.ledger import EMPTY
+from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.manifest import Registered, SchemaRef, TypeId
+from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.upkeep import Upkeep
+from holdfast.ontology.view import View
+from holdfast.sim import ontology_kit
+from holdfast.sim.checkers import ontology_told as told
+from holdfast.sim.checkers.applied import applied_once
+from holdfast.sim.checkers.ontology import changes_only, course
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.clock import SimClock
+from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.history import Done
+from holdfast.sim.ontology_kit import Form, lie, plain_commit
+from holdfast.sim.scenario import AT_ONCE, Scenario, retries
+from holdfast.sim.store import at_once
+from holdfast.sim.world import Process, World
+
+MARK = TypeId("entity", ontology_kit.MARK)
+"""One row per commit that was asked for."""
+COUNTER = TypeId("entity", "Counter")
+FLAG = TypeId("entity", "Flag")
+MANNERS = Manners()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OntologyCommit(Scenario):
+    """Writers commit to one head beside a plain one; nothing is lost, doubled or half seen, whatever indexes say."""
+
+    name: ClassVar[str] = "ontology-commit"
+    committer: ClassVar[type[Committer]] = Committer
+
+    writers: int = 2
+    commits: int = 1
+    work: tuple[str, ...] = ("mark",)
+    """What writers do: put a new mark, count up with an expectation, set a flag that may be set already."""
+    again: int = 0
+    """How often a commit that failed or ended in doubt is asked for again."""
+    locked: bool = False
+    """Writers take turns, and keep indexes; both have lives of their own."""
+    manners: Manners = MANNERS
+    thieves: int = 0
+    """Strokes against the lock object: deleted, or taken over."""
+    lies: int = 0
+    """Strokes against indexes."""
+    readers: int = 0
+    plain: int = 0
+    """Commits of a plain writer."""
+    registered: int = 0
+    """Types that somebody registers meanwhile, in commits of their own."""
+    idle_ms: float = 0.0
+    races: RetryPolicy = AT_ONCE
+    settled: bool = True
+    uploads: int = 1
+    """How many files a writer sends at once."""
+    prepared: bool = True
+    """The first commit, which registers the types, is there already."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        ttl_ms = rng.choice((200, 2_000, 30_000))
+        return cls(
+            writers=rng.randint(1, 4),
+            commits=rng.randint(1, 5),
+            work=rng.choice((("mark",), ("count",), ("mark", "count", "flag"))),
+            again=rng.choice((0, 3)),
+            locked=rng.random() < 0.7,
+            manners=Manners(ttl_ms=ttl_ms, timeout_ms=rng.choice((100, 1_000)), idle_ms=20, burst_ms=200),
+            thieves=rng.choice((0, 0, 5)),
+            lies=rng.choice((0, 0, 5)),
+            readers=rng.choice((0, 1)),
+            plain=rng.choice((0, 0, 3)),
+            registered=rng.choice((0, 0, 2)),
+            idle_ms=rng.choice((0.0, 50.0, 400.0)),
+            races=RACES,
+            settled=rng.random() < 0.7,
+            uploads=rng.choice((1, 16)),
+            prepared=rng.random() < 0.5,
+            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.2))),
+            troubles=Troubles.drawn(rng),
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        if self.prepared:
+            self._prepare(world)
+        for number in range(self.writers):
+            world.start(f"writer{number + 1}", self.writer)
+        for name, count, actor in (
+            ("plain", self.plain, self.plain_writer),
+            ("thief", self.thieves, self.thief),
+            ("liar", self.lies, self.liar),
+            ("registrar", self.registered, self.registrar),
+        ):
+            if count:
+                world.start(name, actor)
+        for number in range(self.readers):
+            world.start(f"reader{number + 1}", self.reader)
+
+    def _prepare(self, world: World) -> None:
+        forms = {type_id: Form(type_id) for type_id in self._types()}
+        registered = [
+            Registered(each, SchemaRef(1, form.schema_hash, 1, 1), form.schema) for each, form in forms.items()
+        ]
+        ambient = Ambient(SimClock(world.loop.time), world.seed.stream("preparation"))
+        attempt = draw(Draft({}, {}, registered, (), {}, "origin", 0), EMPTY, forms, ambient)
+        for key, body in ((attempt.manifest.path, attempt.body), (layout.HEAD, attempt.head(Head()).body("origin"))):
+            written = at_once(world.truth.put(key, body))
+            world.landed("origin", key, body, written.version if isinstance(written, Written) else None)
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return super().stack(backend, ambient) if self.settled else Retrying(backend, self.retry, ambient)
+
+    # --- writers of ours ---
+
+    async def writer(self, process: Process) -> None:
+        forms = {type_id: Form(type_id) for type_id in self._types()}
+        committer, close = self._session(process, forms)
+        for number in range(self.commits):
+            task = self.work[number % len(self.work)]
+            await getattr(self, f"_{task}")(process, committer, f"{process.name}/{number + 1}")
+            await self._rest(process)
+        await close()
+
+    def _types(self) -> list[TypeId]:
+        kinds = {"mark": MARK, "count": COUNTER, "flag": FLAG}
+        return [kinds[task] for task in dict.fromkeys(self.work)]
+
+    def _session(self, process: Process, forms: Mapping[TypeId, Form]) -> tuple[Committer, Any]:
+        """A session with or without a life of its own; and how to close it."""
+        view = View(process.store)
+        if not self.locked:
+            return self._committer(process, view, forms, Open(), None), _nothing
+        turn = WriteLock(process.store, process.name, process.ambient, self.manners)
+        upkeep = Upkeep(process.store, process.ambient, view, turn, process.name)
+        turn.on_idle = upkeep.idle
+
+        async def close() -> None:
+            await turn.try_take()
+            await upkeep.close()
+            await turn.close()
+
+        async def closed() -> None:
+            try:
+                await close()
+            except (Ambiguous, Unavailable):
+                process.note("leaves")
+
+        return self._committer(process, view, forms, turn, upkeep), closed
+
+    def _committer(
+        self, process: Process, view: View, forms: Mapping[TypeId, Form], turn: Turn, upkeep: Upkeep | None
+    ) -> Committer:
+        return self.committer(
+            process.store,
+            process.ambient,
+            view,
+            forms,
+            runtime_id=process.name,
+            turn=turn,
+            on_commit=upkeep.note if upkeep is not None else None,
+            policy=self.races,
+            uploads=self.uploads,
+        )
+
+    async def _mark(self, process: Process, committer: Committer, token: str) -> None:
+        await self._ask(process, committer, "commit", token, [_intent(MARK, token, {"by": token})])
+
+    async def _flag(self, process: Process, committer: Committer, token: str) -> None:
+        value = process.rng.choice(("up", "down"))
+        await self._ask(process, committer, "flag", (token, value), [_intent(FLAG, "f", {"is": value})])
+
+    async def _count(self, process: Process, committer: Committer, token: str) -> None:
+        """Read, add one, commit only over what was read."""
+        try:
+            chain = Chain(process.store)
+            latest = await read_latest(process.store, chain, await read_ledger(process.store, chain), COUNTER)
+        except Unavailable:
+            return
+        found = latest.rows.get(("n",))
+        value = 0 if found is None else json.loads(found[1].fields_json)["is"]
+        expect = AtCommit(found[0]) if found is not None else None
+        counted = Intent(COUNTER, ("n",), _fields({"is": value + 1, "by": token}), expect)
+        if found is None:
+            await self._ask(process, committer, "count", token, [counted], if_head=latest.commit_id)
+        else:
+            await self._ask(process, committer, "count", token, [counted])
+
+    async def _ask(
+        self, process: Process, committer: Committer, call: str, token: object, intents: list[Intent], **options: Any
+    ) -> None:
+        committer.queue += intents
+        for _ in range(1 + self.again):
+            committing = committer.commit(**options)
+            outcome = await process.perform(call, committing, key=layout.HEAD, argument=token, show=_told)
+            if isinstance(outcome, Done):
+                return
+            await self._rest(process)
+        committer.discard()
+
+    async def _rest(self, process: Process) -> None:
+        if self.idle_ms:
+            await asyncio.sleep(process.rng.random() * self.idle_ms / 1000)
+
+    # --- others ---
+
+    async def registrar(self, process: Process) -> None:
+        """Registers types in commits without rows."""
+        for number in range(self.registered):
+            type_id = TypeId("entity", f"Fresh{number}")
+            committer, close = self._session(process, {type_id: Form(type_id)})
+            outcome = await process.perform(
+                "register", committer.commit(register=True), key=layout.HEAD, argument=type_id.name, show=_told
+            )
+            process.note("registered", str(outcome))
+            await close()
+            await self._rest(process)
+
+    async def reader(self, process: Process) -> None:
+        for _ in range(self.commits * 2):
+            for type_id in self._types():
+                reading = self.read(process, type_id)
+                await process.perform("read", reading, key=type_id.name, show=_seen)
+            await self._rest(process)
+
+    async def read(self, process: Process, type_id: TypeId) -> Latest:
+        chain = Chain(process.store)
+        return await read_latest(process.store, chain, await read_ledger(process.store, chain), type_id)
+
+    async def thief(self, process: Process) -> None:
+        for _ in range(self.thieves):
+            await asyncio.sleep(process.rng.random() * 0.3)
+            try:
+                if process.rng.random() < 0.5:
+                    await process.store.delete(layout.LOCK)
+                    continue
+                now_ns = process.clock.wall_ns()
+                lock = {
+                    "owner_id": process.name,
+                    "acquired_at": iso(now_ns),
+                    "expires_at": iso(now_ns + 100_000_000),
+                    "lease_ttl_ms": 100,
+                }
+                await process.store.put(layout.LOCK, json.dumps(lock).encode(), OVERWRITE)
+            except (Ambiguous, Unavailable):
+                process.note("shrugs")
+
+    async def liar(self, process: Process) -> None:
+        """Deletes indexes, or makes them say what is not so."""
+        for _ in range(self.lies):
+            await asyncio.sleep(process.rng.random() * 0.3)
+            key = layout.index_key(*process.rng.choice(self._types()))
+            try:
+                found = await process.store.find(key)
+                if found is None or process.rng.random() < 0.2:
+                    await process.store.delete(key)
+                    continue
+                await process.store.put(key, json.dumps(lie(json.loads(found.body), process.rng)).encode(), OVERWRITE)
+            except (Ambiguous, Unavailable):
+                process.note("shrugs")
+
+    async def plain_writer(self, process: Process) -> None:
+        """As the specification has it, with neither lock nor indexes: both are advice."""
+        for number in range(self.plain):
+            try:
+                while not await plain_commit(process, f"plain/{process.incarnation}/{number}"):
+                    process.note("lost a race")
+            except Unavailable:
+                process.note("shrugs")
+            await self._rest(process)
+
+    # --- what must hold ---
+
+    def check(self, world: World) -> Iterator[Violation]:
+        found = course(world.landings)
+        yield from found.violations
+        yield from changes_only(found, ["plain"])
+        yield from applied_once(told.tokens(found), told.asked(world.operations))
+        yield from told.no_lost_update(found)
+        yield from told.told_truly(world.operations, found)
+        yield from told.read_truly(world.operations, found)
+
+
+async def _nothing() -> None:
+    return
+
+
+def _fields(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def _intent(type_id: TypeId, key: str, fields: dict[str, Any]) -> Intent:
+    return Intent(type_id, (key,), _fields(fields))
+
+
+def _told(commit: Commit | None) -> int | None:
+    return commit.commit_id if commit is not None else None
+
+
+def _seen(latest: Latest) -> tuple[int, dict[str, Any]]:
+    return latest.commit_id, {key: json.loads(row.fields_json) for (key,), (_, row) in latest.rows.items()}

@@ -1,0 +1,174 @@
+"""Every safety rule of a commit is needed: without it a small world shows the harm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from holdfast.objects.store import Lost, Object, Written
+from holdfast.ontology.attempt import Attempt, Draft
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.commit import Committer
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import read_index
+from holdfast.ontology.manifest import FileRef, TypeId
+from holdfast.ontology.reader import Latest, read_ledger
+from holdfast.ontology.state import latest_rows
+from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
+from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, UNBROKEN
+from holdfast.sim.checkers.ontology_told import NO_LOST_UPDATE, SAME_ROWS, TRUE_NO_OP
+from holdfast.sim.explore import Limits, explore
+from holdfast.sim.run import simulate
+from holdfast.sim.scenarios.ontology_commit import OntologyCommit
+from holdfast.sim.world import Process
+
+LOST_ANSWER = Limits(crashes=0, lost_responses=1)
+NO_TROUBLE = Limits(crashes=0, lost_responses=0)
+LATE = Limits(crashes=0, lost_responses=0, timeouts=1)
+
+
+class WithoutLookingIntoTheChain(Committer):
+    """Takes every lost race and every lost answer for proof that its commit is not there."""
+
+    async def landed(self, attempt: Attempt) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoLook(OntologyCommit):
+    committer: ClassVar[type[Committer]] = WithoutLookingIntoTheChain
+    settled: bool = False
+    again: int = 1
+
+
+class WithStaleDelta(Committer):
+    """After a lost race it publishes what it had computed before."""
+
+    drafted: Draft | None = None
+
+    async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
+        if self.drafted is None:
+            self.drafted = await super()._draft(metadata, register=register)
+        return self.drafted
+
+    async def refresh(self, found: Object | None = None) -> None:
+        await super().refresh(found)
+        await self._view.states(self._forms)
+
+
+class WithFreshVersion(Committer):
+    """Fetches the head's version just before it writes, so that its write always fits: over whatever is there."""
+
+    async def _publish(self, attempt: Attempt) -> Written | Lost:
+        self._view.head = replace(self._view.head, version=(await read_head(self._store)).version)
+        return await super()._publish(attempt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshVersion(OntologyCommit):
+    committer: ClassVar[type[Committer]] = WithFreshVersion
+
+
+class WithCredulousNoOp(Committer):
+    """Believes its own state for ever."""
+
+    async def _moved(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CredulousNoOp(OntologyCommit):
+    committer: ClassVar[type[Committer]] = WithCredulousNoOp
+    work: tuple[str, ...] = ("flag",)
+    writers: int = 2
+    commits: int = 3
+
+
+class WithHastyCleaning(Committer):
+    """Removes an attempt as soon as it is in doubt, although the head may still come to name it."""
+
+    async def _settle_doubts(self) -> None:
+        for attempt in self._doubts:
+            if attempt.place.commit_id > self._view.head.commit_id:
+                await self._clean(attempt)
+        await super()._settle_doubts()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HastyCleaning(OntologyCommit):
+    committer: ClassVar[type[Committer]] = WithHastyCleaning
+    writers: int = 1
+    settled: bool = False
+    again: int = 1
+
+
+@pytest.mark.parametrize(
+    ("scenario", "limits", "rules"),
+    [
+        (NoLook(), LOST_ANSWER, {ONCE, KEPT, NO_FALSE_CONFLICT}),
+        (FreshVersion(), NO_TROUBLE, {UNBROKEN, MONOTONIC}),
+        (HastyCleaning(), LATE, {ATOMIC, KEPT}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, OntologyCommit) else "",
+)
+def test_a_small_world_shows_the_harm(scenario: OntologyCommit, limits: Limits, rules: set[str]) -> None:
+    found = explore(scenario, limits).found
+    assert found is not None
+    assert {violation.partition(": ")[0] for violation in found.violations} & rules
+
+
+def broken_rules(kind: type[OntologyCommit], seeds: int) -> set[str]:
+    """The rules that are seen broken, up to the first seed that breaks one."""
+    for seed in range(seeds):
+        run = simulate(kind, seed)
+        if run.violations:
+            return {violation.partition(": ")[0] for violation in run.violations}
+    return set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnStaleCount(OntologyCommit):
+    committer: ClassVar[type[Committer]] = WithStaleDelta
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return cls(work=("count",), writers=3, commits=3, idle_ms=20.0, again=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnCredulousNoOp(CredulousNoOp):
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return cls(writers=3, commits=4, idle_ms=50.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustingReader(OntologyCommit):
+    """Takes an index at its word."""
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return replace(super().drawn(rng), locked=True, lies=10, readers=2, commits=5, idle_ms=50.0, work=("mark",))
+
+    async def read(self, process: Process, type_id: TypeId) -> Latest:
+        ledger = await read_ledger(process.store, Chain(process.store))
+        index = await read_index(process.store, type_id)
+        files = [FileRef(entry.last, type_id, entry.path) for entry in index.entries]
+        existing = [ref for ref in files if await process.store.find(ref.path) is not None]
+        rows = await latest_rows(process.store, existing, newest=ledger.commit_id)
+        return Latest(ledger.commit_id, rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules"),
+    [
+        (DrawnStaleCount, {NO_LOST_UPDATE}),
+        (DrawnCredulousNoOp, {TRUE_NO_OP}),
+        (TrustingReader, {SAME_ROWS}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_few_seeds_show_the_harm(kind: type[OntologyCommit], rules: set[str]) -> None:
+    assert broken_rules(kind, 20) & rules

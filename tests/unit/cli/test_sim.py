@@ -1,0 +1,150 @@
+"""``holdfast sim``: list, run, replay, explore, all; a broken seed is one line and the command that replays it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Invalid
+from holdfast.cli.main import run
+from holdfast.cli.sim import parse_choices, parse_seeds
+from holdfast.sim.scenario import built_in
+
+Capture = pytest.CaptureFixture[str]
+
+BROKEN = '''
+from holdfast.objects.store import CREATE, Lost
+from holdfast.sim.scenarios.store_cas import StoreCas
+from holdfast.objects.layer import Layer
+
+class Forgetful(Layer):
+    """Says that it lost whenever it is told so."""
+    async def put(self, key, body, mode=CREATE):
+        return await self.inner.put(key, body, mode)
+
+class Broken(StoreCas):
+    """A scenario that fails."""
+    name = "broken"
+
+    def stack(self, backend, ambient):
+        return Forgetful(backend)
+
+    def check(self, world):
+        yield from super().check(world)
+        from holdfast.sim.checkers.violation import Violation
+        if any(operation.outcome.__class__.__name__ == "Open" for operation in world.operations):
+            yield Violation("nothing stays open", "something did")
+'''
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "broken_scenario.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "broken_scenario:Broken"
+
+
+def test_list_names_every_scenario(capsys: Capture) -> None:
+    assert run(["sim", "list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(re.search(rf"^{name} +\S", printed, re.MULTILINE) for name in built_in())
+
+
+def test_run_counts_seeds_operations_and_faults(capsys: Capture) -> None:
+    assert run(["sim", "run", "store-cas", "--seeds", "1..30", "--jobs", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^store-cas +30 +1,\d\d\d ", printed, re.MULTILINE)
+    assert re.search(r"^faults: .*lost response \d", printed, re.MULTILINE)
+    assert re.search(r"^[\d.]+ s, [\d,]+ runs/s, [\d,]+ operations/s$", printed, re.MULTILINE)
+
+
+def test_run_prints_one_document_with_json(capsys: Capture) -> None:
+    assert run(["sim", "run", "store-cas", "--seeds", "7", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    totals = json.loads(line)["scenarios"]["store-cas"]
+    assert (totals["runs"], totals["broken"]) == (1, {})
+
+
+def test_a_broken_seed_comes_with_the_command_that_replays_it(broken: str, capsys: Capture) -> None:
+    assert run(["sim", "run", broken, "--seeds", "1..20"]) == 1
+    shown = capsys.readouterr()
+    command = shown.err.splitlines()[-1].removeprefix("hint: ")
+    assert re.fullmatch(rf"holdfast sim replay {broken} --seed \d+ --trace", command)
+    assert command in shown.out
+
+    assert run(command.split()[1:]) == 1
+    replayed = capsys.readouterr()
+    assert re.search(r"^ +\d\.\d{6}  store +serves #\d+ put cell", replayed.out, re.MULTILINE)
+    assert "broken: " in replayed.out
+    assert "seed" in replayed.err
+
+
+def test_replay_without_trace_is_short(capsys: Capture) -> None:
+    assert run(["sim", "replay", "lease", "--seed", "5"]) == 0
+    settings, figures = capsys.readouterr().out.splitlines()
+    assert settings.startswith("LeaseTenants(")
+    assert re.fullmatch(r"[\d,]+ operations, [\d,]+ requests, [\d,]+ faults", figures)
+
+
+def test_explore_counts_and_finds_nothing(capsys: Capture) -> None:
+    assert run(["sim", "explore", "store-listing"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.match(r"\d+ states, \d+ courses", first)
+    assert second == "no course of events breaks a rule"
+
+
+def test_explore_prints_the_command_that_follows_a_bad_course(broken: str, capsys: Capture) -> None:
+    assert run(["sim", "explore", broken, "--crashes", "0"]) == 1
+    command = capsys.readouterr().err.splitlines()[-1].removeprefix("hint: ")
+    assert re.fullmatch(rf"holdfast sim explore {broken} --crashes 0 --choices [\d.]+", command)
+    assert run(command.split()[1:]) == 1
+    assert "hears of" in capsys.readouterr().out
+
+
+def test_all_runs_every_scenario_for_a_while(capsys: Capture) -> None:
+    assert run(["sim", "all", "--minutes", "0.01", "--jobs", "2", "--first-seed", "50"]) == 0
+    shown = capsys.readouterr()
+    assert "from seed 50" in shown.err
+    assert all(re.search(rf"^{name} ", shown.out, re.MULTILINE) for name in [*built_in(), "all"])
+
+
+def test_a_runner_that_dies_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "deadly_scenario.py").write_text(
+        "import os\nfrom holdfast.sim.scenarios.store_cas import StoreCas\n"
+        "class Deadly(StoreCas):\n    @classmethod\n    def drawn(cls, rng):\n        os._exit(3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert run(["sim", "run", "deadly_scenario:Deadly", "--seeds", "1..50", "--jobs", "2"]) == 1
+    assert capsys.readouterr().err.startswith("error: a runner of the simulator died over run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "nonsense"], 4, "no scenario is called nonsense"),
+        (["run", "store-cas", "--seeds", "5..1"], 2, "not a range of seeds"),
+        (["replay", "no_such_module:X", "--seed", "1"], 4, "no_such_module"),
+        (["explore", "store-cas", "--choices", "1.x"], 2, "not a list of choices"),
+        (["explore", "store-cas", "--choices", "0.99"], 2, "choice number 2 is 99"),
+    ],
+)
+def test_a_wrong_call_is_one_line(arguments: list[str], code: int, words: str, capsys: Capture) -> None:
+    assert run(["sim", *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert words in shown.err.splitlines()[0]
+
+
+def test_ranges_of_seeds() -> None:
+    assert parse_seeds("3..5") == range(3, 6)
+    assert parse_seeds("7") == range(7, 8)
+    for wrong in ("", "..", "5..4", "x..9", "-3..2", "1..2..3"):
+        with pytest.raises(Invalid):
+            parse_seeds(wrong)
+    assert parse_choices("0.2.1") == (0, 2, 1)

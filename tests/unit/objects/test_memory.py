@@ -1,0 +1,56 @@
+"""The memory store: what is particular to it. What every store must do is in the laws."""
+
+import asyncio
+import threading
+
+import pytest
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.store import CREATE, IfMatch, Lost, Mode, Version, Written
+
+LARGE = 1_000_000
+"""Large enough that hashing it lets other threads run."""
+
+
+def race(shelf: Shelf, key: str, modes: list[Mode]) -> list[Written | Lost]:
+    """Clients in threads of their own, each with its own loop, write at once."""
+    together = threading.Barrier(len(modes))
+    outcomes: dict[int, Written | Lost] = {}
+
+    def write(number: int, mode: Mode) -> None:
+        body = b"%s by %d" % (type(mode).__name__.encode(), number) + bytes(LARGE)
+        together.wait()
+        outcomes[number] = asyncio.run(MemoryStore(shelf).put(key, body, mode))
+
+    threads = [threading.Thread(target=write, args=each) for each in enumerate(modes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [outcomes[number] for number in range(len(modes))]
+
+
+def test_a_name_shared_by_threads_has_one_winner() -> None:
+    shelf = Shelf()
+    for turn in range(20):
+        created = race(shelf, f"race-{turn}", [CREATE, CREATE])
+        assert sorted(type(outcome).__name__ for outcome in created) == ["Lost", "Written"]
+        seen = IfMatch(shelf.objects[f"race-{turn}"].version)
+        replaced = race(shelf, f"race-{turn}", [seen, seen, CREATE])
+        assert [type(outcome).__name__ for outcome in replaced].count("Written") == 1
+
+
+async def test_a_range_means_what_it_means_elsewhere() -> None:
+    store = MemoryStore()
+    await store.put("digits", b"0123456789")
+    assert await store.range("digits", 3, -1) == b""
+    assert await store.range("digits", 5, 3) == b""
+    with pytest.raises(Invalid, match="cannot start at -3"):
+        await store.range("digits", -3, 5)
+
+
+async def test_what_was_refused_leaves_no_trace() -> None:
+    store = MemoryStore()
+    assert await store.put("key", b"body", IfMatch(Version("none"))) == Lost()
+    assert store.shelf.objects == {}

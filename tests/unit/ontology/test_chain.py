@@ -1,0 +1,205 @@
+"""Walking the chain: few reads over our own history, the right answer over anybody's, errors that name the object."""
+
+import json
+import math
+
+import pytest
+
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import OVERWRITE
+from holdfast.ontology import layout
+from holdfast.ontology.chain import Chain, checkpoint_span
+from holdfast.ontology.commit import Open
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import resolve, resolve_by_chain
+from holdfast.ontology.ledger import EMPTY, Ledger, followed, next_spine, next_summary, opened
+from holdfast.ontology.manifest import FileRef, Manifest, Place, TypeId, compose, parse
+from holdfast.ontology.upkeep import Upkeep
+from holdfast.ontology.view import View
+from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
+
+
+async def long_history(desk: Desk, commits: int) -> list[Place]:
+    """Manifests alone, as our writer makes them: of every ten commits one touches Product, the others Customer."""
+    ledger = EMPTY
+    places: list[Place] = []
+    for number in range(1, commits + 1):
+        mark = f"{number:08x}"
+        type_id = PRODUCT if number % 10 == 0 else CUSTOMER
+        ref = FileRef(number, type_id, layout.data_key(number, mark, *type_id))
+        manifest = Manifest(
+            commit_id=number,
+            path=layout.manifest_key(number, mark),
+            parent=ledger.place,
+            created_at="2026-02-10T12:34:56.789012+00:00",
+            runtime_id="w",
+            metadata={},
+            files=(),
+            summary=next_summary(ledger, [ref], mark),
+        )
+        body = json.loads(compose(manifest))
+        body["files"] = [{"kind": type_id.kind, "type_name": type_id.name, "path": ref.path}]
+        await desk.bare.put(manifest.path, json.dumps(body).encode(), OVERWRITE)
+        manifest = parse(json.dumps(body).encode(), manifest.path)
+        ledger = followed(ledger, manifest)
+        places.append(manifest.place)
+    head = {"commit_id": commits, "manifest_path": places[-1].path, "updated_at": "", "runtime_id": "w"}
+    await desk.bare.put(layout.HEAD, json.dumps(head).encode(), OVERWRITE)
+    return places
+
+
+COMMITS = 10_000
+
+
+async def test_ten_thousand_commits_are_opened_and_resolved_in_few_reads() -> None:
+    desk = Desk()
+    places = await long_history(desk, COMMITS)
+    chain = Chain(desk.store)
+    for number in range(256, COMMITS + 1, 256):
+        await chain.write_checkpoint(places[number - 1])
+    few = 2 * math.ceil(math.log2(COMMITS))
+
+    desk.spent()
+    view = View(desk.store)
+    await view.move_to(await read_head(desk.store))
+    assert desk.spent()["get"] <= 3
+    by_chain = await resolve_by_chain(view.chain, view.ledger, CUSTOMER)
+    assert len(by_chain.entries) == 9 * COMMITS // 10
+    assert desk.spent()["get"] <= few
+
+    upkeep = Upkeep(desk.store, desk.ambient, view, Open(), "w")
+    assert await upkeep.flush(everything=True), upkeep.warning
+    desk.spent()
+    fresh = View(desk.store)
+    await fresh.move_to(await read_head(desk.store))
+    resolved = await resolve(desk.store, fresh.chain, fresh.ledger, CUSTOMER)
+    assert resolved.by_index
+    assert resolved.entries == by_chain.entries
+    assert desk.spent() == {"get": 4}
+
+    for wanted in (1, 2, 777, 4_096, 9_999):
+        desk.spent()
+        assert await Chain(desk.store).at(places[-1], wanted) == places[wanted - 1]
+        assert desk.spent()["get"] <= math.ceil(math.log2(COMMITS)) + 1
+
+
+async def test_a_checkpoint_that_lies_is_found_out() -> None:
+    desk = Desk()
+    places = await long_history(desk, 300)
+    chain = Chain(desk.store)
+    await chain.write_checkpoint(places[255])
+    key = layout.checkpoint_key(places[255].path)
+    document = json.loads(desk.shelf.objects[key].body)
+    document["files"] = document["files"][1:]
+    await desk.bare.put(key, json.dumps(document).encode(), OVERWRITE)
+    view = View(desk.store)
+    await view.move_to(await read_head(desk.store))
+    assert len((await resolve_by_chain(view.chain, view.ledger, CUSTOMER)).entries) == 270
+
+
+def test_every_ancestor_is_reached_in_log_n_hops() -> None:
+    spine: tuple[Place, ...] = ()
+    spines: dict[int, tuple[Place, ...]] = {}
+    for number in range(1, 1_025):
+        spines[number] = spine
+        spine = next_spine(spine, Place(number, f"m{number}"))
+    for target in (1, 2, 3, 511, 512, 513, 1_000, 1_023):
+        here, hops = 1_024, 0
+        while here > target:
+            here = min(place.commit_id for place in spines[here] if place.commit_id >= target)
+            hops += 1
+        assert here == target
+        assert hops <= 11
+
+
+def test_spans_of_checkpoints_cover_everything_once() -> None:
+    here, seen = 10_240, 0
+    while here > 0:
+        span = checkpoint_span(here)
+        assert span >= 256
+        here -= span
+        seen += 1
+    assert seen <= 12
+    assert checkpoint_span(100) == checkpoint_span(0) == 0
+
+
+async def test_a_long_stretch_of_a_plain_writer_is_read_all_at_once() -> None:
+    desk = Desk()
+    await put(desk.committer(), ("c1", 0))
+    for number in range(60):
+        await desk.plain.commit({("entity", "Customer"): [("c1", {"v": number})]})
+    view = View(desk.store)
+    desk.spent()
+    await view.move_to(await read_head(desk.store))
+    spent = desk.spent()
+    assert spent["list"] == 1
+    assert view.ledger.head_of(CUSTOMER).files == 61
+    assert view.ledger.head_of(CUSTOMER).commit_id == 61
+    writer = desk.committer()
+    commit = await put(writer, ("c2", 0))
+    manifest = json.loads(desk.shelf.objects[commit.manifest_path].body)
+    assert manifest["full"]
+    assert len(manifest["recent"]) == 62
+    fresh = View(desk.store)
+    desk.spent()
+    await fresh.move_to(await read_head(desk.store))
+    assert len((await resolve_by_chain(fresh.chain, fresh.ledger, CUSTOMER)).entries) == 62
+    assert desk.spent() == {"get": 2}
+
+
+async def test_a_missing_or_broken_manifest_is_named() -> None:
+    desk = Desk()
+    writer = desk.committer()
+    await put(writer, ("c1", 0))
+    commit = await put(writer, ("c1", 1))
+    whole = desk.shelf.objects[commit.manifest_path].body
+    for body, complaint in (
+        (b"{", "not JSON"),
+        (b"{}", "not a manifest"),
+        (whole.replace(b'"parent_commit_id":1', b'"parent_commit_id":2'), "the parent of commit 2 is 2"),
+        (whole.replace(b'"commit_id":2', b'"commit_id":3'), "the parent of commit 3 is 1"),
+    ):
+        await desk.bare.put(commit.manifest_path, body, OVERWRITE)
+        with pytest.raises(Corrupt, match=complaint) as caught:
+            await put(desk.committer(), ("c1", 2))
+        assert commit.manifest_path in str(caught.value)
+    desk.shelf.remove(commit.manifest_path)
+    with pytest.raises(Corrupt, match="it is missing"):
+        await put(desk.committer(), ("c1", 2))
+
+
+async def test_a_circle_is_an_error_not_a_walk_for_ever() -> None:
+    desk = Desk()
+    for number in range(3):
+        await desk.plain.commit({("entity", "Customer"): [("c1", {"v": number})]})
+    chain = await desk.reader.chain((await desk.reader.head())["manifest_path"])
+    first = chain[1]["parent_manifest_path"]
+    document = chain[2] | {"parent_commit_id": 2, "parent_manifest_path": chain[0]["parent_manifest_path"]}
+    await desk.bare.put(first, json.dumps(document).encode(), OVERWRITE)
+    with pytest.raises(Corrupt, match="parent of commit 1"):
+        await put(desk.committer(), ("c1", 2))
+
+
+def test_a_dropped_type_stays_dropped_in_later_manifests() -> None:
+    ghost = TypeId("entity", "Ghost")
+    first = FileRef(1, ghost, "commits/1-a/entities/Ghost.parquet")
+
+    def manifest(ledger: Ledger, refs: list[FileRef], dropped: tuple[TypeId, ...] = ()) -> Manifest:
+        number = ledger.commit_id + 1
+        return Manifest(
+            number,
+            f"commits/{number}-a/manifest.json",
+            ledger.place,
+            "2026-01-01T00:00:00+00:00",
+            "w",
+            {},
+            (),
+            summary=next_summary(ledger, refs, "x", (), dropped),
+        )
+
+    one = opened(manifest(EMPTY, [first]), None)
+    assert ghost in one.heads
+    two = opened(manifest(one, [], (ghost,)), None)
+    assert ghost not in two.heads
+    three = opened(manifest(two, []), None)
+    assert ghost not in three.heads

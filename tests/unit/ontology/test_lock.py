@@ -1,0 +1,293 @@
+"""The write lock, in virtual time: bursts, hand-over, a plain writer's chance, and nothing that rests on it."""
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Conflict, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.settle import Settled
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.ontology import layout, lock
+from holdfast.ontology.commit import Committer
+from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.view import View
+from holdfast.sim.clock import SimClock
+from holdfast.sim.loop import SimLoop
+from tests.unit.ontology.desk import FORMS, put
+from tests.unit.ontology.plain import PlainReader, PlainWriter
+
+
+class Distant(Layer):
+    """Every request takes its time."""
+
+    def __init__(self, inner: Store, seconds: float) -> None:
+        super().__init__(inner)
+        self.seconds = seconds
+
+    async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # passes through
+        await asyncio.sleep(self.seconds / 2)
+        found = await (self.inner.get(key) if unless is None else self.inner.get(key, unless=unless))
+        await asyncio.sleep(self.seconds / 2)
+        return found
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        await asyncio.sleep(self.seconds / 2)
+        outcome = await self.inner.put(key, body, mode)
+        await asyncio.sleep(self.seconds / 2)
+        return outcome
+
+
+class Town:
+    """Sessions on one store, in a world whose time is virtual."""
+
+    def __init__(self, loop: SimLoop, *, seconds: float = 0.06) -> None:
+        self.loop = loop
+        self.clock = SimClock(loop.time)
+        self.shelf = Shelf()
+        self.bare = MemoryStore(self.shelf, clock=self.clock)
+        self.seconds = seconds
+        self.locks: list[WriteLock] = []
+        self.usage = Usage()
+
+    def store(self, seed: int) -> tuple[Store, Ambient]:
+        ambient = Ambient(self.clock, random.Random(seed))
+        observed = Observed(Distant(self.bare, self.seconds), self.usage)
+        return Settled(observed, RetryPolicy(), ambient), ambient
+
+    def session(self, name: str, manners: Manners | None = None) -> Committer:
+        store, ambient = self.store(len(self.locks))
+        turn = WriteLock(store, name, ambient, manners)
+        self.locks.append(turn)
+        return Committer(store, ambient, View(store), FORMS, runtime_id=name, turn=turn)
+
+    def plain(self, name: str = "plain") -> PlainWriter:
+        def moment() -> datetime:
+            return datetime.fromtimestamp(self.clock.wall_ns() / 1e9, UTC)
+
+        return PlainWriter(Distant(self.bare, self.seconds), name, now=moment)
+
+    def document(self) -> Any:
+        return json.loads(self.shelf.objects[layout.LOCK].body)
+
+    async def close(self) -> None:
+        for each in self.locks:
+            await each.close()
+
+
+def in_town(work: Callable[[Town], Awaitable[None]], *, seconds: float = 0.06) -> None:
+    loop = SimLoop()
+    try:
+        town = Town(loop, seconds=seconds)
+
+        async def live() -> None:
+            try:
+                await work(town)
+            finally:
+                await town.close()
+
+        loop.run_until_complete(live())
+    finally:
+        loop.close()
+
+
+def test_a_burst_costs_three_requests_a_commit_and_is_released_when_idle() -> None:
+    async def work(town: Town) -> None:
+        writer = town.session("anna")
+        await put(writer, ("c1", 0))
+        town.usage.tallies.clear()
+        for number in range(1, 10):
+            await put(writer, ("c1", number))
+        assert town.usage.by_verb == {"put": 27}
+        held = [town.locks[0].held]
+        await asyncio.sleep(0.5)
+        assert [*held, town.locks[0].held] == [True, False]
+        assert datetime.fromisoformat(town.document()["expires_at"]).timestamp() * 1e9 <= town.clock.wall_ns()
+        town.usage.tallies.clear()
+        await put(writer, ("c1", "again"))
+        assert town.usage.by_verb == {"put": 4}
+
+    in_town(work)
+
+
+def test_sixteen_writers_take_turns() -> None:
+    async def work(town: Town) -> None:
+        ends: dict[str, float] = {}
+
+        async def one(name: str) -> None:
+            writer = town.session(name)
+            for number in range(20):
+                commit = await put(writer, (name, number))
+                assert commit is not None
+            ends[name] = town.loop.time()
+
+        await asyncio.gather(*(one(f"w{number:02}") for number in range(16)))
+        reader = PlainReader(town.bare)
+        head = await reader.head()
+        assert head["commit_id"] == 320
+        chain = await reader.chain(head["manifest_path"])
+        assert [manifest["commit_id"] for manifest in chain] == list(range(320, 0, -1))
+        by_writer = [manifest["runtime_id"] for manifest in chain]
+        assert {name: by_writer.count(name) for name in ends} == dict.fromkeys(ends, 20)
+        assert max(ends.values()) <= 3 * median(ends.values())
+
+    in_town(work)
+
+
+def test_a_plain_writer_gets_in_within_its_five_seconds_whoever_else_waits() -> None:
+    async def work(town: Town) -> None:
+        busy = True
+
+        async def ours(name: str) -> None:
+            writer = town.session(name)
+            number = 0
+            while busy:
+                await put(writer, (name, number))
+                number += 1
+
+        others = [asyncio.ensure_future(ours(f"w{number}")) for number in range(5)]
+        plain = town.plain()
+        for turn in range(6):
+            await asyncio.sleep(1.3)
+            # PlainWriter.commit asserts that it got the lock within five seconds.
+            await plain.commit({("entity", "Customer"): [("plain", {"v": turn})]})
+        busy = False
+        await asyncio.gather(*others)
+        assert (await PlainReader(town.bare).latest("entity", "Customer"))["plain"] == {"v": 5}
+
+    in_town(work)
+
+
+def test_one_busy_session_lets_a_plain_writer_in() -> None:
+    async def work(town: Town) -> None:
+        busy = True
+
+        async def ours() -> None:
+            writer = town.session("anna")
+            number = 0
+            while busy:
+                await put(writer, ("c1", number))
+                number += 1
+
+        other = asyncio.ensure_future(ours())
+        plain = town.plain()
+        for turn in range(4):
+            await asyncio.sleep(0.7)
+            await plain.commit({("entity", "Customer"): [("plain", {"v": turn})]})
+        busy = False
+        await other
+        assert (await plain.latest("entity", "Customer"))["plain"] == {"v": 3}
+
+    in_town(work)
+
+
+def test_a_waiter_does_not_wait_for_a_busy_session_to_end() -> None:
+    async def work(town: Town) -> None:
+        anna, bert = town.session("anna"), town.session("bert")
+        busy = True
+
+        async def ours() -> None:
+            number = 0
+            while busy:
+                await put(anna, ("c1", number))
+                number += 1
+
+        other = asyncio.ensure_future(ours())
+        await asyncio.sleep(1)
+        assert await put(bert, ("c2", 1)) is not None
+        assert town.loop.time() < 6
+        busy = False
+        await other
+
+    in_town(work)
+
+
+def test_the_lock_object_may_vanish_or_be_stolen_at_any_moment() -> None:
+    async def work(town: Town) -> None:
+        async def vandal() -> None:
+            for number in range(40):
+                await asyncio.sleep(0.05)
+                if number % 3:
+                    await town.bare.delete(layout.LOCK)
+                else:
+                    thief = {
+                        "owner_id": "thief",
+                        "acquired_at": "2023-11-14T22:13:20+00:00",
+                        "expires_at": "2023-11-14T22:13:20+00:00",
+                        "lease_ttl_ms": 30_000,
+                    }
+                    await town.bare.put(layout.LOCK, json.dumps(thief).encode(), OVERWRITE)
+
+        async def ours(name: str) -> None:
+            writer = town.session(name, Manners(ttl_ms=600, idle_ms=50))
+            for number in range(10):
+                assert await put(writer, (name, number)) is not None
+
+        await asyncio.gather(vandal(), ours("anna"), ours("bert"), ours("cleo"))
+        assert (await PlainReader(town.bare).head())["commit_id"] == 30
+
+    in_town(work)
+
+
+def test_a_lock_that_is_kept_is_a_conflict_that_names_its_holder() -> None:
+    async def work(town: Town) -> None:
+        plain = town.plain("forgetful")
+        await plain.acquire()
+        writer = town.session("anna")
+        with pytest.raises(Conflict, match="held by forgetful"):
+            await put(writer, ("c1", 1))
+        assert len(writer.queue) == 1
+        ambient = Ambient(town.clock, random.Random(1))
+        held = await lock.show(town.bare, ambient)
+        assert held is not None
+        assert (held.owner_id, held.expired) == ("forgetful", False)
+        broken = await lock.break_lock(town.bare, ambient)
+        assert broken is not None
+        assert broken.owner_id == "forgetful"
+        after = await lock.show(town.bare, ambient)
+        assert after is not None
+        assert after.expired
+        assert await writer.commit() is not None
+
+    in_town(work)
+
+
+def test_a_failed_renewal_makes_the_lease_unsafe_and_the_commit_takes_it_again() -> None:
+    async def work(town: Town) -> None:
+        manners = Manners(ttl_ms=300, idle_ms=100_000, burst_ms=100_000)
+        writer = town.session("anna", manners)
+        await put(writer, ("c1", 0))
+        turn = town.locks[0]
+        whole = turn._lease._store
+
+        class Deaf(Layer):
+            async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+                raise Unavailable("503")
+
+        turn._lease._store = Deaf(whole)
+        await asyncio.sleep(0.5)
+        with pytest.raises(Conflict, match="not safe"):
+            turn.guard()
+        turn._lease._store = whole
+        assert await put(writer, ("c1", 1)) is not None
+
+    in_town(work)
+
+
+def test_garbage_in_the_lock_can_be_broken() -> None:
+    async def work(town: Town) -> None:
+        await town.bare.put(layout.LOCK, b"{}", OVERWRITE)
+        await lock.break_lock(town.bare, Ambient(town.clock, random.Random(1)))
+        assert await put(town.session("anna"), ("c1", 1)) is not None
+
+    in_town(work)

@@ -1,0 +1,328 @@
+"""Objects to rows to tables to files, and back."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import Field as ModelField
+
+from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
+from holdfast.ontology.attempt import TypeForm
+from holdfast.ontology.declaration import declaration
+from holdfast.ontology.delta import Row, digest
+from holdfast.ontology.form import Form
+from holdfast.ontology.rows import from_parquet, read, written
+from holdfast.ontology.schema import schema_hash
+from tests.unit.ontology.shop import (
+    NOON,
+    Address,
+    Cat,
+    Customer,
+    Dog,
+    Everything,
+    Knows,
+    Level,
+    Order,
+    Price,
+    Product,
+    Spot,
+    Subscription,
+    back,
+    everything,
+    fields,
+    row,
+)
+
+
+class TestCanonical:
+    def test_one_form_for_every_type(self) -> None:
+        made = everything(
+            level=Level.HIGH,
+            tags=["b", "a"],
+            moments=[NOON, None],
+            counts={"b": 1, "a": 2},
+            either=1.0,
+            place={"lat": 1.5, "lng": float("inf")},
+            address=Address(city="Zürich", since=NOON, spot=Spot(lat=Decimal("1E+3"), seal=b"\x00")),
+            price=Price(Decimal("2.50"), b"\x01", [Price(Decimal(1))]),
+            pets=[Cat(lives=9), Dog(tricks=["sit"])],
+            anything={"x": [1, None, {"y": "z"}]},
+        )
+        assert row(made).fields_json == (
+            '{"address":{"city":"Zürich","since":"2024-05-01T12:00:00.000000+00:00","spot":{"lat":"1E+3","seal":"AA=="}},'
+            '"amount":"1.10","anything":{"x":[1,null,{"y":"z"}]},"blob":"/wA=","changed":"2024-05-01T12:00:00.000000+00:00",'
+            '"counts":{"a":2,"b":1},"day":"2024-05-01","either":1.0,"flag":true,'
+            '"id":"00000000-0000-0000-0000-000000000007","level":2,"moments":["2024-05-01T12:00:00.000000+00:00",null],'
+            '"number":0.5,"pets":[{"kind":"cat","lives":9},{"kind":"dog","tricks":["sit"]}],'
+            '"place":{"lat":1.5,"lng":"Infinity"},'
+            '"price":{"amount":"2.50","history":[{"amount":"1","history":[],"seal":""}],"seal":"AQ=="},'
+            '"size":"m","tags":["b","a"],"text":"ü","tier":"gold","whole":3}'
+        )
+        assert back(made) == made
+
+    def test_equal_objects_have_equal_digests_whatever_the_order(self) -> None:
+        one, other = everything(counts={"a": 1, "b": 2}), everything(counts={"b": 2, "a": 1})
+        assert digest(row(one).fields_json) == digest(row(other).fields_json)
+        assert digest(row(everything(counts={"a": 1})).fields_json) != digest(row(one).fields_json)
+
+    def test_it_is_what_json_itself_would_write(self) -> None:
+        text = row(everything(text='"\\\n\x00\x7f\u2028😀')).fields_json
+        again = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert text == again
+
+    @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 5e-324, -0.0, 1e22, 0.1])
+    def test_floats(self, value: float) -> None:
+        found = back(everything(number=value)).number
+        assert (found, str(found)) == (value, str(value))
+
+    def test_not_a_number(self) -> None:
+        assert fields(everything(number=float("nan")))["number"] == "NaN"
+        assert str(back(everything(number=float("nan"))).number) == "nan"
+
+    @pytest.mark.parametrize("value", [1, 1.0, "1", "NaN", None])
+    def test_unions_keep_the_type(self, value: Any) -> None:
+        found = back(everything(either=value)).either
+        assert (found, type(found)) == (value, type(value))
+
+    def test_a_union_with_text_has_no_place_for_what_is_not_a_number(self) -> None:
+        with pytest.raises(InvalidValue, match=r"Everything\.either, number 0: expected a finite number"):
+            row(everything(either=float("nan")))
+
+    def test_a_time_without_a_zone_stays_so_in_a_record_of_the_users(self) -> None:
+        since = datetime(2024, 5, 1, 12)  # noqa: DTZ001  # that is the point
+        assert back(everything(address=Address(city="a", since=since))).address.since == since
+
+
+class TestIdentity:
+    def test_of_entities(self) -> None:
+        assert row(Customer(id="c1", name="x")).identity == ("c1",)
+        assert row(Product(id=-5)).identity == ("-5",)
+        assert row(everything()).identity == ("00000000-0000-0000-0000-000000000007",)
+
+    def test_of_relations(self) -> None:
+        assert row(Subscription(left_key="c1", right_key=5)).identity == ("c1", "5", "")
+        assert row(Order(left_key="c1", right_key=5, number="n1")).identity == ("c1", "5", "n1")
+        assert row(Knows(left_key="a", right_key="b")) == Row(("a", "b", ""), "{}")
+
+    def test_an_instance_key_is_in_its_column_alone(self) -> None:
+        order = Order(left_key="c1", right_key=5, number="n1", placed=NOON)
+        assert fields(order) == {"placed": "2024-05-01T12:00:00.000000+00:00"}
+        assert back(order) == order
+
+    def test_keys_of_other_types(self) -> None:
+        class Day(Entity):
+            id: Field[date] = Field(primary_key=True)
+
+        class At(Relation[Day, Day]):
+            level: Field[Level] = Field(instance_key=True)
+
+        assert row(Day(id=date(2024, 1, 2))).identity == ("2024-01-02",)
+        found = At(left_key=Day(id=date(2024, 1, 2)), right_key="2024-01-03", level=Level.LOW)
+        assert row(found).identity == ("2024-01-02", "2024-01-03", "1")
+        assert back(found) == found
+
+
+@dataclass
+class Careless:
+    count: int
+
+
+CARELESS: Any = "x"
+
+
+class Animal(BaseModel):
+    name: str
+
+
+class Bird(Animal):
+    wings: int = 2
+
+
+class Pen(Entity):
+    id: Field[str] = Field(primary_key=True)
+    careless: Field[Careless | None] = Field(default=None)
+    animal: Field[Animal | None] = Field(default=None)
+    numbers: Field[list[int]] = Field(default_factory=list)
+    more: Field[Any] = Field(default=None)
+    note: Field[str] = Field(default="")
+    whole: Field[int] = Field(default=0)
+
+
+class TestWhatCannotBeWritten:
+    """An object may have become unfit since it was validated, and inside a dataclass nobody has looked."""
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"note": "\ud800"}, r"Pen\.note, number 1: expected text without lone surrogates"),
+            ({"more": ["\ud800"]}, r"Pen\.more\[0\], number 1: expected text without lone surrogates"),
+            ({"careless": Careless(CARELESS)}, r"Pen\.careless\.count, number 1: expected a whole number, found 'x'"),
+            ({"animal": Bird(name="a")}, r"Pen\.animal, number 1: expected a Animal, found Bird"),
+            ({"more": {"a": [1, {2}]}}, r"Pen\.more\.a\[1\], number 1: expected a JSON value, found \{2\}"),
+            ({"more": {1: 2}}, r"Pen\.more, number 1: expected text, found 1"),
+            ({"more": float("nan")}, r"Pen\.more, number 1: expected a JSON value, found nan"),
+            ({"whole": 10**5000}, r"Pen\.whole, number 1: has no JSON form"),
+        ],
+    )
+    def test_it_is_named(self, changes: dict[str, Any], message: str) -> None:
+        good, bad = Pen(id="a"), Pen(**{"id": "b", **changes})
+        with pytest.raises(InvalidValue, match=message) as caught:
+            written(declaration(Pen), [good, bad])
+        assert caught.value.row == 1
+
+    def test_changed_since_it_was_validated(self) -> None:
+        pen = Pen(id="a", numbers=[1])
+        pen.numbers.append("2")  # type: ignore[arg-type]  # that is the point
+        with pytest.raises(InvalidValue, match=r"Pen\.numbers\[1\], number 0: expected a whole number, found '2'"):
+            row(pen)
+
+    def test_an_object_of_another_type(self) -> None:
+        with pytest.raises(InvalidValue, match="number 1: a Customer was expected, found a Product"):
+            written(declaration(Customer), [Customer(id="a", name="b"), Product(id=1)])
+
+    def test_nesting_without_end(self) -> None:
+        nested: list[Any] = []
+        for _ in range(100_000):
+            nested = [nested]
+        with pytest.raises(InvalidValue, match="has no JSON form"):
+            row(Pen(id="a", more=nested))
+
+
+class TestStoredRows:
+    def test_of_an_older_schema(self) -> None:
+        (made,) = read(declaration(Customer), [Row(("c1",), '{"id":"c1","name":"Ada","gone":1}')])
+        assert made == Customer(id="c1", name="Ada")
+
+    def test_a_new_field_without_a_default_may_be_empty(self) -> None:
+        class Thing(Entity):
+            id: Field[str] = Field(primary_key=True)
+            note: Field[str | None]
+
+        (made,) = read(declaration(Thing), [Row(("a",), '{"id":"a"}')])
+        assert made.note is None
+
+    @pytest.mark.parametrize(
+        ("text", "error", "message"),
+        [
+            ('{"id":"c1"}', UnreadableRow, "Customer 'c1': name: is not there, and has no default"),
+            ('{"id":"c1","name":3}', UnreadableRow, "Customer 'c1': name: expected text, found 3"),
+            ('{"id":"c1"', Corrupt, "Customer 'c1': fields_json is not JSON"),
+            ("[]", Corrupt, "Customer 'c1': fields_json is not an object"),
+        ],
+    )
+    def test_that_do_not_fit(self, text: str, error: type[HoldfastError], message: str) -> None:
+        with pytest.raises(error, match=message):
+            read(declaration(Customer), [Row(("c1",), text)])
+
+    def test_a_record_that_refuses_what_was_stored(self) -> None:
+        with pytest.raises(UnreadableRow, match=r"pets\[0\]: .*one of the types"):
+            read(declaration(Everything), [_with(everything(), pets=[{"kind": "bird"}])])
+        with pytest.raises(UnreadableRow, match=r"address: Address lacks since"):
+            read(declaration(Everything), [_with(everything(), address={"city": "a"})])
+
+    def test_other_habits_of_writing(self) -> None:
+        text = '{ "id": "00000000-0000-0000-0000-000000000007", "changed": "2024-05-01 12:00:00Z" }'
+        found = _with(everything(), **json.loads(text))
+        (made,) = read(declaration(Everything), [found])
+        assert made.changed == NOON
+
+
+def _with(obj: Any, **changes: Any) -> Row:
+    found = row(obj)
+    return Row(found.identity, json.dumps({**json.loads(found.fields_json), **changes}))
+
+
+class TestForm:
+    def test_it_is_what_a_commit_needs(self) -> None:
+        form: TypeForm = Form(Customer)  # the annotation is the test, with mypy
+        assert form.schema_hash == schema_hash(form.schema)
+
+    def test_rows_of_whatever_is_given(self) -> None:
+        form = Form(Customer)
+        objects = [Customer(id="a", name="x"), Customer(id="b", name="y", tier="gold")]
+        table = pa.table({"id": ["a", "b"], "name": ["x", "y"], "tier": [None, "gold"]})
+        expected = [row(one) for one in objects]
+        assert form.rows(objects[0]) == expected[:1]
+        assert form.rows(objects) == form.rows(iter(objects)) == expected
+        assert form.rows(table) == form.rows(table.to_batches()[0]) == expected
+        assert form.objects(expected) == objects
+
+    def test_files(self) -> None:
+        form = Form(Customer)
+        body = form.encode(form.rows(Customer(id="a", name="x")), 5, 2)
+        assert from_parquet(body, key="k").column("commit_id").to_pylist() == [5]
+        assert (form.type_id.kind, form.type_id.name) == ("entity", "Customer")
+
+    def test_drift(self) -> None:
+        form = Form(Customer)
+        assert not form.drift(form.schema)
+        fields = {name: field for name, field in form.schema["fields"].items() if name != "tier"}
+        drift = form.drift({**form.schema, "fields": fields})
+        assert drift.additive
+        assert [change.field for change in drift.added] == ["tier"]
+
+
+def test_dataclass_fields_that_are_not_for_the_constructor() -> None:
+    @dataclass(frozen=True)
+    class Counter:
+        start: int
+        total: int = field(init=False, default=0)
+
+    class Thing(Entity):
+        id: Field[str] = Field(primary_key=True)
+        counter: Field[Counter]
+
+    counter = Counter(3)
+    object.__setattr__(counter, "total", 8)
+    made = Thing(id="a", counter=counter)
+    assert back(made) == made
+
+
+def test_constructors_do_not_run_again() -> None:
+    @dataclass
+    class Total:
+        parts: list[int]
+
+        def __post_init__(self) -> None:
+            self.parts = [*self.parts, sum(self.parts)]
+
+    class Thing(Entity):
+        id: Field[str] = Field(primary_key=True)
+        total: Field[Total]
+
+    made = Thing(id="a", total=Total([1, 2]))
+    assert back(made).total.parts == [1, 2, 3]
+
+
+def test_root_models() -> None:
+    class Names(RootModel[list[str]]):
+        pass
+
+    class Thing(Entity):
+        id: Field[str] = Field(primary_key=True)
+        names: Field[Names]
+
+    made = Thing(id="a", names=Names(["x"]))
+    assert fields(made)["names"] == {"root": ["x"]}
+    assert back(made) == made
+
+
+def test_models_with_aliases_are_stored_by_the_names_of_their_fields() -> None:
+    class Line(BaseModel):
+        model_config = ConfigDict(strict=True)
+        count: int = ModelField(alias="qty")
+        when: datetime = NOON
+
+    class Thing(Entity):
+        id: Field[str] = Field(primary_key=True)
+        line: Field[Line]
+
+    made = Thing(id="a", line=Line(qty=3))
+    assert fields(made)["line"] == {"count": 3, "when": "2024-05-01T12:00:00.000000+00:00"}
+    assert back(made) == made

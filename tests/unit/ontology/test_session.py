@@ -1,0 +1,306 @@
+"""A session with real classes: what users do, and what they are told when it does not fit."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import holdfast
+from holdfast.base.config import Settings, load
+from holdfast.base.errors import Conflict, Invalid, Refused
+from holdfast.ontology import Entity, Field, Relation, SchemaDrift
+from holdfast.ontology.commit import STAGES
+from holdfast.ontology.session import Ontology, Options
+from tests.unit.ontology.desk import Desk
+from tests.unit.ontology.plain import PlainReader
+
+
+class Customer(Entity):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+    tier: Field[str | None] = Field(default=None)
+
+
+class Product(Entity):
+    sku: Field[int] = Field(primary_key=True)
+    price: Field[float] = Field(default=0.0)
+
+
+class Subscription(Relation[Customer, Product]):
+    seats: Field[int] = Field(default=1)
+
+
+class Visit(Relation[Customer, Product]):
+    at: Field[str] = Field(instance_key=True)
+    minutes: Field[int] = Field(default=0)
+
+
+TYPES = (Customer, Product, Subscription, Visit)
+
+
+def session(desk: Desk, *types: Any, **options: Any) -> Ontology:
+    return Ontology(desk.store, desk.ambient, types or TYPES, Options(**options))
+
+
+async def test_objects_are_committed_and_read_back() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        ada = Customer(id="c1", name="Ada Ünal", tier="gold")
+        onto.ensure(ada)
+        onto.ensure([Product(sku=7, price=9.5), Customer(id="c2", name="Bo")])
+        onto.ensure(Subscription(left_key="c1", right_key=7, seats=2))
+        onto.ensure(Visit(left_key=ada, right_key=7, at="monday", minutes=3))
+        assert onto.pending == 5
+        commit = await onto.commit(metadata={"why": "import"})
+        assert commit is not None
+        assert (commit.commit_id, commit.rows, onto.pending) == (1, 5, 0)
+        assert await onto.get(Customer, "c1") == ada
+        assert await onto.get(Customer, "nobody") is None
+        assert await onto.get(Product, 7) == Product(sku=7, price=9.5)
+        assert await onto.get(Subscription, "c1", 7) == Subscription(left_key="c1", right_key=7, seats=2)
+        assert await onto.get(Visit, ada, 7, "monday") is not None
+        assert [each.id for each in await onto.all(Customer)] == ["c1", "c2"]
+        onto.ensure(ada)
+        assert await onto.commit() is None
+    reader = PlainReader(desk.bare)
+    assert (await reader.latest("entity", "Customer"))["c1"]["name"] == "Ada Ünal"
+    assert await reader.latest("relation", "Subscription") == {("c1", "7", ""): {"seats": 2}}
+    assert set(await reader.latest("relation", "Visit")) == {("c1", "7", "monday")}
+
+
+async def test_another_session_finds_nothing_to_do() -> None:
+    desk = Desk()
+    objects = [Customer(id="c1", name='Ä "x": 1, \\u00e4'), Product(sku=1, price=1e16), Product(sku=2, price=0.1)]
+    async with session(desk) as onto:
+        onto.ensure(objects)
+        await onto.commit()
+    async with session(desk) as onto:
+        onto.ensure(objects)
+        assert await onto.commit() is None
+
+
+async def test_leaving_flushes_indexes_and_frees_the_lock() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        onto.ensure(Customer(id="c1", name="Ada"))
+        await onto.commit()
+        info = await onto.info()
+        assert (info.commit_id, info.index_lag) == (1, 1)
+        assert info.lock is not None
+        assert (info.lock.owner_id, info.lock.expired) == (onto.runtime_id, False)
+    index = await desk.reader.json("meta/indices/entities/Customer.json")
+    assert (index["max_indexed_commit"], len(index["entries"])) == (1, 1)
+    assert (await desk.reader.json("meta/indices/relations/Visit.json"))["max_indexed_commit"] == 1
+    lock = await desk.reader.json("meta/locks/ontology_write.json")
+    assert datetime.fromisoformat(lock["expires_at"]).timestamp() * 1e9 <= desk.ambient.clock.wall_ns()
+    types = await desk.reader.json("meta/schema/types.json")
+    assert (types["entities"], types["relations"]) == (["Customer", "Product"], ["Subscription", "Visit"])
+    info = await session(desk).info()
+    assert (info.index_lag, info.last_index_warning) == (0, None)
+
+
+async def test_leaving_in_peace_with_intents_queued_is_an_error() -> None:
+    desk = Desk()
+    with pytest.raises(Invalid, match="1 intents that were never committed"):
+        async with session(desk) as onto:
+            onto.ensure(Customer(id="c1", name="Ada"))
+    failing = session(desk)
+    failing.ensure(Customer(id="c1", name="Ada"))
+    await failing.__aexit__(ValueError, ValueError("the application's own"), None)
+    assert failing.pending == 1
+
+
+async def test_an_arrow_table_is_ensured_in_bulk_with_progress() -> None:
+    desk = Desk()
+    table = pa.table({"id": [f"c{n}" for n in range(50_000)], "name": ["x"] * 50_000})
+    stages: list[str] = []
+    async with session(desk, Customer) as onto:
+        assert onto.ensure(table) == 50_000
+        commit = await onto.commit(progress=lambda progress: stages.append(progress.stage))
+        assert commit is not None
+        assert commit.rows == 50_000
+        assert list(dict.fromkeys(stages)) == list(STAGES)
+        assert (await onto.get(Customer, "c49999")) == Customer(id="c49999", name="x")
+    async with session(desk) as onto:
+        with pytest.raises(Invalid, match="of which type"):
+            onto.ensure(table)
+        onto.ensure(table, Customer)
+        assert await onto.commit() is None
+
+
+async def test_expectations_of_every_kind() -> None:
+    desk = Desk()
+    async with session(desk) as anna, session(desk) as bert:
+        before = Customer(id="c1", name="Ada")
+        anna.ensure(before, expect=None)
+        first = await anna.commit()
+        assert first is not None
+        bert.ensure(Customer(id="c1", name="Bea"), expect=before)
+        second = await bert.commit()
+        assert second is not None
+        for stale in (before, first.commit_id, None):
+            anna.ensure(Customer(id="c1", name="Cleo"), expect=stale)
+            with pytest.raises(Conflict, match="'c1'"):
+                await anna.commit()
+            assert anna.discard() == 1
+        anna.ensure(Customer(id="c1", name="Cleo"), expect=second.commit_id)
+        assert await anna.commit(if_head=2) is not None
+        with pytest.raises(Invalid, match="another object"):
+            anna.ensure(Customer(id="c1", name="Cleo"), expect=Customer(id="c2", name="x"))
+        anna.retract(Customer, "c1", expect=1)
+        with pytest.raises(Conflict):
+            await anna.commit()
+        anna.discard()
+
+
+async def test_retracting_hides_an_object_and_history_keeps_it() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        onto.ensure([Customer(id="c1", name="Ada"), Subscription(left_key="c1", right_key=1)])
+        await onto.commit()
+        onto.retract(Customer, "c1")
+        onto.retract(Subscription, "c1", 1)
+        commit = await onto.commit()
+        assert commit is not None
+        assert commit.rows == 2
+        assert await onto.get(Customer, "c1") is None
+        assert await onto.all(Subscription) == []
+        with pytest.raises(Invalid, match="2 keys, and 1 were given"):
+            onto.retract(Subscription, "c1")
+        with pytest.raises(Invalid, match="one key"):
+            onto.retract(Customer, "c1", "c2")
+    assert (await desk.reader.latest("entity", "Customer"))["c1"]["name"] == "Ada"
+
+
+async def test_strict_sessions_refuse_relations_without_ends() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        onto.ensure(Subscription(left_key="c1", right_key=1))
+        assert await onto.commit() is not None
+    async with session(desk, strict=True) as onto:
+        onto.ensure(Subscription(left_key="c2", right_key=2))
+        with pytest.raises(Refused, match="there is no Customer 'c2'"):
+            await onto.commit()
+        onto.ensure([Customer(id="c2", name="Bo"), Product(sku=2)])
+        assert await onto.commit() is not None
+        onto.retract(Customer, "c2")
+        onto.ensure(Subscription(left_key="c2", right_key=2, seats=5))
+        with pytest.raises(Refused):
+            await onto.commit()
+        onto.discard()
+
+
+async def test_wrong_things_are_refused_when_they_are_given() -> None:
+    desk = Desk()
+
+    class Stranger(Entity):
+        id: Field[str] = Field(primary_key=True)
+
+    async with session(desk) as onto:
+        for given in (Stranger(id="x"), [Stranger(id="x")]):
+            with pytest.raises(Invalid, match="Stranger is not a type of this session"):
+                onto.ensure(given)
+        for nonsense in ("text", 7, ["text"]):
+            with pytest.raises(Invalid):
+                onto.ensure(nonsense)
+        assert onto.pending == 0
+
+
+async def test_additive_schemas_are_registered_and_others_are_drift() -> None:
+    desk = Desk()
+
+    def versions() -> list[type[Entity]]:
+        class One(Entity, name="Thing"):
+            id: Field[str] = Field(primary_key=True)
+            size: Field[int]
+
+        class Two(Entity, name="Thing"):
+            id: Field[str] = Field(primary_key=True)
+            size: Field[int]
+            colour: Field[str | None] = Field(default=None)
+
+        class Three(Entity, name="Thing"):
+            id: Field[str] = Field(primary_key=True)
+            size: Field[str]
+
+        return [One, Two, Three]
+
+    one, two, three = versions()
+    async with session(desk, one) as onto:
+        onto.ensure(one(id="t1", size=1))  # type: ignore[call-arg]  # made above
+        await onto.commit()
+    async with session(desk, two) as onto:
+        onto.ensure(two(id="t2", size=2, colour="red"))  # type: ignore[call-arg]  # as above
+        with pytest.raises(SchemaDrift):
+            await onto.commit()
+        commit = await onto.register()
+        assert commit is not None
+        assert commit.commit_id == 2
+        assert len(await onto.all(two)) == 2
+    with pytest.raises(SchemaDrift):
+        async with session(desk, three) as onto:
+            await onto.register()
+    stored = await desk.reader.json("meta/schema/versions/entity/Thing.json")
+    assert [each["schema_version_id"] for each in stored["versions"]] == [1, 2]
+    registry = await desk.reader.json("meta/schema/registry.json")
+    assert set(registry["entity"]["Thing"]["fields"]) == {"id", "size", "colour"}
+
+
+async def test_schema_objects_that_a_crash_left_out_are_written_by_the_next_session() -> None:
+    desk = Desk()
+    onto = session(desk, Customer)
+    onto.ensure(Customer(id="c1", name="Ada"))
+    await onto.commit()
+    onto._upkeep.stop()
+    await onto._turn.close()
+    assert "meta/schema/types.json" not in desk.shelf.objects
+    async with session(desk, Customer) as other:
+        other.ensure(Customer(id="c1", name="Bea"))
+        await other.commit()
+    stored = await desk.reader.json("meta/schema/versions/entity/Customer.json")
+    assert json.loads(stored["versions"][0]["schema_json"])["entity_name"] == "Customer"
+    assert (await desk.reader.json("meta/schema/types.json"))["entities"] == ["Customer"]
+
+
+async def test_a_plain_writers_store_is_extended_through_classes() -> None:
+    desk = Desk()
+    await desk.plain.commit({("entity", "Customer"): [("c1", {"id": "c1", "name": "Äda", "tier": None})]})
+    async with session(desk, Customer) as onto:
+        assert await onto.get(Customer, "c1") == Customer(id="c1", name="Äda")
+        onto.ensure(Customer(id="c1", name="Äda"))
+        assert await onto.commit() is None
+        onto.ensure(Customer(id="c1", name="Bea"))
+        assert await onto.commit() is not None
+    assert (await desk.reader.latest("entity", "Customer"))["c1"]["name"] == "Bea"
+
+
+async def test_the_platform_hands_out_sessions_with_its_settings() -> None:
+    settings = Settings.model_validate({"ontology": {"s3_lease_ttl_ms": 9_000}})
+    async with holdfast.open("memory:", settings=settings) as hf, hf.ontology(Customer) as onto:
+        onto.ensure(Customer(id="c1", name="Ada"))
+        await onto.commit()
+        lock = json.loads((await hf.store.get("meta/locks/ontology_write.json")).body)
+        assert lock["lease_ttl_ms"] == 9_000
+
+
+def test_blocking_code_has_the_same_session() -> None:
+    with holdfast.connect("memory:") as hf, hf.ontology(Customer) as onto:
+        onto.ensure(Customer(id="c1", name="Ada"))
+        assert onto.commit().commit_id == 1
+        assert onto.get(Customer, "c1").name == "Ada"
+
+
+def test_the_specifications_options_exist_with_its_defaults() -> None:
+    assert Settings().ontology.model_dump() == {
+        "s3_region": None,
+        "s3_endpoint_url": None,
+        "s3_lock_timeout_ms": 5_000,
+        "s3_lease_ttl_ms": 30_000,
+        "s3_request_timeout_s": 10.0,
+        "s3_duckdb_memory_limit": "256MB",
+    }
+    environ = {"HOLDFAST_ONTOLOGY__S3_REGION": "eu-1", "HOLDFAST_ONTOLOGY__S3_ENDPOINT_URL": "http://127.0.0.1:1"}
+    assert (load(environ=environ).s3.region, load(environ=environ).s3.endpoint) == ("eu-1", "http://127.0.0.1:1")
+    assert load(environ={**environ, "HOLDFAST_S3__REGION": "us-1"}).s3.region == "us-1"

@@ -1,0 +1,117 @@
+"""Rows to tables to files, and back: columns, their order, what does not fit into them."""
+
+from decimal import Decimal
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.base.errors import Corrupt
+from holdfast.ontology.declaration import declaration
+from holdfast.ontology.delta import Row
+from holdfast.ontology.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
+from tests.unit.ontology.shop import Customer, Everything, Order, Product, everything, row
+
+
+class TestTables:
+    def test_columns_in_the_order_of_the_specification(self) -> None:
+        entity = to_table(declaration(Customer), [row(Customer(id="c1", name="Ada"))], 7, 3)
+        assert entity.column_names == [
+            *("commit_id", "entity_type", "entity_key", "schema_version_id", "fields_json"),
+            *("id", "name", "tier"),
+        ]
+        assert entity.to_pylist()[0] == {
+            "commit_id": 7,
+            "entity_type": "Customer",
+            "entity_key": "c1",
+            "schema_version_id": 3,
+            "fields_json": '{"id":"c1","name":"Ada","tier":null}',
+            "id": "c1",
+            "name": "Ada",
+            "tier": None,
+        }
+        relation = to_table(declaration(Order), [row(Order(left_key="c1", right_key=5, number="n"))], 7, 3)
+        assert relation.column_names == [
+            *("commit_id", "relation_type", "left_key", "right_key", "instance_key"),
+            *("schema_version_id", "fields_json", "placed"),
+        ]
+
+    def test_sorted_by_identity(self) -> None:
+        rows = [row(Customer(id=key, name="x")) for key in ("b", "ä", "a", "B")]
+        assert to_table(declaration(Customer), rows, 1, 1).column("entity_key").to_pylist() == ["B", "a", "b", "ä"]
+
+    def test_a_mark_only_where_something_is_retracted(self) -> None:
+        rows = [row(Customer(id=key, name="x")) for key in ("a", "b")]
+        assert "_retracted" not in to_table(declaration(Customer), rows, 1, 1).column_names
+        table = to_table(declaration(Customer), [rows[0], rows[1]._replace(retracted=True)], 1, 1)
+        assert table.column("_retracted").to_pylist() == [False, True]
+        assert from_table(table) == [rows[0], rows[1]._replace(retracted=True)]
+
+    def test_no_rows(self) -> None:
+        table = to_table(declaration(Everything), [], 1, 1)
+        assert (table.num_rows, table.schema.field("day").type) == (0, pa.date32())
+
+    @pytest.mark.parametrize("whole", [2**63, -(2**63) - 1, 10**30])
+    def test_numbers_beyond_64_bits(self, whole: int) -> None:
+        table = to_table(declaration(Everything), [row(everything(whole=whole))], 1, 1)
+        assert table.column("whole").to_pylist() == [None]
+        assert partial_columns(table.schema) == {"whole"}
+        (made,) = read(declaration(Everything), from_table(table))
+        assert made.whole == whole
+
+    def test_decimals_beyond_the_column(self) -> None:
+        amounts = [Decimal("1E-19"), Decimal("1E+30"), Decimal("12345678901234567890.5")]
+        rows = [row(everything(id=UUID(int=n), amount=amount)) for n, amount in enumerate(amounts)]
+        table = to_table(declaration(Everything), rows, 1, 1)
+        assert table.column("amount").to_pylist() == [None, None, amounts[2]]
+        assert partial_columns(table.schema) == {"amount"}
+        assert [made.amount for made in read(declaration(Everything), from_table(table))] == amounts
+
+    def test_one_bad_value_does_not_spoil_its_column(self) -> None:
+        rows = [row(Product(id=1)), Row(("x",), '{"id":"x","title":true}'), Row(("y",), '{"id":2.0}')]
+        table = to_table(declaration(Product), rows, 1, 1)
+        assert table.column("id").to_pylist() == [1, None, None]
+        assert table.column("title").to_pylist() == ["", None, None]
+        assert partial_columns(table.schema) == {"id", "title"}
+
+    def test_fields_over_several_lines(self) -> None:
+        table = to_table(declaration(Product), [Row(("1",), '{\n"id": 1,\n"title": "a"\n}')], 1, 1)
+        assert (table.column("id").to_pylist(), table.column("title").to_pylist()) == ([1], ["a"])
+
+    def test_fields_that_are_not_json(self) -> None:
+        with pytest.raises(Corrupt, match="not JSON"):
+            to_table(declaration(Product), [Row(("1",), '{"id":')], 1, 1)
+
+
+class TestFiles:
+    def table(self) -> pa.Table:
+        rows = [row(everything(id=UUID(int=n), whole=n, tags=["a"] * n)) for n in range(3)]
+        return to_table(declaration(Everything), rows, 1, 1)
+
+    def test_there_and_back(self) -> None:
+        table = self.table()
+        found = from_parquet(to_parquet(table), key="k")
+        assert found.equals(table)
+        assert read(declaration(Everything), from_table(found)) == read(declaration(Everything), from_table(table))
+
+    def test_what_is_partial_is_said_in_the_file(self) -> None:
+        table = to_table(declaration(Product), [row(Product(id=2**80))], 1, 1)
+        assert partial_columns(from_parquet(to_parquet(table), key="k").schema) == {"id"}
+
+    def test_some_columns(self) -> None:
+        found = from_parquet(to_parquet(self.table()), key="k", columns=["fields_json", "entity_key", "_retracted"])
+        assert sorted(found.column_names) == ["entity_key", "fields_json"]
+
+    def test_compressed_with_statistics_of_everything_but_the_json(self) -> None:
+        group = pq.ParquetFile(pa.BufferReader(to_parquet(self.table()))).metadata.row_group(0)
+        columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
+        assert {column.compression for column in columns.values()} == {"ZSTD"}
+        assert (columns["whole"].statistics.min, columns["whole"].statistics.max) == (0, 2)
+        assert columns["entity_key"].statistics.has_min_max
+        assert not columns["fields_json"].is_stats_set
+
+    @pytest.mark.parametrize("body", [b"", b"PAR1", b"hello", b"PAR1" + bytes(100) + b"PAR1"])
+    def test_bytes_that_are_no_file(self, body: bytes) -> None:
+        with pytest.raises(Corrupt, match=r"commits/1-a/entities/T\.parquet: not a Parquet file"):
+            from_parquet(body, key="commits/1-a/entities/T.parquet")

@@ -1,0 +1,60 @@
+"""What type checkers must understand of declared types. Checked, never run: see ``test_typing``."""
+
+from datetime import datetime
+from typing import Any, assert_type
+
+from holdfast.ontology import Entity, Field, FieldExpr, Mixin, Relation
+
+
+class Audited(Mixin):
+    changed: Field[datetime | None] = Field(default=None)
+
+
+class Customer(Audited, Entity):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+    tier: Field[str | None] = Field(default=None)
+    tags: Field[list[str]] = Field(default_factory=list)
+    age: Field[int] = Field(default=0, index=True)
+
+
+class Product(Entity, name="Goods"):
+    id: Field[int] = Field(primary_key=True)
+
+
+class Subscription(Relation[Customer, Product]):
+    contract: Field[str] = Field(instance_key=True)
+    seats: Field[int] = Field(default=1)
+
+
+class Key(Customer):
+    level: Field[float] = Field(default=0.0)
+
+
+def constructors(ada: Customer, anvil: Product) -> None:
+    Customer(id="c1", name="Ada")
+    Customer(id="c1", name="Ada", tier=None, tags=["a"], age=3, changed=None)
+    Subscription(left_key="c1", right_key="5", contract="k")
+    Subscription(left_key=ada, right_key=anvil, contract="k", seats=2)
+    Key(id="c1", name="Ada", level=1.5)
+
+
+def an_instance_gives_values(ada: Customer, sold: Subscription, key: Key) -> None:
+    assert_type(ada.id, str)
+    assert_type(ada.tier, str | None)
+    assert_type(ada.tags, list[str])
+    assert_type(ada.changed, datetime | None)
+    assert_type(sold.left_key, str)
+    assert_type(key.age, int)
+    ada.tier = "gold"
+    sold.right_key = Product(id=3)
+
+
+def the_class_gives_expressions() -> None:
+    assert_type(Customer.id, FieldExpr[str])
+    assert_type(Customer.tier, FieldExpr[str | None])
+    assert_type(Customer.changed, FieldExpr[datetime | None])
+    assert_type(Customer.tags.path("a.b"), FieldExpr[Any])
+    assert_type(Subscription.seats, FieldExpr[int])
+    assert_type(Subscription.left_key, FieldExpr[str])
+    assert_type(Key.level, FieldExpr[float])

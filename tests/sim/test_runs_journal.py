@@ -22,6 +22,15 @@ def test_what_sessions_were_told_holds_whatever_goes_wrong() -> None:
     assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
 
 
+LATE_COPY = (101006, 101541, 101587)
+"""An append in doubt was asked for again, and the first copy landed late, while the second was already on its way."""
+
+
+@pytest.mark.parametrize("seed", LATE_COPY)
+def test_an_append_that_lands_late_is_not_written_again(seed: int) -> None:
+    assert simulate(RunsJournal, seed).violations == []
+
+
 @pytest.mark.parametrize(
     ("scenario", "limits"),
     [

@@ -14,9 +14,9 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
 
 from holdfast.base.errors import Invalid, NotFound
 
@@ -26,13 +26,25 @@ PREFIX = "HOLDFAST_"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 STORE_VARIABLE = "HOLDFAST_STORE"
 
-# Two spellings of one setting: the layer with the higher precedence that gives either of them decides.
-_ALTERNATIVES = {
-    ("s3", "secret_access_key"): "secret_access_key_file",
-    ("s3", "secret_access_key_file"): "secret_access_key",
+# What a layer sets aside of those below it: the other spelling of a setting, and what belongs to another identity.
+_DISPLACED = {
+    ("s3", "secret_access_key"): ("secret_access_key_file",),
+    ("s3", "secret_access_key_file"): ("secret_access_key",),
+    ("s3", "access_key_id"): ("secret_access_key", "secret_access_key_file", "session_token"),
 }
 
 _Tree = dict[str, Any]
+
+
+def _at_home(path: Path) -> Path:
+    """``~`` means what it means in a shell, and in the URI of a store."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{error}") from error
+
+
+_Path = Annotated[Path, AfterValidator(_at_home)]
 
 
 class Section(BaseModel):
@@ -52,7 +64,7 @@ class S3Section(Section):
     region: str | None = None
     access_key_id: str | None = None
     secret_access_key: SecretStr | None = None
-    secret_access_key_file: Path | None = None
+    secret_access_key_file: _Path | None = None
     session_token: SecretStr | None = None
     allow_http: bool | None = None
     virtual_hosted_style: bool | None = None
@@ -72,7 +84,7 @@ class RetrySection(Section):
 class CacheSection(Section):
     """The disk cache of immutable objects; off while ``dir`` is unset. ``max_bytes`` also takes ``10GiB``."""
 
-    dir: Path | None = None
+    dir: _Path | None = None
     max_bytes: ByteSize = Field(default=ByteSize(10 * 1024**3), gt=0)
 
 
@@ -188,8 +200,8 @@ def _from_environment(variables: Mapping[str, str]) -> _Tree:
 def _overlay(below: _Tree, above: _Tree) -> None:
     for section, values in above.items():
         target = below.setdefault(section, {})
-        for key in values:
-            target.pop(_ALTERNATIVES.get((section, key)), None)
+        for displaced in (name for key in values for name in _DISPLACED.get((section, key), ())):
+            target.pop(displaced, None)
         target.update(values)
 
 

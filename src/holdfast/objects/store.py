@@ -4,7 +4,7 @@ Promises that every backend keeps, and ``laws.py`` checks:
 
 * A key's object is replaced whole or not at all, and a read that starts after a write was answered sees it.
 * ``put`` with ``CREATE`` or ``IfMatch`` is atomic: of many racing writers one is answered ``Written``. A lost race is a
-  value (``Lost``), never an exception.
+  value (``Lost``), never an exception. (Above ``settle``, writers of equal bytes are all answered ``Written``.)
 * A listing is complete, ordered by the UTF-8 bytes of the key, and includes every write answered before it began.
 * A version is opaque: equal versions mean equal bytes, nothing more.
 

@@ -70,6 +70,10 @@ class Turn(Protocol):
         """Wait for it. True if somebody else may have had it since we did."""
         ...
 
+    async def try_take(self) -> bool:
+        """Without waiting: whether it is ours."""
+        ...
+
     def guard(self) -> None:
         """``Conflict`` unless it is surely still ours for a while."""
         ...
@@ -88,6 +92,9 @@ class Open:
 
     async def take(self) -> bool:
         return False
+
+    async def try_take(self) -> bool:
+        return True
 
     def guard(self) -> None:
         return

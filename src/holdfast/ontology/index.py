@@ -125,11 +125,7 @@ def _entry(document: Mapping[str, Any]) -> Entry:
 
 
 def entries_of(files: Iterable[FileRef]) -> tuple[Entry, ...]:
-    """One entry per commit. A commit that names two files of a type (no writer does) keeps the first."""
-    found: dict[int, Entry] = {}
-    for ref in sorted(files, key=lambda ref: (ref.commit_id, ref.path)):
-        found.setdefault(ref.commit_id, Entry(ref.commit_id, ref.commit_id, ref.path))
-    return tuple(found.values())
+    return tuple(Entry(ref.commit_id, ref.commit_id, ref.path) for ref in sorted(files, key=lambda ref: ref.commit_id))
 
 
 def folded(entries: Sequence[Entry], more: Iterable[FileRef], type_id: TypeId) -> TypeHead | None:

@@ -180,8 +180,8 @@ def well_formed(manifest: Manifest) -> str | None:
         return f"commit {manifest.commit_id} has no parent"
     if manifest.parent is not None and manifest.parent.commit_id != manifest.commit_id - 1:
         return f"the parent of commit {manifest.commit_id} is {manifest.parent.commit_id}"
-    if len(paths := [entry.path for entry in manifest.files]) != len(set(paths)):
-        return "a file is listed twice"
+    if len(types := [entry.type_id for entry in manifest.files]) != len(set(types)):
+        return "a type has two files"
     summary = manifest.summary
     if summary is not None:
         behind = (*summary.skips, *((summary.base,) if summary.base is not None else ()))

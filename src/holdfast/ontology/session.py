@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Ambiguous, Invalid, Unavailable
+from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
@@ -162,13 +162,10 @@ class Ontology:
         return await self._turn.try_take() and await self._upkeep.flush(everything=True)
 
     async def close(self) -> None:
+        """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""
         try:
-            if await self._turn.try_take():
-                await self._upkeep.close()
-        except (Ambiguous, Unavailable) as error:
-            self._upkeep.warning = str(error)
+            await self._upkeep.close()
         finally:
-            self._upkeep.stop()
             await self._turn.close()
 
     async def __aenter__(self) -> Self:

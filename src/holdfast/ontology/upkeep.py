@@ -61,13 +61,15 @@ class Upkeep:
             self._set_timer(0.0 if self._commits >= EVERY_COMMITS else EVERY_S)
 
     async def idle(self) -> None:
+        """The session has nothing else to do, and the lock still."""
         if self._touched or self._registered or self._checkpoints:
             await self.flush(everything=False)
 
     async def close(self) -> None:
-        self._stop_timer()
+        """The last flush, if anything is due and nobody else has the lock: whoever has it will flush all, too."""
+        self.stop()
         if self._commits:
-            await self.flush(everything=True)
+            await self._flush_in_turn()
 
     async def flush(self, *, everything: bool) -> bool:
         """Write what is due; False if something could not be written, for which see ``warning``."""
@@ -80,8 +82,7 @@ class Upkeep:
                     await self._view.chain.write_checkpoint(self._checkpoints[0])
                     del self._checkpoints[0]
             except HoldfastError as error:
-                self.warning = str(error)
-                log.warning("indexes lag behind (%s); readers use the chain, the next flush mends it", error)
+                self._complain(error)
                 return False
             self.warning = None
             return True
@@ -152,18 +153,28 @@ class Upkeep:
     # --- when ---
 
     def _set_timer(self, seconds: float) -> None:
-        self._stop_timer()
+        self.stop()
         self._timer = asyncio.ensure_future(self._after(seconds))
 
     async def _after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._timer = None
-        await self.flush(everything=True)
+        await self._flush_in_turn()
+
+    async def _flush_in_turn(self) -> None:
+        try:
+            ours = await self._turn.try_take()
+        except HoldfastError as error:
+            self._complain(error)
+            return
+        if ours:
+            await self.flush(everything=True)
 
     def stop(self) -> None:
-        self._stop_timer()
-
-    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _complain(self, error: HoldfastError) -> None:
+        self.warning = str(error)
+        log.warning("indexes lag behind (%s); readers use the chain, the next flush mends it", error)

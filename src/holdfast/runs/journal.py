@@ -239,7 +239,9 @@ class Journal:
             if self._in_doubt:
                 await self._look(None)
             refs = await self._seal()
-            sending += self._take_waiting()
+            sending += self._waiting
+            self._waiting = []
+            self._claim(sending)
             attempt = self._compose([call for call in sending if call.wanted], refs)
             if not attempt.entries:
                 return
@@ -262,15 +264,13 @@ class Journal:
                 self._in_doubt.remove(attempt)
             raise
 
-    def _take_waiting(self) -> list[Call]:
-        """Those whose entries are not recorded. A call that repeats one which failed and landed gets its entries."""
-        waiting, self._waiting = self._waiting, []
-        for call in waiting:
-            earlier = next((old for old in self._unclaimed if old.drafts == call.drafts), None)
+    def _claim(self, calls: Iterable[Call]) -> None:
+        """A call that repeats one which failed and landed, however late, gets the entries of that one."""
+        for call in calls:
+            earlier = next((old for old in self._unclaimed if call.wanted and old.drafts == call.drafts), None)
             if earlier is not None:
                 self._unclaimed.remove(earlier)
                 call.entries = earlier.entries
-        return [call for call in waiting if call.wanted]
 
     def _compose(self, calls: Iterable[Call], refs: tuple[Ref, ...], *, opening: bool = False) -> Attempt:
         """Give drafts their places. A draft that has none fails its own call alone."""

@@ -146,6 +146,29 @@ def test_of_two_spellings_the_higher_layer_decides_and_one_layer_may_not_give_bo
         load(environ={}, folder=tmp_path)
 
 
+def test_another_access_key_takes_no_secret_from_below(tmp_path: Path) -> None:
+    """The secret and the token of one identity never go with the name of another."""
+    write(tmp_path, "[s3]\naccess_key_id = 'A'\nsecret_access_key = 'of A'\nsession_token = 'of A'\n")
+    both = {"HOLDFAST_S3__ACCESS_KEY_ID": "B", "HOLDFAST_S3__SECRET_ACCESS_KEY": "of B"}
+    s3 = load(environ=both, folder=tmp_path).s3
+    assert s3.secret_access_key is not None
+    assert (s3.secret_access_key.get_secret_value(), s3.session_token) == ("of B", None)
+    assert load(environ={"HOLDFAST_S3__ACCESS_KEY_ID": "B"}, folder=tmp_path).s3.secret_access_key is None
+    secret_alone = load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY": "of A too"}, folder=tmp_path).s3
+    assert secret_alone.access_key_id == "A"
+
+
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "secret").write_text("hunter2")
+    environ = {"HOLDFAST_CACHE__DIR": "~/cache", "HOLDFAST_S3__SECRET_ACCESS_KEY_FILE": "~/secret"}
+    settings = load(environ=environ, folder=tmp_path)
+    assert settings.cache.dir == tmp_path / "cache"
+    assert settings.s3.secret_access_key is not None
+    with pytest.raises(Invalid, match=r"^environment: cache\.dir: .*home directory"):
+        load(environ={"HOLDFAST_CACHE__DIR": "~nobody-of-this-name/cache"}, folder=tmp_path)
+
+
 def test_settings_do_not_change_once_loaded(tmp_path: Path) -> None:
     settings = load(environ={}, folder=tmp_path)
     with pytest.raises(ValueError, match="frozen"):

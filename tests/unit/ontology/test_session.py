@@ -9,7 +9,9 @@ import pytest
 
 import holdfast
 from holdfast.base.config import Settings, load
-from holdfast.base.errors import Conflict, Invalid, Refused
+from holdfast.base.errors import Conflict, Invalid, Refused, Unavailable
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field, Relation, SchemaDrift
 from holdfast.ontology.commit import STAGES
 from holdfast.ontology.session import Ontology, Options
@@ -304,3 +306,43 @@ def test_the_specifications_options_exist_with_its_defaults() -> None:
     environ = {"HOLDFAST_ONTOLOGY__S3_REGION": "eu-1", "HOLDFAST_ONTOLOGY__S3_ENDPOINT_URL": "http://127.0.0.1:1"}
     assert (load(environ=environ).s3.region, load(environ=environ).s3.endpoint) == ("eu-1", "http://127.0.0.1:1")
     assert load(environ={**environ, "HOLDFAST_S3__REGION": "us-1"}).s3.region == "us-1"
+
+
+class NoIndexes(Layer):
+    """Everything works but indexes and checkpoints."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith("meta/indices/"):
+            raise Unavailable("503")
+        return await super().put(key, body, mode)
+
+
+async def test_after_the_head_nothing_fails_a_commit() -> None:
+    desk = Desk(wrap=NoIndexes)
+    async with session(desk) as onto:
+        onto.ensure(Customer(id="c1", name="Ada"))
+        assert await onto.commit() is not None
+        assert not await onto.flush()
+        assert (await onto.info()).last_index_warning == "503"
+        onto.ensure(Customer(id="c1", name="Bea"))
+        assert await onto.commit() is not None
+        assert await onto.get(Customer, "c1") == Customer(id="c1", name="Bea")
+    assert (await desk.reader.latest("entity", "Customer"))["c1"]["name"] == "Bea"
+
+
+async def test_a_session_that_only_reads_touches_no_lock() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        assert await onto.all(Customer) == []
+    assert desk.spent() == {"get": 1}
+    assert list(desk.shelf.objects) == []
+
+
+async def test_a_failed_commit_does_not_keep_the_lock() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        onto.ensure(Customer(id="c1", name="Ada"), expect=7)
+        with pytest.raises(Conflict):
+            await onto.commit()
+        assert not onto._turn.held
+        onto.discard()

@@ -1,9 +1,10 @@
 """Where S3 keys come from. The first source that has any wins, and one source gives all of them:
 
-1. the target itself (``holdfast.toml``, ``HOLDFAST_S3__...``)
-2. ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``
-3. the profile in the AWS credentials and config files, if it has keys in it
-4. a role: web identity, container, or the instance's metadata service, which obstore asks by itself
+1. the profile that the address of the store names (``?profile=``)
+2. the target itself (``holdfast.toml``, ``HOLDFAST_S3__...``)
+3. ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``
+4. the profile in the AWS credentials and config files, if it has keys in it
+5. a role: web identity, container, or the instance's metadata service, which obstore asks by itself
 
 Keys and token are never mixed: a token in the environment does not go with keys from a file. A profile that was asked
 for but has no keys (single sign-on, an assumed role) is an error: passing on to another identity would surprise.
@@ -65,16 +66,21 @@ def find_credentials(target: CloudTarget, environ: Environ, read: Callable[[], P
     """``read`` gives the profile; the AWS files are left alone when keys are found before them."""
     if target.switch("anonymous", default=False):
         return Unsigned()
+    if target.text("profile"):
+        return _of_profile(target, environ, read())
     given = {name: target.secret(name) for name in ("access_key_id", "secret_access_key", "session_token")}
     if keys := _keys("the keys in the settings", given):
         return keys
     variables = {name: environ.get(f"AWS_{name.upper()}") for name in given}
     if keys := _keys("AWS_ACCESS_KEY_ID in the environment", variables):
         return keys
-    profile = read()
-    if keys := _keys(
-        f"profile {profile.name!r} of the AWS files", {name: profile.values.get(f"aws_{name}") for name in given}
-    ):
+    return _of_profile(target, environ, read())
+
+
+def _of_profile(target: CloudTarget, environ: Environ, profile: Profile) -> Credentials:
+    names = ("access_key_id", "secret_access_key", "session_token")
+    values = {name: profile.values.get(f"aws_{name}") for name in names}
+    if keys := _keys(f"profile {profile.name!r} of the AWS files", values):
         return keys
     if profile.asked_for:
         raise Denied(

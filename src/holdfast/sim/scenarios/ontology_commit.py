@@ -157,17 +157,10 @@ class OntologyCommit(Scenario):
         turn.on_idle = upkeep.idle
 
         async def close() -> None:
-            await turn.try_take()
             await upkeep.close()
             await turn.close()
 
-        async def closed() -> None:
-            try:
-                await close()
-            except (Ambiguous, Unavailable):
-                process.note("leaves")
-
-        return self._committer(process, view, forms, turn, upkeep), closed
+        return self._committer(process, view, forms, turn, upkeep), close
 
     def _committer(
         self, process: Process, view: View, forms: Mapping[TypeId, Form], turn: Turn, upkeep: Upkeep | None

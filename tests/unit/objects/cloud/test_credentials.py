@@ -61,6 +61,15 @@ def test_then_the_profile(home: Path) -> None:
     assert found(by_option, {"HOME": str(home)}) == work
 
 
+def test_a_profile_that_the_address_names_is_the_one(home: Path) -> None:
+    """Whoever writes ``?profile=work`` must not end up with another identity because of what is set elsewhere."""
+    target = CloudTarget("s3", "bucket", options=(("profile", "work"),), secrets=IN_SETTINGS)
+    keys = found(target, {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "default"})
+    assert keys == Keys("profile 'work' of the AWS files", "AK-work", "SK-work", "token-work")
+    with pytest.raises(Denied, match="profile 'sso' holds no keys"):
+        found(CloudTarget("s3", "bucket", options=(("profile", "sso"),)), {**IN_ENVIRON, "HOME": str(home)})
+
+
 def test_the_files_can_be_elsewhere(home: Path, tmp_path: Path) -> None:
     environ = {"AWS_SHARED_CREDENTIALS_FILE": str(home / ".aws" / "credentials"), "HOME": str(tmp_path / "nowhere")}
     assert isinstance(found(CloudTarget("s3", "bucket"), environ), Keys)

@@ -88,7 +88,8 @@ class TestOnAServer:
         assert re.search(r"^spent: [\d,]+ requests \(.*\), about \$0\.\d{4}$", result.stdout, re.MULTILINE)
         assert s3_server.keys(bucket) == ["team/meta/certificate.json"]
 
-    def test_interrupted_it_cleans_up(self, s3_server: S3Server, bucket: str) -> None:
+    @pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "kill"])
+    def test_interrupted_it_cleans_up(self, s3_server: S3Server, bucket: str, kill: signal.Signals, code: int) -> None:
         uri = f"s3://{bucket}?endpoint={s3_server.endpoint}&allow_http=true"
         command = [sys.executable, "-m", "holdfast", "doctor", uri, "--rounds", "100000"]
         environ = {**os.environ, **keys_of(s3_server)}
@@ -96,9 +97,9 @@ class TestOnAServer:
         with subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
             while all(key.endswith("/probe") for key in s3_server.keys(bucket)):
                 assert process.poll() is None
-            process.send_signal(signal.SIGINT)
+            process.send_signal(kill)
             stdout, stderr = process.communicate(timeout=60)
-        assert process.returncode == 130
+        assert process.returncode == code
         assert stdout == ""
         assert "cleaning up under holdfast-doctor-" in stderr
         assert "Traceback" not in stderr

@@ -290,10 +290,10 @@ def judge(place: Place, run_id: str, deeds: list[Deed], steps: set[str]) -> None
 async def test_every_step_is_recorded_once_through_a_bad_network(ministack: S3Server, trouble: Any) -> None:
     for seed in range(LOSSY_RUNS):
         plan: Plan = trouble(seed)
-        await through(ministack, plan)
+        await check_through(ministack, plan)
 
 
-async def through(server: S3Server, plan: Plan) -> None:
+async def check_through(server: S3Server, plan: Plan) -> None:
     done: Counter[str] = Counter()
 
     async def act(name: str) -> str:

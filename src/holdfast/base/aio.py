@@ -6,6 +6,7 @@ simulator's) gets the call made in place, so that simulated runs stay determinis
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextvars import copy_context
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar
 
@@ -39,7 +40,10 @@ async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
             raise asyncio.CancelledError
         return function(*args, **kwargs)
 
-    work = asyncio.ensure_future(blocking(begin))
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        return begin()
+    work = loop.run_in_executor(None, copy_context().run, begin)  # no task of its own: this is a hot path
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -1,7 +1,8 @@
 """Entry point of the ``holdfast`` command.
 
 Every failure leaves here as one line on standard error and an exit code from the table in ``holdfast.base.errors``; a
-traceback appears only with ``--verbose``. Ctrl-C exits with 130, a reader that went away (``| head``) with 141.
+traceback appears only with ``--verbose``. Ctrl-C exits with 130, SIGTERM with 143, a reader that went away (``| head``)
+with 141.
 """
 
 import sys
@@ -16,7 +17,15 @@ from typer.main import get_command
 from holdfast.base.errors import TABLE, HoldfastError
 from holdfast.cli.hoist import hoist
 from holdfast.cli.nouns import LazyGroup, register
-from holdfast.cli.output import INTERRUPTED, PIPE_CLOSED, Output, PipeClosed, silence_stdout
+from holdfast.cli.output import (
+    INTERRUPTED,
+    PIPE_CLOSED,
+    TERMINATED,
+    Output,
+    PipeClosed,
+    Terminated,
+    silence_stdout,
+)
 from holdfast.cli.shell import Shell
 
 app = typer.Typer(
@@ -72,7 +81,11 @@ def run(argv: Sequence[str]) -> int:
         silence_stdout()
         return PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort):
-        return _interrupted(out)
+        out.note("interrupted")
+        return INTERRUPTED
+    except Terminated:
+        out.note("terminated")
+        return TERMINATED
     except Exception as error:  # noqa: BLE001  # the edge: every failure becomes one line and an exit code
         return _failed(out, error)
     return result if isinstance(result, int) else 0
@@ -120,11 +133,6 @@ def _misused(out: Output, message: str, error: Any) -> int:
         message = f"{path} needs a command"
     out.failure("invalid", message.rstrip("."), f"see {path} --help")
     return TABLE["invalid"].exit_code
-
-
-def _interrupted(out: Output) -> int:
-    out.note("interrupted")
-    return INTERRUPTED
 
 
 def _print_version(out: Output) -> None:

@@ -21,11 +21,16 @@ from holdfast.base.errors import TABLE, HoldfastError
 
 PIPE_CLOSED = 141  # what a shell reports for a process that SIGPIPE ended
 INTERRUPTED = 130  # the same for SIGINT
+TERMINATED = 143  # the same for SIGTERM
 _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
 
 
 class PipeClosed(Exception):
     """The reader of standard output went away; there is nobody left to tell."""
+
+
+class Terminated(Exception):
+    """SIGTERM came, and the command has ended as it should."""
 
 
 class Output:

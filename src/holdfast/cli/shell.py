@@ -11,7 +11,9 @@ context and hands it one coroutine::
         shell.run(_show(shell, key))
 """
 
+import signal
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
     from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
@@ -57,6 +59,25 @@ class Shell:
         return resolve(flags=flags, config=self.config)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The command's coroutine on the one loop. A polite kill ends it as Ctrl-C does: it may tidy up."""
         import asyncio  # noqa: PLC0415  # a help page needs no event loop
 
-        return asyncio.run(work)
+        asked_to_end = False
+
+        def end(task: "asyncio.Task[T]") -> None:
+            nonlocal asked_to_end
+            asked_to_end = True
+            task.cancel()
+
+        async def main() -> T:
+            task = asyncio.ensure_future(work)
+            with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end, task)
+            return await task
+
+        try:
+            return asyncio.run(main())
+        except asyncio.CancelledError:
+            if asked_to_end:
+                raise Terminated from None
+            raise

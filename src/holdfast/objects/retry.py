@@ -103,8 +103,9 @@ class Retrying(Layer):
             try:
                 async for page in self.inner.list(prefix, after=last, delimiter=delimiter):
                     yield page
-                    last = _last_item(page, last)
-                    budget = self._budget()
+                    # A page without items is no progress: a store that fails after one would be asked for ever.
+                    if (reached := _last_item(page, last)) != last:
+                        last, budget = reached, self._budget()
                 return
             except Unavailable:
                 if not await budget.another():

@@ -247,10 +247,10 @@ async def test_deleting_works_on_a_disk_that_takes_no_file_more(root: Path, monk
     await LocalStore(root).put("a/b", b"1")
     opens = os.open
 
-    def refuse_new_files(path: bytes, flags: int, mode: int = 0o777) -> int:
+    def refuse_new_files(path: bytes, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_CREAT and not os.access(path, os.F_OK):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-        return opens(path, flags, mode)
+        return opens(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", refuse_new_files)
     with pytest.raises(Unavailable, match="No space left"):

@@ -3,7 +3,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.stamp
 EXTRAS  := agent,dev
-MINUTES ?= 5
+MINUTES ?= 30
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
 
@@ -39,7 +39,7 @@ unit: $(STAMP)  ## all tests, in random order
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	$(BIN)/pytest -m "not ceph" -x -q $(ARGS)
 
-sim: $(STAMP)  ## simulate every scenario for MINUTES (default 5)
+sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30: about ten million operations)
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
 
 soak: $(STAMP)  ## fresh examples for every property, then a long simulation under another hash seed

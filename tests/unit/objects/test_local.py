@@ -3,22 +3,26 @@
 import asyncio
 import errno
 import os
+import stat
 from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Invalid, NotFound, Unavailable
+from holdfast.base.errors import Ambiguous, Invalid, NotFound, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.memory import content_version
+from holdfast.objects.stack import open_store
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,
+    OVERWRITE,
     Entry,
     IfMatch,
     Lost,
+    Mode,
     NotModified,
     Object,
     Page,
@@ -257,6 +261,29 @@ async def test_deleting_works_on_a_disk_that_takes_no_file_more(root: Path, monk
         await LocalStore(root).put("a/c", b"2")
     await LocalStore(root).delete("a/b")
     assert files(root) == []
+
+
+@pytest.mark.parametrize("mode", [OVERWRITE, CREATE, IfMatch(content_version(b"1"))], ids=["overwrite", "create", "if"])
+async def test_what_cannot_be_forced_to_disk_is_not_acknowledged(
+    root: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """Reading back, as ``settle`` does after other open outcomes, would see the write and take it for safe."""
+    async with open_store(f"file:{root}") as store:
+        await store.put("other" if mode is CREATE else "key", b"1")
+        fsync = os.fsync
+
+        def fail_for_folders(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", fail_for_folders)
+        with pytest.raises(Ambiguous, match="gone after a power cut"):
+            await store.put("key", b"2", mode)
+        with pytest.raises(Unavailable, match="Input/output error"):
+            await store.put("key", b"2", CREATE)
+        monkeypatch.setattr(os, "fsync", fsync)
+        assert isinstance(await store.put("key", b"2", CREATE), Written)
 
 
 async def test_a_cleared_root_is_made_again(store: LocalStore, root: Path) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from obstore.exceptions import AlreadyExistsError, InvalidPathError, PreconditionError
 
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.cloud.failure import TOO_MANY_FILES, Failure
 from holdfast.objects.store import Addressed, Create, IfMatch
 
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
@@ -104,9 +104,12 @@ def _without_answer(failure: Failure, place: Place, key: str, *, writing: bool) 
     if _WRONG_REGION in failure.said:
         return Invalid(f"{place.uri()}: the bucket is in another region", remedy="set region to the bucket's own")
     if not failure.sent:
+        ours = failure.said == TOO_MANY_FILES
         return Unavailable(
             f"{uri}: cannot connect to {place.endpoint}: {failure.said}",
-            remedy="check the endpoint, and that the server is running",
+            remedy="make fewer requests at a time, or raise the limit (ulimit -n)"
+            if ours
+            else "check the endpoint, and that the server is running",
         )
     return Unavailable(f"{uri}: no usable answer from {place.endpoint}: {failure.said}", maybe_applied=writing)
 

@@ -23,8 +23,10 @@ _KEY = re.compile(r"<Error>\s*<Key>(.*?)</Key>")
 _ADDRESS = re.compile(r"^ +uri: Some\(\n +(\S+),$", re.MULTILINE)
 _NEVER_SENT = re.compile(r"^ +kind: Connect,$|legacy::Error\(\n +Connect,$|^ +kind: Builder,$", re.MULTILINE)
 
+TOO_MANY_FILES = "this process has too many files and connections open"
 _REASONS = (
     ("ConnectionRefused", "connection refused"),
+    ("TooManyOpenFiles", TOO_MANY_FILES),
     ("dns error", "the name is not known"),
     ("InvalidCertificate", "its certificate is not trusted"),
     ("InvalidMessage", "it does not speak TLS"),

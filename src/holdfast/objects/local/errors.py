@@ -1,7 +1,8 @@
 """What the operating system says, as errors that say what to do.
 
 A write that fails before its rename has had no effect. A rename that met an I/O error, and a rename that could not be
-made durable, may have had one.
+made durable, may have had one: the outcome is ``Ambiguous``. It must not be settled by reading, because what is read is
+not what a power cut would leave.
 """
 
 import errno
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast.base.errors import Denied, HoldfastError, Invalid, Unavailable
+from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Unavailable
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -43,7 +44,10 @@ def _explain(error: OSError, doing: str, root: str, change: Change) -> HoldfastE
     place = os.fsdecode(error.filename) if error.filename is not None else root
     what = f"{doing}: {place}: {error.strerror or error}"
     if change.made or (change.begun and error.errno == errno.EIO):
-        return Unavailable(what, maybe_applied=True)
+        return Ambiguous(
+            f"{what}: the write may be there now and gone after a power cut",
+            remedy=f"check the disk of {root}, then read the object before you act again",
+        )
     if error.errno in FULL:
         return Unavailable(what, remedy=f"the disk is full or a limit is reached: make room for {root} and try again")
     if error.errno in _FORBIDDEN:

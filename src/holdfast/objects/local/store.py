@@ -11,8 +11,8 @@ copy files in. Its version is the hash of its bytes.
 
 Processes may be killed at any moment: an object is there whole, old or new, and what was answered stays.
 
-Errors: ``Denied`` where the folder cannot be written; ``Unavailable`` on a full disk or an I/O error; ``Invalid`` and
-``Refused`` for a root that cannot be one (see ``root``).
+Errors: ``Denied`` where the folder cannot be written; ``Unavailable`` on a full disk or an I/O error; ``Ambiguous``
+when a write is in place but could not be forced to disk; ``Invalid`` and ``Refused`` for a root that cannot be one.
 """
 
 import os

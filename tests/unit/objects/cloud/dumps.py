@@ -13,6 +13,14 @@ REFUSED = """
       "tcp connect error",
       Os { code: 111, kind: ConnectionRefused, message: "Connection refused" },
 """
+NO_FILES_LEFT = """
+  kind: Request,
+  source: hyper_util::client::legacy::Error(
+    Connect,
+    ConnectError(
+      "tcp open error",
+      Os { code: 24, kind: TooManyOpenFiles, message: "Too many open files" },
+"""
 NEVER_CONNECTED = """
   kind: Request,
   source: hyper_util::client::legacy::Error(

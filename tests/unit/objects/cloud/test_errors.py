@@ -127,6 +127,14 @@ def test_trouble_of_the_server_tells_whether_a_write_may_have_landed(
     assert not reading.maybe_applied
 
 
+def test_a_process_out_of_files_is_not_sent_to_look_at_the_server() -> None:
+    told = explained(dumps.unanswered(GenericError, "Connect", dumps.NO_FILES_LEFT), writing=True)
+    assert isinstance(told, Unavailable)
+    assert not told.maybe_applied
+    assert "too many files and connections open" in str(told)
+    assert "ulimit" in str(told.remedy)
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "maybe_applied", "words"),
     [

@@ -44,6 +44,8 @@ async def bench(store: str, rounds: dict[int, int], folder: Path | None) -> dict
                     resume[str(steps)] = _figures(await in_turns(resumers, rounds=times), steps)
     print(report.run_table({store: run}), end="\n\n")
     print(report.resume_table({store: resume}), end="\n\n", flush=True)
+    if settings:
+        print(report.sqlite_lines(settings), end="\n\n", flush=True)
     return {"run": run, "resume": resume, **({"sqlite": settings} if settings else {})}
 
 

@@ -1,8 +1,9 @@
 """DBOS as a contender: a process per SQLite file, which is given work over a pipe.
 
-SQLite is set as DBOS leaves it (a rollback journal, synchronous=FULL: a commit is on disk when it returns), and once
-more with a write-ahead log, which DBOS does not choose, but keeps if the file has it: the best that it can do at the
-same durability.
+SQLite is set as DBOS leaves it: a rollback journal and synchronous=FULL. Its commit is the removal of the journal file,
+which SQLite syncs only at EXTRA, so a power failure may undo the last one; a run of ours syncs the folder too. And once
+more with a write-ahead log, which DBOS does not choose, but keeps if the file has it: at FULL every commit is synced,
+once, so this is the best that it can do at our durability.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from typing import Any
 from bench.runs.rounds import Measure, Taken
 
 INSTALLED = find_spec("dbos") is not None
-MISSING = "DBOS is not installed, so it is left out: pip install 'holdfast[bench]' --constraint constraints.txt"
+MISSING = "DBOS is not installed, so it is left out; pip install --constraint constraints.txt dbos adds it"
 
 MODES = {"DBOS": "delete", "DBOS, WAL": "wal"}
 ROOT = Path(__file__).parents[2]

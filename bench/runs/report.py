@@ -50,6 +50,11 @@ def resume_table(results: dict[str, dict[str, Figures]]) -> str:
     return table(header, rows)
 
 
+def sqlite_lines(settings: dict[str, dict[str, Any]]) -> str:
+    said = [f"{name}: " + ", ".join(f"{key} {value}" for key, value in each.items()) for name, each in settings.items()]
+    return "\n".join([*said, "replay alone: without what DBOS does between its launch and the workflow's first line"])
+
+
 def growth_table(found: dict[str, Any]) -> str:
     header = ("growth", "uploaded MiB", "in one object", "writes/step", "resume reads", "resume MiB")
     rows = [

@@ -2,7 +2,7 @@
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.stamp
-EXTRAS  := agent,dev
+EXTRAS  := agent,server,dev
 MINUTES ?= 30
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480

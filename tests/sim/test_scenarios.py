@@ -49,3 +49,9 @@ def test_register_and_lease_hold_for_a_hundred_thousand_operations_with_a_quarte
     assert totals.runs == len(LOSSY) * len(SEEDS)
     assert totals.operations >= 100_000
     assert totals.tally["lost response"] == pytest.approx(totals.requests / 4, rel=0.02)
+
+
+def test_what_a_replayed_edit_says_is_not_remembered_but_read() -> None:
+    """Seed 1001829: a clerk took up an addition, found it in the state it remembered, and told that old number."""
+    run = simulate(find("register-counter"), 1_001_829)
+    assert run.violations == []

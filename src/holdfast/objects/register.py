@@ -211,17 +211,17 @@ class Register(Generic[T]):
         """Apply ``change`` once. The same ``operation_id`` again is recognised while the history remembers it.
 
         ``change`` may be called several times; it must be pure. What it decides without writing (``UNCHANGED``, or an
-        exception) is believed only on a fresh read.
+        exception) is believed only on a fresh read, and so is what it says of an earlier call's operation.
         """
         effort: _Effort[T] = _Effort(operation_id)
         budget = self._policy.start(self._ambient)
         base, fresh = (self._last, False) if self._is_warm() else (await self.read(), True)
         while True:
             landed = await self._landed(effort, base)
-            if landed is not None:
+            if landed is not None and (fresh or not landed.replayed):
                 return landed
             value = _decide(change, base, fresh)
-            if isinstance(value, _Stale):
+            if isinstance(value, _Stale) or landed is not None:
                 base, fresh = await self.read(), True
                 continue
             if isinstance(value, Unchanged):
@@ -314,7 +314,7 @@ class _Effort(Generic[T]):
 
 
 class _Stale:
-    """The change decided not to write, on a state that may be out of date."""
+    """Nothing is to be written, going by a state that may be out of date."""
 
 
 def _decide(

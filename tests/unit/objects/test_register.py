@@ -77,6 +77,15 @@ async def test_the_same_operation_again_is_recognised() -> None:
     assert (again.value, again.sequence, again.replayed) == (2, 1, True)
 
 
+async def test_the_current_value_of_a_replay_is_read_not_remembered() -> None:
+    desk = Desk()
+    register = desk.register()
+    await register.edit("op", plus_one)
+    await desk.register(seed=3).edit("rival's", plus_one)
+    again = await register.edit("op", plus_one)
+    assert (again.value, again.sequence, again.replayed) == (2, 1, True)
+
+
 async def test_of_two_callers_with_one_operation_the_slower_is_not_told_that_its_value_stands() -> None:
     """Both see the same state and try the same operation, each with a value of its own: only one value was applied."""
     desk = Desk()

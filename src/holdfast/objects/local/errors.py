@@ -7,9 +7,8 @@ not what a power cut would leave.
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Unavailable
 
@@ -22,25 +21,28 @@ _MISPLACED = {
 }
 
 
-@dataclass
-class Change:
-    """How far a change has come."""
+class Explained:
+    """Errors of the operating system leave this block as ours. It is told how far a change has come."""
 
-    begun: bool = False
-    made: bool = False
+    __slots__ = ("_doing", "_root", "begun", "made")
+
+    def __init__(self, doing: str, root: bytes) -> None:
+        self._doing = doing
+        self._root = root
+        self.begun = False
+        self.made = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise _explain(error, self._doing, os.fsdecode(self._root), self) from error
 
 
-@contextmanager
-def explained(doing: str, root: bytes) -> Iterator[Change]:
-    """Errors of the operating system leave this block as ours."""
-    change = Change()
-    try:
-        yield change
-    except OSError as error:
-        raise _explain(error, doing, os.fsdecode(root), change) from error
-
-
-def _explain(error: OSError, doing: str, root: str, change: Change) -> HoldfastError:
+def _explain(error: OSError, doing: str, root: str, change: Explained) -> HoldfastError:
     place = os.fsdecode(error.filename) if error.filename is not None else root
     what = f"{doing}: {place}: {error.strerror or error}"
     if change.made or (change.begun and error.errno == errno.EIO):

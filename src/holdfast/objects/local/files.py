@@ -12,13 +12,12 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from holdfast.base.clock import Clock
+from holdfast.objects.memory import VERSION_DIGITS
 from holdfast.objects.store import Version
 
 # A link could lead out of the store, and a pipe would wait for a writer: neither is an object.
@@ -29,6 +28,9 @@ _NO_EMPTY_FOLDER = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY}
 
 _PIECE = 1024 * 1024
 """How much of a file is in memory while it is hashed."""
+
+_NO_WAITING = getattr(os, "RWF_NOWAIT", None)
+_NOT_AT_HAND = {errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
 class OpenFile:
@@ -50,12 +52,25 @@ class OpenFile:
             start += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def read_at_hand(self) -> bytes | None:
+        """All bytes, if the system has them in memory; None if somebody would have to wait for the disk."""
+        if _NO_WAITING is None:
+            return None
+        buffer = bytearray(self.size)
+        try:
+            count = os.preadv(self._descriptor, [buffer], 0, _NO_WAITING) if self.size else 0
+        except OSError as error:
+            if error.errno in _NOT_AT_HAND:
+                return None
+            raise
+        return bytes(buffer) if count == self.size else None
+
     def version(self) -> Version:
         """``content_version`` of a file that need not fit into memory."""
-        hasher = hashlib.blake2b(digest_size=16)
+        hasher = hashlib.sha256()
         for start in range(0, self.size, _PIECE):
             hasher.update(self.read(start, start + _PIECE))
-        return Version(hasher.hexdigest())
+        return Version(hasher.hexdigest()[:VERSION_DIGITS])
 
     def __enter__(self) -> Self:
         return self
@@ -66,16 +81,30 @@ class OpenFile:
         os.close(self._descriptor)
 
 
-@dataclass(slots=True)
 class Staged:
-    """A file with all its bytes on disk, waiting for its place."""
+    """A file with all its bytes on disk, waiting for its place. It is removed afterwards, unless it was given one."""
 
-    path: bytes
-    placed: bool = False
+    __slots__ = ("_descriptor", "_placed", "path")
+
+    def __init__(self, path: bytes, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._placed = False
 
     def place(self, path: bytes) -> None:
         os.rename(self.path, path)
-        self.placed = True
+        self._placed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+        if not self._placed:
+            with suppress(FileNotFoundError):  # swept, once it was closed
+                os.unlink(self.path)
 
 
 class Staging:
@@ -86,22 +115,18 @@ class Staging:
         self._clock = clock
         self._numbers = itertools.count()
 
-    @contextmanager
-    def holding(self, body: bytes, suffix: bytes = b"") -> Iterator[Staged]:
-        """A file with these bytes. It is removed afterwards, unless it was given a place."""
+    def stage(self, body: bytes, suffix: bytes = b"") -> Staged:
+        """A file with these bytes."""
         path, file = self._create(suffix)
-        staged = Staged(path)
         try:
             rest = memoryview(body)
             while rest:
                 rest = rest[os.write(file, rest) :]
             os.fsync(file)
-            yield staged
-        finally:
-            os.close(file)
-            if not staged.placed:
-                with suppress(FileNotFoundError):  # swept, once it was closed
-                    os.unlink(path)
+        except BaseException:
+            Staged(path, file).__exit__(None, None, None)
+            raise
+        return Staged(path, file)
 
     def sweep(self) -> None:
         """Remove what dead writers have left."""
@@ -194,10 +219,27 @@ def remove_folder(path: bytes) -> bool:
     return True
 
 
+class OpenFolder:
+    """A folder opened to be locked or forced to disk."""
+
+    __slots__ = ("descriptor",)
+
+    def __init__(self, path: bytes) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
+        os.fsync(self.descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.descriptor)
+
+
 def sync_folder(path: bytes) -> None:
-    """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with OpenFolder(path) as folder:
+        folder.sync()

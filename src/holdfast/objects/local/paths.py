@@ -43,6 +43,9 @@ _UNIT = re.compile(rb"%[0-9a-f]{2}|[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]*")
 
 def key_names(key: str, *, fold: bool) -> Names:
     """The path of a key."""
+    encoded = key.encode()
+    if not fold and len(encoded) <= NAME_BYTES and b"%" not in encoded:
+        return tuple(encoded.split(b"/"))  # nearly every key: nothing to escape or to split
     return tuple(name for component in key.split("/") for name in component_names(component, fold=fold))
 
 

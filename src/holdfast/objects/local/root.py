@@ -20,7 +20,7 @@ from holdfast.base import codec
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.local.errors import FULL
-from holdfast.objects.local.files import Staging, look, make_folder, open_file, sync_folder
+from holdfast.objects.local.files import Staged, Staging, look, make_folder, open_file, sync_folder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.paths import CONTROL
 from holdfast.objects.local.tree import Tree
@@ -52,7 +52,12 @@ class Root:
         self._tree: Tree | None = None
         self._checked = False
         self._prepared = False
-        self.staging = Staging(self._staging, clock)
+        self._files = Staging(self._staging, clock)
+
+    @property
+    def known(self) -> Tree | None:
+        """The tree, once it was read or written; to learn of it may take time."""
+        return self._tree
 
     def readable(self) -> Tree:
         """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
@@ -66,15 +71,24 @@ class Root:
         return tree
 
     def writable(self) -> Tree:
-        """The tree, with all that writers need; made again if somebody has cleared the root away."""
-        if not self._prepared or look(self._staging) is None:
+        """The tree, with all that writers need."""
+        if not self._prepared:
             self._check_place()
             _make_folders(self._locks)
             _make_folders(self._staging)
             self._settle_layout()
-            self.staging.sweep()
+            self._files.sweep()
             self._prepared = True
         return self.readable()
+
+    def stage(self, body: bytes) -> Staged:
+        """A file to be given a place in the tree."""
+        try:
+            return self._files.stage(body)
+        except FileNotFoundError:  # somebody has cleared the root away
+            self._prepared = False
+            self.writable()
+            return self._files.stage(body)
 
     def erasable(self) -> Tree:
         """The tree, for deleting: on a disk that is full to the last file nothing can be tried out before."""
@@ -110,7 +124,7 @@ class Root:
                 )
 
     def _names_are_folded(self) -> bool:
-        with self.staging.holding(b"", suffix=_PROBE.encode()) as probe:
+        with self._files.stage(b"", suffix=_PROBE.encode()) as probe:
             stem = probe.path.removesuffix(_PROBE.encode())
             return any(look(stem + other.encode()) is not None for other in _SAME_IF_FOLDED)
 
@@ -126,7 +140,7 @@ class Root:
 
     def _write_layout(self, *, fold: bool) -> None:
         document = {"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION, "fold": fold}
-        with self.staging.holding(codec.encode(document)) as staged:
+        with self._files.stage(codec.encode(document)) as staged:
             staged.place(self._layout)
         sync_folder(self._control)
 

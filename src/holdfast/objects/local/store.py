@@ -6,7 +6,8 @@ copy files in. Its version is the hash of its bytes.
 * A write goes to a file aside, is forced to disk, and is renamed into place under the lock of its path, after its
   condition was compared with what stands there. The folder is forced to disk before anybody is told.
 * A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
-* Readers take no locks. Nothing is kept open between calls, so a store works on either side of a fork.
+* Readers take no locks, and leave the loop only for what is large or not in the system's memory.
+* Nothing is kept open between calls, so a store works on either side of a fork.
 * A caller that is cancelled in the middle of a write goes on when the write has ended, one way or the other.
 
 Processes may be killed at any moment: an object is there whole, old or new, and what was answered stays.
@@ -15,6 +16,7 @@ Errors: ``Denied`` where the folder cannot be written; ``Unavailable`` on a full
 when a write is in place but could not be forced to disk; ``Invalid`` and ``Refused`` for a root that cannot be one.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,8 +27,8 @@ from typing import overload
 from holdfast.base.aio import blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable
-from holdfast.objects.local.errors import Change, explained
-from holdfast.objects.local.files import OpenFile, Staged, exists, is_file, look, open_file
+from holdfast.objects.local.errors import Explained
+from holdfast.objects.local.files import OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
 from holdfast.objects.local.tree import Spot, Tree
@@ -54,6 +56,7 @@ from holdfast.objects.store import (
 )
 
 PAGE_SIZE = 1000
+GLANCE_BYTES = 64 * 1024
 TRIES = 100
 """How often a write makes its folder again that others prune."""
 
@@ -72,7 +75,11 @@ class LocalStore(Store):
     @overload
     async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
     async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        return await blocking(self._get, check_key(key), unless)
+        found = self._glance(check_key(key), unless)
+        if found is None:
+            return await blocking(self._get, key, unless)
+        await asyncio.sleep(0)  # whoever reads in a circle must let others have their turn
+        return found
 
     async def head(self, key: str) -> Meta:
         return await blocking(self._head, check_key(key))
@@ -102,11 +109,22 @@ class LocalStore(Store):
             more = bool(ahead)
             yield _page(page)
 
+    def _glance(self, key: str, unless: Version | None) -> Object | NotModified | None:
+        """What can be said at once: a thread for a small file in the system's memory costs more than reading it."""
+        tree = self._root.known
+        if tree is None:
+            return None
+        with Explained(f"get {key}", self._root.path):
+            file = tree.open(tree.names(key))
+            if file is None:
+                raise NotFound(f"{key}: no such object")
+            with file:
+                body = file.read_at_hand() if file.size <= GLANCE_BYTES else None
+                return _object(key, body, file, unless) if body is not None else None
+
     def _get(self, key: str, unless: Version | None) -> Object | NotModified:
         with self._opened("get", key) as file:
-            body = file.read(0, file.size)
-            version = content_version(body)
-            return NotModified() if version == unless else Object(key, body, file.modified_ns, version)
+            return _object(key, file.read(0, file.size), file, unless)
 
     def _head(self, key: str) -> Meta:
         with self._opened("head", key) as file:
@@ -118,7 +136,7 @@ class LocalStore(Store):
 
     @contextmanager
     def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:
-        with explained(f"{verb} {key}", self._root.path):
+        with Explained(f"{verb} {key}", self._root.path):
             tree = self._root.readable()
             file = tree.open(tree.names(key))
             if file is None:
@@ -127,20 +145,21 @@ class LocalStore(Store):
                 yield file
 
     def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
-        with explained(f"put {key}", self._root.path) as change:
+        with Explained(f"put {key}", self._root.path) as change:
             tree = self._root.writable()
             names = tree.names(key)
             if not _lost_already(mode, tree, names):
-                with self._root.staging.holding(body) as staged:
-                    spot = _place(staged, tree, names, mode, change)
-                if spot is not None:
-                    tree.sync(spot.folder)
+                with self._root.stage(body) as staged:
+                    folder = _place(staged, tree, names, mode, change)
+                if folder is not None:
+                    with folder:
+                        folder.sync()
                     return Written(content_version(body))
             tree.sync(names)
             return Lost()
 
     def _delete(self, keys: Sequence[str]) -> None:
-        with explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
+        with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
             tree = self._root.erasable()
             folders = {_remove(tree, tree.names(key)) for key in keys}
             deepest_first = sorted(folders, key=len, reverse=True)
@@ -148,8 +167,13 @@ class LocalStore(Store):
                 tree.sync(folder)
 
     def _walk(self, prefix: str, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
-        with explained(f"list {prefix or 'all'}", self._root.path):
+        with Explained(f"list {prefix or 'all'}", self._root.path):
             yield from walk(self._root.readable(), prefix, after=after, delimiter=delimiter)
+
+
+def _object(key: str, body: bytes, file: OpenFile, unless: Version | None) -> Object | NotModified:
+    version = content_version(body)
+    return NotModified() if version == unless else Object(key, body, file.modified_ns, version)
 
 
 def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:
@@ -158,7 +182,7 @@ def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:
     return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
 
 
-def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Change) -> Spot | None:
+def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explained) -> OpenFolder | None:
     """Give a staged file its place; None if the condition does not hold."""
     for _ in range(TRIES):
         with tree.locks.writing(names):
@@ -167,9 +191,9 @@ def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Change)
                 return None
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 change.begun = True
-                tree.place(staged, spot)
+                folder = tree.place(staged, spot)
                 change.made = True
-                return spot
+                return folder
         tree.make_room(names[:-1])
     raise Unavailable(f"{os.fsdecode(tree.at(names))}: the folders on this path come and go too fast")
 

@@ -18,12 +18,13 @@ Rules:
 """
 
 import os
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from typing import NamedTuple
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.local.files import (
     OpenFile,
+    OpenFolder,
     Staged,
     exists,
     is_file,
@@ -34,12 +35,11 @@ from holdfast.objects.local.files import (
     remove_folder,
     sync_folder,
 )
-from holdfast.objects.local.locks import Locks, renaming, scanning
+from holdfast.objects.local.locks import Locks, renaming, scanning, sharing
 from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """The one path at which an object is to be replaced or removed, and whether one is there."""
 
     names: Names
@@ -105,9 +105,20 @@ class Tree:
             return Spot((*names, SELF), taken=is_file(look(own)))
         return Spot(names, taken=False)
 
-    def place(self, staged: Staged, spot: Spot) -> None:
-        with renaming(self.at(spot.folder)) if spot.taken else nullcontext():
-            staged.place(self.at(spot.names))
+    def place(self, staged: Staged, spot: Spot) -> OpenFolder:
+        """Give a file its place. The folder is still to be forced to disk, for which nobody needs to wait."""
+        folder, path = self.at(spot.folder), self.at(spot.names)
+        opened = OpenFolder(folder)
+        try:
+            if spot.taken:
+                with sharing(opened):
+                    staged.place(path)
+            else:
+                staged.place(path)
+        except BaseException:
+            opened.__exit__(None, None, None)
+            raise
+        return opened
 
     # Folders: no locks but the movers' own
 

@@ -56,6 +56,7 @@ class RegisterCounter(Scenario):
             clerks=rng.randint(2, 4),
             turns=rng.randint(2, 10),
             hands=rng.choice((1, 1, 2)),
+            keep=512,  # more than a world's operations: taking up what a life left works while the register remembers
             others=0.3,
             contention=CONTENTION,
             faults=Faults.drawn(rng, lost_response=0.25),

@@ -88,11 +88,12 @@ class Claims:
         for _ in range(2):
             now_ns = self._now()
             if known is None:
-                wanted: Claim | Denied = first(name, layout.event_id(name), handler_id, take, now_ns)
+                wanted = first(name, layout.event_id(name), handler_id, take, now_ns)
             else:
-                wanted = step(known.claim, take, now_ns)
-                if isinstance(wanted, Denied):
-                    return Over(known.claim) if known.claim.settled else Busy(wanted.due_ns)
+                stepped = step(known.claim, take, now_ns)
+                if isinstance(stepped, Denied):
+                    return Over(known.claim) if known.claim.settled else Busy(stepped.due_ns)
+                wanted = stepped
             mode = CREATE if known is None else IfMatch(known.version)
             outcome = await self._store.put(key, self._body(wanted), mode)
             if isinstance(outcome, Written):

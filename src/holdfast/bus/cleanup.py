@@ -30,17 +30,14 @@ async def cleanup(
 ) -> Cleaned:
     register: Register[Digest] = Register(store, layout.digest_key(namespace), DigestShape(), ambient)
     found = await register.read()
-    limit = layout.time_name(before_ns)
-    if found is not None and not unsafe_unsettled:
-        limit = min([limit, *_unsettled(found.value)])
+    digest = Digest() if found is None or unsafe_unsettled else found.value
     # Claims are listed before events: whose event is then missing was deleted, whatever any clock says.
     claims = [key async for key in store.keys(f"{layout.CLAIMS}{namespace}/")]
-    names, kept = await _events(store, namespace, limit, before_ns)
-    limit = min([limit, *kept[:1]])
-    names = [name for name in names if name < limit]
+    names, kept = await _events(store, namespace, digest, before_ns)
     staying = {layout.event_id(name) for name in kept}
     claims = [key for key in claims if key.split("/")[2] not in staying]
-    limit_ns = min(before_ns, layout.created_ns(limit)) if "_" in limit else before_ns
+    limit = min([layout.time_name(before_ns), *kept[:1]])
+    limit_ns = layout.created_ns(limit) if "_" in limit else before_ns
     keys = await _old(store, layout.dedupe_folder(namespace), limit_ns)
     if not dry_run:
         if names:
@@ -55,19 +52,31 @@ async def cleanup(
     return Cleaned(len(names), len(claims), len(keys), limit_ns)
 
 
-def _unsettled(digest: Digest) -> list[str]:
-    """Of every handler, the first name that it has not settled for certain."""
-    return [min([section.cursor, *section.open]) for section in digest.sections.values() if section.types]
+def _is_settled(digest: Digest, name: str) -> bool:
+    """Whether every handler is known to be done with the event."""
+    return all(
+        name not in section.open and (name <= section.cursor or name in section.recent)
+        for section in digest.sections.values()
+    )
 
 
-async def _events(store: Store, namespace: str, limit: str, before_ns: int) -> tuple[list[str], list[str]]:
-    """The names to remove, and those that stay; both in order."""
+async def _events(store: Store, namespace: str, digest: Digest, before_ns: int) -> tuple[list[str], list[str]]:
+    """The names to remove and those that stay, in order: everything from the first on that must stay.
+
+    What was stored after the last sweep may stand where nobody has looked.
+    """
     names: list[str] = []
     kept: list[str] = []
+    old = layout.time_name(before_ns)
+    seen_ns = digest.swept_ns if digest.sections else before_ns
     async for page in store.list(layout.event_folder(namespace)):
         for entry in page.entries:
             name = layout.name_of(entry.key)
-            (names if name < limit and entry.modified_ns < before_ns else kept).append(name)
+            if not layout.is_name(name):
+                continue  # no event: not ours to remove
+            aged = name < old and entry.modified_ns < before_ns and entry.modified_ns <= seen_ns
+            goes = not kept and aged and _is_settled(digest, name)
+            (names if goes else kept).append(name)
     return names, kept
 
 

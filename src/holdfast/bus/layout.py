@@ -73,6 +73,10 @@ def parse_name(name: str) -> tuple[int, str]:
     return parse_iso(f"{day}{hour}:{minute}:{second}{sign}{zone_hour}:{zone_minute}"), event_id
 
 
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def created_ns(name: str) -> int:
     return parse_name(name)[0]
 

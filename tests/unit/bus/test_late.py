@@ -39,7 +39,8 @@ async def crowded(desk: Desk, seen: list[str]) -> Runner:
 
 
 async def test_a_clock_that_is_a_little_behind_is_seen_by_the_next_poll() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
     await bus.publish(OrderPlaced(order_id="a"))
     runner = runner_of(bus, seen)
@@ -50,7 +51,8 @@ async def test_a_clock_that_is_a_little_behind_is_seen_by_the_next_poll() -> Non
 
 
 async def test_a_clock_that_is_far_behind_is_seen_by_the_sweep() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     runner = await crowded(desk, seen)
     await desk.bus(skew_s=-45).publish(OrderPlaced(order_id="late"))
     await desk.bus(skew_s=-86_400).publish(OrderPlaced(order_id="very late"))
@@ -64,7 +66,8 @@ async def test_a_clock_that_is_far_behind_is_seen_by_the_sweep() -> None:
 
 
 async def test_a_sweep_with_nothing_to_find_reads_no_claims() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     runner = await crowded(desk, seen)
     await runner.sweep.run()
     desk.spent()
@@ -73,7 +76,8 @@ async def test_a_sweep_with_nothing_to_find_reads_no_claims() -> None:
 
 
 async def test_one_worker_sweeps_for_all() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     runner = await crowded(desk, seen)
     other = runner_of(desk.bus(), seen)
     await other.step()
@@ -86,7 +90,8 @@ async def test_one_worker_sweeps_for_all() -> None:
 
 
 async def test_an_event_of_the_future_hides_no_other() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus, ahead = desk.bus(), desk.bus(skew_s=3_600)
     runner = runner_of(bus, seen)
     for number in range(600):
@@ -99,7 +104,8 @@ async def test_an_event_of_the_future_hides_no_other() -> None:
 
 
 async def test_the_events_of_a_dead_worker_are_claimed_when_its_lease_is_over() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     await desk.bus().publish(OrderPlaced(order_id="o1"))
     dying = runner_of(desk.bus(), [])
     await dying.feed.poll()
@@ -113,7 +119,8 @@ async def test_the_events_of_a_dead_worker_are_claimed_when_its_lease_is_over() 
 
 
 async def test_a_digest_that_is_gone_is_derived_anew() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     await crowded(desk, seen)
     await desk.bus().publish(OrderPlaced(order_id="new"))
     desk.shelf.remove("bus/default/digest.json")
@@ -123,7 +130,8 @@ async def test_a_digest_that_is_gone_is_derived_anew() -> None:
 
 
 async def test_a_handler_that_takes_new_types_looks_at_history_again() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
     await bus.publish(InvoiceSent(order_id="invoice"))
     await bus.publish(OrderPlaced(order_id="order"))

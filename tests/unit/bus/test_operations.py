@@ -89,7 +89,8 @@ async def test_cleanup_keeps_what_is_still_to_be_done_unless_forced() -> None:
 
 async def test_a_name_that_was_cleaned_up_is_not_handed_out_again() -> None:
     """A worker has seen the event before it was acked and cleaned up, and claims it after."""
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
 
     @on(OrderPlaced, id="bill")
     async def record(ctx: Any, event: OrderPlaced) -> None:

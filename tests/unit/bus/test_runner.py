@@ -31,7 +31,8 @@ def recorder(log: list[Any], *types: type[Event], **options: Any) -> Handler:
 
 
 async def test_handlers_may_be_blocking_or_async_and_each_gets_every_event_of_its_types() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
 
     @on(OrderPlaced, id="plain")
@@ -52,7 +53,8 @@ async def test_handlers_may_be_blocking_or_async_and_each_gets_every_event_of_it
 
 
 async def test_priority_first_then_age() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
     for order, priority in (("a", 100), ("b", 100), ("c", 200), ("d", 1)):
         await bus.publish(OrderPlaced(order_id=order), priority=priority)
@@ -61,7 +63,8 @@ async def test_priority_first_then_age() -> None:
 
 
 async def test_a_delayed_event_waits() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
     await bus.publish(OrderPlaced(order_id="later"), delay=3_600)
     await bus.publish(OrderPlaced(order_id="now"))
@@ -110,7 +113,8 @@ async def test_a_hopeless_failure_is_the_last(error: Exception) -> None:
 
 
 async def test_a_poison_event_does_not_stop_the_others() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
     await bus.publish_raw("order.placed", {"order_id": 5})
     await bus.store.put("events/default/2020-01-01T00-00-00.000000+00-00_junk.json", b"not json")
@@ -125,7 +129,8 @@ async def test_a_poison_event_does_not_stop_the_others() -> None:
 
 
 async def test_a_handler_of_everything_takes_types_that_nobody_declared() -> None:
-    desk, seen = Desk(), []
+    desk = Desk()
+    seen: list[Any] = []
     bus = desk.bus()
     await bus.publish_raw("nobody.knows", {"a": 1})
     await bus.run([recorder(seen, AnyEvent)], until_idle=True)

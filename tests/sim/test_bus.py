@@ -1,5 +1,6 @@
 """The bus holds under wrong clocks, dead workers, a cleaner and lost answers; every rule is needed."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast.bus.claim import Action, Claim, Fail, step
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.publish import Boundary
 from holdfast.bus.retry import Retry
+from holdfast.objects.store import IfMatch
 from holdfast.sim.checkers.bus import ONCE_PER_KEY, OWNER_ONLY, STATE_FIRST
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate
@@ -53,12 +55,11 @@ class AckByAnyone(Claims):
     """Reads the claim, sets ``ack_at``, writes it back, whoever has it by now."""
 
     async def ack(self, hold: Hold, outbox: tuple[Any, ...] = ()) -> Claim:
-        current = await self.look(hold.claim.event_name, hold.claim.handler_id)
-        if current is not None and not current.settled:
-            hold.claim = Claim(**{**vars(current), "session_id": self.session_id, "generation": current.generation + 1})
-            found = await self._store.get(self._key(hold.claim.event_name, hold.claim.handler_id))
-            hold.version = found.version
-        return await super().ack(hold, outbox)
+        key = self._key(hold.claim.event_name, hold.claim.handler_id)
+        found = self._parse(await self._store.get(key))
+        acked = replace(found.claim, ack_ns=self._now())
+        await self._store.put(key, self._body(acked), IfMatch(found.version))
+        return acked
 
 
 class EffectsFirst(Claims):

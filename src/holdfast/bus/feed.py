@@ -28,8 +28,10 @@ ANY = "*"
 """Stands for every type of event."""
 OPEN_LIMIT = 4_096
 """So many due events per handler are enough to know; the rest is looked at when these are done."""
-CACHED = 2_048
+CACHED = 2 * OPEN_LIMIT
 """Envelopes kept in memory, so that who reads an event to sort it need not read it again to handle it."""
+CACHED_BYTES = 16 * 1024
+"""A larger one is read again."""
 READS_AT_ONCE = 16
 NEGLECTED_NS = 7 * 86_400 * 1_000_000_000
 """A handler that no worker has had for so long is forgotten."""
@@ -105,6 +107,8 @@ class Feed:
     async def poll(self) -> int:
         """Learn what is new; how many names were."""
         await self.read()
+        if self._has_enough():
+            return 0
         cursor = min((self.view(handler).cursor for handler in self.handlers), default="")
         folder = layout.event_folder(self.namespace)
         after = layout.event_key(self.namespace, cursor) if cursor else None
@@ -184,7 +188,8 @@ class Feed:
             return None
         if envelope.name != name:
             envelope = replace(envelope, id=layout.event_id(name), created_ns=layout.created_ns(name))
-        self._envelopes[name] = envelope
+        if len(found.body) <= CACHED_BYTES:
+            self._envelopes[name] = envelope
         if len(self._envelopes) > CACHED:
             self._envelopes.popitem(last=False)
         return envelope

@@ -150,7 +150,7 @@ class Runner:
     async def _poll(self) -> None:
         if self.feed.unwritten or self._polled_ns is None:
             await self.feed.flush()
-        self._polled_ns = self.ambient.clock.monotonic_ns()
+        self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
         self._hungry = await self.feed.poll() > 0
 
     async def _sweep(self) -> None:

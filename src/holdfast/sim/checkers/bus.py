@@ -84,6 +84,15 @@ def _step(who: str, before: dict[str, Any], after: dict[str, Any]) -> Iterator[V
         yield Violation(ATTEMPTS, f"{who}: {before['attempts']} became {after['attempts']} in {after}")
 
 
+def by_owner(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """Where sessions are named after processes: every state of a claim was written by the session that it names."""
+    for landing in landings:
+        if landing.key.startswith("claims/") and landing.body is not None:
+            named = json.loads(landing.body)["session_id"]
+            if named != landing.process:
+                yield Violation(OWNER_ONLY, f"{landing.key}: {landing.process} wrote over the claim of {named}")
+
+
 def not_handed_out_again(landings: Iterable[Landing], executions: Iterable[Execution]) -> Iterator[Violation]:
     """No execution rests on a claim that landed after an ack."""
     histories = claim_histories(landings)

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from holdfast.bus.claims import Claims, Hold, Over
 from holdfast.bus.event import Envelope
 from holdfast.bus.retry import Retry
-from holdfast.sim.checkers.bus import claims_are_kept, letters_follow
+from holdfast.sim.checkers.bus import by_owner, claims_are_kept, letters_follow
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
@@ -78,6 +78,7 @@ class BusClaim(Scenario):
 
     def check(self, world: World) -> Iterator[Violation]:
         yield from claims_are_kept(world.landings, self.attempts)
+        yield from by_owner(world.landings)
         yield from letters_follow(world.landings, complete=False)
         yield from told(world)
 

@@ -225,7 +225,9 @@ class Feed:
         }
         for handler, change in changes.items():
             section = _section(digest, handler, self.handlers[handler])
-            sections[handler] = replace(apply(section, change), seen_ns=max(section.seen_ns, now_ns))
+            # If somebody began the section anew, what we looked at before is not in it, and must be looked at again.
+            known = change if section.cursor >= self._base(handler).cursor else replace(change, cursor="")
+            sections[handler] = replace(apply(section, known), seen_ns=max(section.seen_ns, now_ns))
         swept_ns, swept_to = sweep if sweep is not None else (digest.swept_ns, digest.swept_to)
         return Digest(sections, swept_ns, swept_to)
 

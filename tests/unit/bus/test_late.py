@@ -144,3 +144,29 @@ async def test_a_handler_that_takes_new_types_looks_at_history_again() -> None:
 
     await bus.run([both], until_idle=True)
     assert seen == ["order", "invoice"]
+
+
+async def test_a_section_that_was_begun_anew_under_a_worker_loses_nothing() -> None:
+    """Two versions of a handler run side by side for a while, each with its own types."""
+    desk = Desk()
+    seen: list[Any] = []
+    bus = desk.bus()
+    await bus.publish(OrderPlaced(order_id="waits"), delay=600)
+    desk.watch.advance(seconds=60)
+    runner = runner_of(bus, seen)
+    await finish(runner)
+    await finish(runner)
+    assert runner.feed.view("record").cursor
+
+    @on(OrderPlaced, InvoiceSent, id="record")
+    async def newer(ctx: Any, event: Any) -> None:
+        seen.append(event.order_id)
+
+    await bus.publish(OrderPlaced(order_id="o2"))
+    desk.watch.advance(seconds=60)
+    await runner.feed.poll()  # it knows of a new cursor, and has not written it
+    await desk.bus().runner([newer]).feed.flush()
+    await runner.feed.flush()
+    newcomer = runner_of(desk.bus(), seen)
+    await newcomer.feed.poll()
+    assert len(newcomer.feed.view("record").open) == 2

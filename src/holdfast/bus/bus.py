@@ -89,12 +89,14 @@ class Bus:
         stop: asyncio.Event | None = None,
         grace_ms: int | None = None,
         metadata: dict[str, Any] | None = None,
+        context: Callable[[Context], Context] | None = None,
     ) -> Worked:
         """Hand events to handlers until stopped or cancelled; with ``until_idle``, until none is left to hand out.
 
-        ``stop`` ends it gracefully: handlers may finish for ``grace_ms``, the rest is handed back.
+        ``stop`` ends it gracefully: handlers may finish for ``grace_ms``, the rest is handed back. ``context`` makes
+        of each context what handlers are given.
         """
-        runner = self.runner(handlers, schedules=schedules, metadata=metadata)
+        runner = self.runner(handlers, schedules=schedules, metadata=metadata, context=context)
         return await runner.run(until_idle=until_idle, stop=stop, grace_ms=grace_ms)
 
     async def events(

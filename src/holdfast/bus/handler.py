@@ -104,8 +104,6 @@ class Handler:
     """Which handler of a worker gets events first: the higher."""
     concurrency: int = 8
     ordered: bool = False
-    durable: bool = False
-    """The body is a workflow; the platform runs it."""
 
     def __call__(self, ctx: Any, event: Any) -> Any:
         return self.function(ctx, event)
@@ -136,7 +134,6 @@ def on(
     priority: int = DEFAULT_PRIORITY,
     concurrency: int = 8,
     ordered: bool = False,
-    durable: bool = False,
 ) -> Callable[[Function], Handler]:
     """Make a function the handler of these events.
 
@@ -161,7 +158,6 @@ def on(
             priority=priority,
             concurrency=concurrency,
             ordered=ordered,
-            durable=durable,
         )
 
     return declare

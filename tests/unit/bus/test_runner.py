@@ -1,6 +1,7 @@
 """Events through handlers: retries, dead letters, emissions, order, shutdown, other workers."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -287,3 +288,20 @@ async def test_handlers_that_make_no_sense_are_refused() -> None:
     twice = recorder([])
     with pytest.raises(BadHandler, match="two handlers are called record"):
         desk.bus().runner([twice, twice])
+
+
+async def test_a_platform_may_give_handlers_a_context_of_its_own() -> None:
+    @dataclass
+    class Richer(Context):
+        colour: str = "red"
+
+    desk = Desk()
+    seen: list[Any] = []
+
+    @on(OrderPlaced, id="bill")
+    async def bill(ctx: Richer, event: OrderPlaced) -> None:
+        seen.append((ctx.colour, event.order_id, ctx.idempotency_key))
+
+    told = await desk.bus().publish(OrderPlaced(order_id="o1"))
+    await desk.bus().run([bill], until_idle=True, context=lambda ctx: Richer(**vars(ctx)))
+    assert seen == [("red", "o1", f"{told.id}/bill")]

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast import bus as bus
     from holdfast import errors as errors
     from holdfast import objects as objects
     from holdfast import runs as runs
@@ -19,9 +20,9 @@ _HOMES = {
     "connect": ("holdfast.platform.open", "connect"),
     "open": ("holdfast.platform.open", "open_platform"),
 }
-_ROOMS = {"errors", "objects", "runs"}
+_ROOMS = {"bus", "errors", "objects", "runs"}
 
-__all__ = ["Holdfast", "connect", "errors", "objects", "open", "runs"]
+__all__ = ["Holdfast", "bus", "connect", "errors", "objects", "open", "runs"]
 
 
 def __getattr__(name: str) -> Any:

@@ -99,12 +99,29 @@ class OntologySection(Section):
     s3_duckdb_memory_limit: str = Field(default="256MB", min_length=1)
 
 
+class BusSection(Section):
+    """Events and their handlers. The names and defaults are those of the specification that its stores follow."""
+
+    event_lease_ms: int = Field(default=30_000, ge=100)
+    event_max_attempts: int = Field(default=10, ge=1)
+    event_backoff_base_ms: int = Field(default=250, ge=0)
+    event_backoff_max_ms: int = Field(default=30_000, ge=0)
+    event_jitter_ms: int = Field(default=100, ge=0)
+    event_retention_days: float = Field(default=7.0, gt=0)
+    event_max_chain_depth: int = Field(default=20, ge=0)
+    event_poll_ms: int = Field(default=1_000, ge=1)
+    event_claim_limit: int = Field(default=100, ge=1)
+    session_heartbeat_ms: int = Field(default=5_000, ge=1)
+    session_ttl_ms: int = Field(default=60_000, ge=1)
+
+
 class Settings(Section):
     store: StoreSection = StoreSection()
     s3: S3Section = S3Section()
     retry: RetrySection = RetrySection()
     cache: CacheSection = CacheSection()
     ontology: OntologySection = OntologySection()
+    bus: BusSection = BusSection()
 
 
 class Resolved(NamedTuple):

@@ -22,9 +22,11 @@ NOUNS: tuple[Noun, ...] = (
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
+    Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
     Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
+    Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until it is told to end."),
 )
 
 

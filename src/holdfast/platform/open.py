@@ -20,6 +20,8 @@ from holdfast.runs.worker import Worked, worker
 from holdfast.runs.workflow import Workflow, deliver
 
 if TYPE_CHECKING:
+    from holdfast.bus import Bus, Handler, Schedule
+    from holdfast.bus import Worked as Handled
     from holdfast.ontology.model import Mixin
     from holdfast.ontology.session import Ontology
 
@@ -78,6 +80,23 @@ class Holdfast:
         section = self.settings.ontology
         options = Options(runtime_id, section.s3_lock_timeout_ms, section.s3_lease_ttl_ms, strict)
         return Ontology(self.store, self.ambient, types, options)
+
+    def bus(self, namespace: str = "default") -> "Bus":
+        """The events of one namespace: publish them, hand them to handlers, look at them."""
+        from holdfast.bus import Bus, Options  # noqa: PLC0415  # loads pydantic models, which takes a while
+
+        return Bus(self.store, self.ambient, namespace, Options.of(self.settings.bus))
+
+    async def run(
+        self,
+        handlers: "Iterable[Handler]",
+        *,
+        schedules: "Iterable[Schedule]" = (),
+        namespace: str = "default",
+        **options: Any,
+    ) -> "Handled":
+        """Hand the events of a namespace to handlers; see ``Bus.run`` for the options."""
+        return await self.bus(namespace).run(handlers, schedules=schedules, **options)
 
     def lease(self, key: str, owner_id: str, *, ttl_ms: int = 30_000) -> Lease:
         return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)

@@ -1,0 +1,44 @@
+"""Bus: events with retries, dead letters and schedules, next to your data, in nothing but a bucket."""
+
+from holdfast.bus.bus import Bus
+from holdfast.bus.cleanup import Cleaned
+from holdfast.bus.errors import (
+    BadHandler,
+    BadPayload,
+    BadSchedule,
+    ChainTooDeep,
+    ClaimLost,
+    DeadLetter,
+    UnknownEventType,
+)
+from holdfast.bus.event import DeadLettered, Envelope, Event
+from holdfast.bus.handler import AnyEvent, Context, Handler, on
+from holdfast.bus.options import Options
+from holdfast.bus.publish import Published
+from holdfast.bus.retry import Retry
+from holdfast.bus.runner import Worked
+from holdfast.bus.schedule import Schedule
+
+__all__ = [
+    "AnyEvent",
+    "BadHandler",
+    "BadPayload",
+    "BadSchedule",
+    "Bus",
+    "ChainTooDeep",
+    "ClaimLost",
+    "Cleaned",
+    "Context",
+    "DeadLetter",
+    "DeadLettered",
+    "Envelope",
+    "Event",
+    "Handler",
+    "Options",
+    "Published",
+    "Retry",
+    "Schedule",
+    "UnknownEventType",
+    "Worked",
+    "on",
+]

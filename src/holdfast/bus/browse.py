@@ -1,0 +1,194 @@
+"""Looking at a namespace: events with their status, one event with its claims, dead letters, namespaces, figures.
+
+Nothing here needs the classes of events or handlers. Statistics read the digest alone. An event's status is the
+first that any claim gives it of: dead_lettered, acked, claimed; else it is pending.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.aio import map_bounded
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.bus.claim import Claim, State
+from holdfast.bus.digest import DigestShape
+from holdfast.bus.event import Envelope
+from holdfast.bus.sessions import list_sessions
+from holdfast.objects.observe import DOLLARS_PER_REQUEST
+from holdfast.objects.store import Store
+
+PRECEDENCE = (State.DEAD, State.ACKED, State.CLAIMED)
+PENDING = "pending"
+STATUSES = (*(state.value for state in PRECEDENCE), PENDING)
+READS_AT_ONCE = 16
+
+COSTS = {"put": 3, "get": 2}
+"""Requests per event and handler where nothing goes wrong: event, claim, ack; the event's body and the boundary."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    envelope: Envelope
+    status: str
+
+
+@dataclass(frozen=True)
+class Inspected:
+    envelope: Envelope
+    status: str
+    claims: list[Document]
+
+
+@dataclass(frozen=True)
+class Namespace:
+    namespace: str
+    events: int
+    sessions: int
+    dead_letters: int
+    dead_sessions: int = 0
+
+
+@dataclass(frozen=True)
+class HandlerStats:
+    handler_id: str
+    types: tuple[str, ...]
+    open: int
+    due: int
+    settled: int
+    """Of all events that it has looked at, those of other types included."""
+    by_type: dict[str, int] = field(default_factory=dict)
+
+
+async def names(store: Store, namespace: str) -> list[str]:
+    return [layout.name_of(key) async for key in store.keys(layout.event_folder(namespace))]
+
+
+async def list_events(
+    store: Store,
+    namespace: str,
+    ambient: Ambient,
+    *,
+    limit: int | None = 100,
+    status: str | None = None,
+    type_name: str | None = None,
+) -> list[Listed]:
+    """Events, the newest first. Reads events and claims as far as it must."""
+    found: list[Listed] = []
+    for name in reversed(await names(store, namespace)):
+        if limit is not None and len(found) >= limit:
+            break
+        envelope = await _read(store, namespace, name)
+        if envelope is None or type_name not in (None, envelope.type):
+            continue
+        listed = Listed(envelope, status_of(await _claims(store, namespace, envelope.id), ambient.clock.wall_ns()))
+        if status in (None, listed.status):
+            found.append(listed)
+    return found
+
+
+async def inspect(store: Store, event_id: str, ambient: Ambient, *, namespace: str | None = None) -> Inspected:
+    """The event and its claims as they are. Without a namespace, all are looked through."""
+    for each in [namespace] if namespace is not None else await _folders(store, layout.EVENTS):
+        for name in await names(store, each):
+            if layout.event_id(name) == event_id:
+                envelope = await _read(store, each, name)
+                if envelope is not None:
+                    claims = await _claims(store, each, event_id)
+                    return Inspected(envelope, status_of(claims, ambient.clock.wall_ns()), claims)
+    where = f"namespace {namespace}" if namespace is not None else "any namespace"
+    raise NotFound(f"there is no event {event_id} in {where}", remedy="see holdfast events list")
+
+
+def status_of(claims: list[Document], now_ns: int) -> str:
+    states = {Claim.parse(claim, key="claim").state(now_ns) for claim in claims}
+    return next((state.value for state in PRECEDENCE if state in states), PENDING)
+
+
+async def dead_letters(store: Store, namespace: str, *, limit: int | None = 100) -> list[Document]:
+    """Dead letters, the latest failure first; each with its event's ``type``, empty where the writer gave none."""
+    keys = [key async for key in store.keys(layout.dead_letter_folder(namespace))]
+    found = await map_bounded(keys, store.find, limit=READS_AT_ONCE)
+    letters = [codec.decode(each.body, key=each.key) for each in found if each is not None]
+    letters = [{**letter, "type": letter.get("event_type", "")} for letter in letters]
+    return sorted(letters, key=lambda letter: str(letter.get("failed_at")), reverse=True)[:limit]
+
+
+async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int) -> list[Namespace]:
+    """Every namespace with events or sessions; ``sessions`` counts the living."""
+    found = {*await _folders(store, layout.EVENTS), *await _folders(store, layout.SESSIONS)}
+    listed: list[Namespace] = []
+    for namespace in sorted(found):
+        sessions = await list_sessions(store, namespace, ambient, session_ttl_ms=session_ttl_ms)
+        dead = sum(session.is_dead for session in sessions)
+        listed.append(
+            Namespace(
+                namespace,
+                events=len(await names(store, namespace)),
+                sessions=len(sessions) - dead,
+                dead_letters=len([key async for key in store.keys(layout.dead_letter_folder(namespace))]),
+                dead_sessions=dead,
+            )
+        )
+    return listed
+
+
+async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[HandlerStats]:
+    """What the digest says of every handler. One GET."""
+    key = layout.digest_key(namespace)
+    found = await store.find(key)
+    if found is None:
+        return []
+    digest = DigestShape().read(codec.decode(found.body, key=key), key)
+    now_ns = ambient.clock.wall_ns()
+    stats: list[HandlerStats] = []
+    for handler, section in sorted(digest.sections.items()):
+        by_type: dict[str, int] = {}
+        for item in section.open.values():
+            by_type[item.type] = by_type.get(item.type, 0) + 1
+        due = sum(item.due_ns <= now_ns for item in section.open.values())
+        settled = len(section.recent) + sum(count for count, _ in section.folded.values())
+        stats.append(HandlerStats(handler, section.types, len(section.open), due, settled, by_type))
+    return stats
+
+
+def dollars_per_million(handlers: int = 1) -> float:
+    """Requests for a million events at S3's prices: each published once, and claimed and acked by every handler."""
+    per_event = DOLLARS_PER_REQUEST["put"] * (1 + (COSTS["put"] - 1) * handlers)
+    return 1_000_000 * (per_event + DOLLARS_PER_REQUEST["get"] * COSTS["get"] * handlers)
+
+
+async def tail(store: Store, namespace: str, *, after: str = "") -> AsyncIterator[Envelope]:
+    """Events whose names come after ``after``, in order."""
+    start = layout.event_key(namespace, after) if after else None
+    async for key in store.keys(layout.event_folder(namespace), after=start):
+        envelope = await _read(store, namespace, layout.name_of(key))
+        if envelope is not None:
+            yield envelope
+
+
+async def _read(store: Store, namespace: str, name: str) -> Envelope | None:
+    key = layout.event_key(namespace, name)
+    found = await store.find(key)
+    if found is None:
+        return None
+    try:
+        return Envelope.decode(found.body, key=key)
+    except Corrupt:
+        return Envelope(layout.event_id(name), namespace, "unreadable", {}, 0, 0, "", 0)
+
+
+async def _claims(store: Store, namespace: str, event_id: str) -> list[Document]:
+    keys = [key async for key in store.keys(layout.claim_folder(namespace, event_id))]
+    found: list[Any] = await map_bounded(keys, store.find, limit=READS_AT_ONCE) if keys else []
+    return [codec.decode(each.body, key=each.key) for each in found if each is not None]
+
+
+async def _folders(store: Store, root: str) -> list[str]:
+    folders: list[str] = []
+    async for page in store.list(root, delimiter=True):
+        folders += [folder.removeprefix(root).removesuffix("/") for folder in page.folders]
+    return folders

@@ -1,0 +1,245 @@
+"""One handler's claim on one event: a state machine as a table and a pure function.
+
+    no object ──claim──▶ claimed ──ack──▶ acked
+                          │  ▲ │ ▲
+                          │  └─┘ renew, and claim once the lease is over
+                          ├──fail──▶ waiting ──claim──▶ claimed
+                          │       └▶ dead    (the last attempt, or hopeless)
+                          └──release──▶ waiting, at once
+
+``generation`` grows with every claim. Renew, ack, fail and release are the owner's alone: same session, same
+generation; from anybody else they are ``Denied`` and change nothing. Acked and dead are final. A claim by others,
+without a generation, counts as generation 0. A reclaim keeps ``attempts`` and clears the rest.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Self
+
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt
+from holdfast.bus.retry import Retry
+
+MAX_ERROR_CHARS = 2_000
+
+
+class State(Enum):
+    FREE = "free"
+    CLAIMED = "claimed"
+    EXPIRED = "expired"
+    """Claimed, and the lease is over: anybody may claim it, and the owner may still finish if nobody has."""
+    WAITING = "waiting"
+    """Failed or handed back, to be claimed again when it is due."""
+    ACKED = "acked"
+    DEAD = "dead_lettered"
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Become the owner."""
+
+    session_id: str
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    outbox: tuple[Document, ...] = ()
+    """Envelopes that become visible with this ack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    error: str
+    retry: Retry
+    jitter: float = 0.0
+    hopeless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Hand back without blame: a shutdown, not a failure."""
+
+
+Action = Take | Renew | Ack | Fail | Release
+
+TRANSITIONS: dict[tuple[State, type[Any]], frozenset[State]] = {
+    (State.FREE, Take): frozenset({State.CLAIMED}),
+    (State.EXPIRED, Take): frozenset({State.CLAIMED}),
+    (State.WAITING, Take): frozenset({State.CLAIMED}),
+    **{
+        (state, kind): reached
+        for state in (State.CLAIMED, State.EXPIRED)
+        for kind, reached in (
+            (Renew, frozenset({State.CLAIMED})),
+            (Ack, frozenset({State.ACKED})),
+            (Fail, frozenset({State.WAITING, State.DEAD})),
+            (Release, frozenset({State.WAITING})),
+        )
+    },
+}
+"""Absent means denied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    session_id: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    event_id: str
+    handler_id: str
+    session_id: str
+    generation: int
+    claimed_ns: int
+    lease_ns: int
+    available_ns: int
+    attempts: int = 0
+    ack_ns: int | None = None
+    last_error: str | None = None
+    dead_ns: int | None = None
+    event_name: str = ""
+    outbox: tuple[Document, ...] = ()
+    extra: Document = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.session_id, self.generation)
+
+    @property
+    def settled(self) -> bool:
+        return self.ack_ns is not None or self.dead_ns is not None
+
+    @property
+    def due_ns(self) -> int:
+        """From when on anybody may claim it, if nothing happens before."""
+        return max(self.lease_ns, self.available_ns)
+
+    def state(self, now_ns: int) -> State:
+        if self.dead_ns is not None:
+            return State.DEAD
+        if self.ack_ns is not None:
+            return State.ACKED
+        if self.last_error is not None:  # a claim clears it
+            return State.WAITING
+        return State.CLAIMED if self.lease_ns > now_ns else State.EXPIRED
+
+    def document(self, write_id: str) -> Document:
+        def moment(time_ns: int | None) -> str | None:
+            return None if time_ns is None else iso(time_ns)
+
+        document: Document = {
+            **self.extra,
+            "event_id": self.event_id,
+            "handler_id": self.handler_id,
+            "session_id": self.session_id,
+            "claimed_at": iso(self.claimed_ns),
+            "lease_until": iso(self.lease_ns),
+            "ack_at": moment(self.ack_ns),
+            "attempts": self.attempts,
+            "available_at": iso(self.available_ns),
+            "last_error": self.last_error,
+            "dead_lettered_at": moment(self.dead_ns),
+            "generation": self.generation,
+            "event_name": self.event_name,
+            "write_id": write_id,
+        }
+        return document | ({"outbox": list(self.outbox)} if self.outbox else {})
+
+    @classmethod
+    def parse(cls, document: Document, *, key: str) -> Self:
+        def moment(name: str) -> int | None:
+            value = document.get(name)
+            return None if value is None else parse_iso(value)
+
+        try:
+            claimed_ns = parse_iso(document["claimed_at"])
+            available_ns = moment("available_at")
+            return cls(
+                event_id=str(document["event_id"]),
+                handler_id=str(document["handler_id"]),
+                session_id=str(document["session_id"]),
+                generation=int(document.get("generation", 0)),
+                claimed_ns=claimed_ns,
+                lease_ns=parse_iso(document["lease_until"]),
+                available_ns=claimed_ns if available_ns is None else available_ns,
+                attempts=int(document.get("attempts", 0)),
+                ack_ns=moment("ack_at"),
+                last_error=document.get("last_error"),
+                dead_ns=moment("dead_lettered_at"),
+                event_name=str(document.get("event_name", "")),
+                outbox=tuple(document.get("outbox", ())),
+                extra={name: value for name, value in document.items() if name not in _FIELDS},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise Corrupt(f"{key}: not a claim ({error!r})") from error
+
+
+_FIELDS = {
+    "event_id", "handler_id", "session_id", "claimed_at", "lease_until", "ack_at", "attempts", "available_at",
+    "last_error", "dead_lettered_at", "generation", "event_name", "write_id", "outbox",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The action is not this actor's, or not possible now. Nothing is written."""
+
+    state: State
+    due_ns: int = 0
+
+
+def first(event_name: str, event_id: str, handler_id: str, take: Take, now_ns: int) -> Claim:
+    """A claim where there is none."""
+    lease_ns = now_ns + take.lease_ms * 1_000_000
+    return Claim(event_id, handler_id, take.session_id, 1, now_ns, lease_ns, now_ns, event_name=event_name)
+
+
+def step(claim: Claim, action: Action, now_ns: int, owner: Owner | None = None) -> Claim | Denied:
+    """The claim after ``action``. All actions but ``Take`` need the ``owner`` who acts."""
+    state = claim.state(now_ns)
+    if (state, type(action)) not in TRANSITIONS:
+        return Denied(state, claim.due_ns)
+    if isinstance(action, Take):
+        return _taken(claim, action, now_ns) if claim.due_ns <= now_ns else Denied(state, claim.due_ns)
+    if owner != claim.owner:
+        return Denied(state, claim.due_ns)
+    match action:
+        case Renew(lease_ms):
+            return replace(claim, lease_ns=now_ns + lease_ms * 1_000_000)
+        case Ack(outbox):
+            return replace(claim, ack_ns=now_ns, outbox=outbox)
+        case Fail():
+            return _failed(claim, action, now_ns)
+        case Release():
+            return replace(claim, lease_ns=now_ns, available_ns=now_ns, last_error="handed back")
+
+
+def _taken(claim: Claim, take: Take, now_ns: int) -> Claim:
+    return replace(
+        claim,
+        session_id=take.session_id,
+        generation=claim.generation + 1,
+        claimed_ns=now_ns,
+        lease_ns=now_ns + take.lease_ms * 1_000_000,
+        ack_ns=None,
+        last_error=None,
+        dead_ns=None,
+    )
+
+
+def _failed(claim: Claim, fail: Fail, now_ns: int) -> Claim:
+    attempts = claim.attempts + 1
+    error = (fail.error or "handler failure")[:MAX_ERROR_CHARS]
+    failed = replace(claim, attempts=attempts, last_error=error, lease_ns=now_ns)
+    if fail.hopeless or fail.retry.is_last(attempts):
+        return replace(failed, dead_ns=now_ns)
+    return replace(failed, available_ns=now_ns + fail.retry.delay_ns(attempts, fail.jitter))

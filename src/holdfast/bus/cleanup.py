@@ -1,0 +1,98 @@
+"""Retention: old events go, with their claims and dedupe objects. Dead letters and sessions stay.
+
+The order is the rule: the boundary first, then events, then claims. A claim that is created anew after its name was
+deleted finds the boundary past it. What a handler has still to do is kept, with everything after it, unless
+``unsafe_unsettled``. Age is judged by an event's time and by the store's own: a late event with an old time is not old.
+A cleanup that was interrupted is finished by the next.
+"""
+
+from dataclasses import dataclass
+
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.bus.digest import Digest, DigestShape, forget_before
+from holdfast.bus.publish import Boundary
+from holdfast.objects.register import UNCHANGED, Register, Unchanged
+from holdfast.objects.store import Store
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    events: int
+    claims: int
+    keys: int
+    before_ns: int
+    """Up to when events were removed: earlier than asked for if something older is still to be done."""
+
+
+async def cleanup(
+    store: Store, namespace: str, ambient: Ambient, before_ns: int, *, unsafe_unsettled: bool, dry_run: bool = False
+) -> Cleaned:
+    register: Register[Digest] = Register(store, layout.digest_key(namespace), DigestShape(), ambient)
+    found = await register.read()
+    digest = Digest() if found is None or unsafe_unsettled else found.value
+    # Claims are listed before events: whose event is then missing was deleted, whatever any clock says.
+    claims = [key async for key in store.keys(f"{layout.CLAIMS}{namespace}/")]
+    names, kept = await _events(store, namespace, digest, before_ns)
+    staying = {layout.event_id(name) for name in kept}
+    claims = [key for key in claims if key.split("/")[2] not in staying]
+    limit = min([layout.time_name(before_ns), *kept[:1]])
+    limit_ns = layout.created_ns(limit) if "_" in limit else before_ns
+    keys = await _old(store, layout.dedupe_folder(namespace), limit_ns)
+    if not dry_run:
+        if names:
+            await Boundary(store, namespace, ambient).advance(limit_ns)
+            await store.delete_many([layout.event_key(namespace, name) for name in names])
+        if claims:
+            await store.delete_many(claims)
+        if keys:
+            await store.delete_many(keys)
+        if found is not None and names:
+            await _forget(register, limit, ambient)
+    return Cleaned(len(names), len(claims), len(keys), limit_ns)
+
+
+def _is_settled(digest: Digest, name: str) -> bool:
+    """Whether every handler is known to be done with the event."""
+    return all(
+        name not in section.open and (name <= section.cursor or name in section.recent)
+        for section in digest.sections.values()
+    )
+
+
+async def _events(store: Store, namespace: str, digest: Digest, before_ns: int) -> tuple[list[str], list[str]]:
+    """The names to remove and those that stay, in order: everything from the first on that must stay.
+
+    What was stored after the last sweep may stand where nobody has looked.
+    """
+    names: list[str] = []
+    kept: list[str] = []
+    old = layout.time_name(before_ns)
+    seen_ns = digest.swept_ns if digest.sections else before_ns
+    async for page in store.list(layout.event_folder(namespace)):
+        for entry in page.entries:
+            name = layout.name_of(entry.key)
+            if not layout.is_name(name):
+                continue  # no event: not ours to remove
+            aged = name < old and entry.modified_ns < before_ns and entry.modified_ns <= seen_ns
+            goes = not kept and aged and _is_settled(digest, name)
+            (names if goes else kept).append(name)
+    return names, kept
+
+
+async def _old(store: Store, folder: str, before_ns: int) -> list[str]:
+    """Keys that the store has not seen written since."""
+    keys: list[str] = []
+    async for page in store.list(folder):
+        keys += [entry.key for entry in page.entries if entry.modified_ns < before_ns]
+    return keys
+
+
+async def _forget(register: Register[Digest], limit: str, ambient: Ambient) -> None:
+    def forget(digest: Digest | None) -> Digest | Unchanged:
+        if digest is None:
+            return UNCHANGED
+        sections = {name: forget_before(section, limit) for name, section in digest.sections.items()}
+        return Digest(sections, digest.swept_ns, digest.swept_to)
+
+    await register.edit(ambient.ids.unique(), forget)

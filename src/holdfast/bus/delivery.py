@@ -1,0 +1,171 @@
+"""One event in one handler: the lease is renewed while it runs, then the claim is settled, then its effects written."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from holdfast.base import telemetry
+from holdfast.base.codec import Document
+from holdfast.base.errors import Ambiguous, Conflict, HoldfastError, Unavailable
+from holdfast.bus.claim import Claim
+from holdfast.bus.claims import Hold
+from holdfast.bus.errors import BadPayload, ChainTooDeep, ClaimLost, DeadLetter, UnknownEventType
+from holdfast.bus.event import Envelope
+from holdfast.bus.handler import Context, Handler
+
+if TYPE_CHECKING:
+    from holdfast.bus.runner import Runner  # it starts deliveries, and they use what it holds
+
+log = telemetry.logger("bus")
+
+HOPELESS = (BadPayload, UnknownEventType, ChainTooDeep, DeadLetter)
+SETTLE_TRIES = 8
+_MS = 1_000_000
+
+
+class Ended(Enum):
+    HANDLED = auto()
+    FAILED = auto()
+    DEAD = auto()
+    LOST = auto()
+    HANDED_BACK = auto()
+
+
+@dataclass
+class Delivery:
+    runner: "Runner"
+    handler: Handler
+    name: str
+    hold: Hold
+
+    async def run(self) -> Ended:
+        feed = self.runner.feed
+        try:
+            envelope = await feed.envelope(self.name)
+            if envelope is None:
+                await self._give_back()
+                feed.settle(self.handler.id, self.name)
+                return Ended.LOST
+            return await self._handle(envelope)
+        except asyncio.CancelledError:
+            await self._give_back()
+            feed.defer(self.handler.id, self.name, self._now())
+            return Ended.HANDED_BACK
+        except ClaimLost as error:
+            log.info("event %s: %s", self.name, error)
+            feed.defer(self.handler.id, self.name, self._now() + self.runner.options.poll_ms * _MS)
+            return Ended.LOST
+        except HoldfastError as error:
+            log.warning("event %s: %s; it is claimed again when its lease is over", self.name, error)
+            feed.defer(self.handler.id, self.name, max(self.hold.claim.lease_ns, self._now()))
+            return Ended.LOST
+
+    async def _handle(self, envelope: Envelope) -> Ended:
+        context = self._context(envelope)
+        work = asyncio.ensure_future(self._call(context, envelope))
+        renewal = asyncio.ensure_future(self._keep(work))
+        try:
+            failure = await work
+        except asyncio.CancelledError:
+            if not self.hold.lost:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+                raise
+            raise ClaimLost(f"event {self.name}: another worker has taken over") from None
+        finally:
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)
+        if failure is not None:
+            return await self._fail(envelope, failure)
+        outbox = await self._outbox(context, envelope)
+        await self._settle(envelope, outbox)
+        return Ended.HANDLED
+
+    async def _call(self, context: Context, envelope: Envelope) -> Exception | None:
+        try:
+            await self.handler.handle(context, self.handler.event_of(envelope))
+        except Exception as error:  # noqa: BLE001  # whatever a handler dies of is a failed attempt of this event alone
+            return error
+        return None
+
+    async def _keep(self, work: "asyncio.Future[Exception | None]") -> None:
+        """Renew every third of the lease. Once another worker has the event there is no point in going on."""
+        while True:
+            await asyncio.sleep(self.runner.options.lease_ms / 3000)
+            try:
+                await self.runner.claims.renew(self.hold)
+            except ClaimLost:
+                work.cancel()
+                return
+            except HoldfastError as error:
+                log.debug("event %s: not renewed (%s)", self.name, error)
+
+    async def _settle(self, envelope: Envelope, outbox: tuple[Document, ...]) -> None:
+        claim = await self._insist(lambda: self.runner.claims.ack(self.hold, outbox))
+        await self.runner.claims.effects(claim, envelope)
+        self.runner.feed.settle(self.handler.id, self.name)
+
+    async def _fail(self, envelope: Envelope, failure: Exception) -> Ended:
+        retry = self.handler.retry if self.handler.retry is not None else self.runner.options.retry
+        text = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+        hopeless = isinstance(failure, HOPELESS)
+        log.info("event %s failed in %s: %s", self.name, self.handler.id, text)
+        claim = await self._insist(lambda: self.runner.claims.fail(self.hold, text, retry, hopeless=hopeless))
+        if claim.dead_ns is None:
+            self.runner.feed.defer(self.handler.id, self.name, claim.due_ns)
+            return Ended.FAILED
+        await self.runner.claims.effects(claim, envelope)
+        self.runner.feed.settle(self.handler.id, self.name)
+        return Ended.DEAD
+
+    async def _insist(self, act: Callable[[], Awaitable[Claim]]) -> Claim:
+        """A store that is away for a moment should not cost the work that was done."""
+        for attempt in range(SETTLE_TRIES):
+            try:
+                return await act()
+            except (Ambiguous, Conflict, Unavailable):
+                if attempt == SETTLE_TRIES - 1:
+                    raise
+                await asyncio.sleep(0.05 * 2**attempt)
+        raise Conflict(f"event {self.name}: the claim could not be settled")
+
+    async def _outbox(self, context: Context, envelope: Envelope) -> tuple[Document, ...]:
+        """What the handler emitted, dated now: it becomes visible with the ack."""
+        if not context.emissions:
+            return ()
+        await self.runner.boundary.recent()
+        compose = self.runner.publisher.compose
+        return tuple(
+            compose(
+                each.type,
+                each.payload,
+                delay=each.delay,
+                priority=each.priority,
+                order_key=each.order_key,
+                parent=envelope,
+            ).document()
+            for each in context.emissions
+        )
+
+    async def _give_back(self) -> None:
+        with suppress(HoldfastError):  # what cannot be handed back comes free when its lease is over
+            await self.runner.claims.release(self.hold)
+
+    def _context(self, envelope: Envelope) -> Context:
+        runner = self.runner
+        context = Context(
+            store=runner.store,
+            envelope=envelope,
+            handler_id=self.handler.id,
+            session_id=runner.session_id,
+            attempt=self.hold.claim.attempts + 1,
+            max_chain_depth=runner.options.max_chain_depth,
+            hold=self.hold,
+        )
+        return runner.context(context)
+
+    def _now(self) -> int:
+        return self.runner.ambient.clock.wall_ns()

@@ -1,0 +1,45 @@
+"""Errors of the bus.
+
+Invalid
+├── UnknownEventType   no class in this program declares the event's type
+├── BadPayload         a payload does not fit its event's class
+├── ChainTooDeep       an event would be too many emissions away from its root
+├── BadHandler         a handler cannot be imported, or is declared wrongly
+└── BadSchedule        a cron expression, a time zone or a policy that means nothing
+Fenced
+└── ClaimLost          another worker has the event now
+"""
+
+from holdfast.base.errors import Fenced, Invalid
+
+
+class UnknownEventType(Invalid):
+    """No class in this program declares the type."""
+
+
+class BadPayload(Invalid):
+    """A payload does not fit its event's class."""
+
+
+class ChainTooDeep(Invalid):
+    """Events that emit events have gone on for too long: probably a loop."""
+
+    default_remedy = "break the loop of handlers, or raise bus.event_max_chain_depth"
+
+
+class BadHandler(Invalid):
+    """A handler cannot be imported, or is declared wrongly."""
+
+
+class BadSchedule(Invalid):
+    """A schedule that would never fire as it says."""
+
+
+class ClaimLost(Fenced):
+    """The lease ran out and another worker has claimed the event, or it was cleaned up."""
+
+    default_remedy = "let it go: what this worker did for the event counts for nothing"
+
+
+class DeadLetter(Exception):
+    """Raised by a handler: trying again cannot help, bury the event now."""

@@ -1,0 +1,187 @@
+"""Publishing: one create of an event object; with a key, a dedupe object first.
+
+The boundary says up to when cleanup may have deleted. Create-if-absent forgets deleted names, so cleanup advances the
+boundary before it deletes, who creates a claim looks at it before handing the event out, and a publisher dates
+nothing below the boundary that it knows. Since events of one publisher never run backwards, its own order is kept.
+
+Errors: ``Invalid`` for a payload, namespace or delay that makes no sense; the store's own. ``Ambiguous`` means that the
+event may have been published: with a key the call can simply be made again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import Conflict, Invalid
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.bus.errors import ChainTooDeep
+from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
+from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
+from holdfast.objects.store import CREATE, Lost, Store, Written
+
+BOUNDARY_SHAPE = Plain("holdfast.bus.boundary")
+TRUST_NS = 60 * 1_000_000_000
+"""How old a known boundary may be when an event is dated."""
+
+
+def check_delay(seconds: float) -> float:
+    if not 0 <= seconds < 10**9:
+        raise Invalid(f"an event cannot be delayed by {seconds} seconds", remedy="give seconds from now on, 0 or more")
+    return seconds
+
+
+@dataclass(frozen=True)
+class Published:
+    """``envelope`` is in the store. ``duplicate``: an earlier publish with the same key had put it there."""
+
+    envelope: Envelope
+    duplicate: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.envelope.id
+
+
+class Boundary:
+    """Up to when cleanup may have deleted; never runs backwards."""
+
+    def __init__(self, store: Store, namespace: str, ambient: Ambient) -> None:
+        self._register: Register[Any] = Register(store, layout.boundary_key(namespace), BOUNDARY_SHAPE, ambient)
+        self._ambient = ambient
+        self.known_ns = 0
+        self._read_ns: int | None = None
+
+    async def read(self) -> int:
+        """The boundary now."""
+        found = await self._register.read()
+        self.known_ns = 0 if found is None else parse_iso(found.value)
+        self._read_ns = self._ambient.clock.monotonic_ns()
+        return self.known_ns
+
+    async def recent(self) -> int:
+        """The boundary as of a minute ago at most."""
+        if self._read_ns is None or self._ambient.clock.monotonic_ns() - self._read_ns > TRUST_NS:
+            return await self.read()
+        return self.known_ns
+
+    async def advance(self, to_ns: int) -> int:
+        def later(value: Any) -> Any | Unchanged:
+            return UNCHANGED if value is not None and parse_iso(value) >= to_ns else iso(to_ns)
+
+        await self._register.edit(self._ambient.ids.unique(), later)
+        return await self.read()
+
+
+class Publisher:
+    """Publishes into one namespace. Keep it: it remembers the boundary and its own last time."""
+
+    def __init__(
+        self, store: Store, namespace: str, ambient: Ambient, *, boundary: Boundary, max_chain_depth: int = 20
+    ) -> None:
+        self._store = store
+        self.namespace = layout.check_part("namespace", namespace)
+        self._ambient = ambient
+        self._boundary = boundary
+        self._max_chain_depth = max_chain_depth
+        self._last_ns = 0
+
+    async def publish(
+        self,
+        event: Event,
+        *,
+        delay: float = 0.0,
+        priority: int = DEFAULT_PRIORITY,
+        key: str | None = None,
+        order_key: str | None = None,
+        parent: Envelope | None = None,
+    ) -> Published:
+        payload = event.model_dump(mode="json")
+        return await self.publish_raw(
+            type(event).type_name,
+            payload,
+            delay=delay,
+            priority=priority,
+            key=key,
+            order_key=order_key,
+            parent=parent,
+        )
+
+    async def publish_raw(
+        self,
+        type_name: str,
+        payload: Mapping[str, Any],
+        *,
+        delay: float = 0.0,
+        priority: int = DEFAULT_PRIORITY,
+        key: str | None = None,
+        order_key: str | None = None,
+        parent: Envelope | None = None,
+    ) -> Published:
+        await self._boundary.recent()
+        envelope = self.compose(type_name, payload, delay=delay, priority=priority, order_key=order_key, parent=parent)
+        if key is not None:
+            return await self._publish_once(envelope, key)
+        await self.put(envelope)
+        return Published(envelope)
+
+    def compose(
+        self,
+        type_name: str,
+        payload: Mapping[str, Any],
+        *,
+        delay: float = 0.0,
+        priority: int = DEFAULT_PRIORITY,
+        order_key: str | None = None,
+        parent: Envelope | None = None,
+        event_id: str | None = None,
+    ) -> Envelope:
+        """The envelope, dated now and not published."""
+        if not type_name or not type_name.isprintable():
+            raise Invalid(f"{type_name!r} is no name of an event type")
+        check_delay(delay)
+        depth = 0 if parent is None else parent.chain_depth + 1
+        if parent is not None and depth > self._max_chain_depth:
+            raise ChainTooDeep(f"{type_name}: it would be {depth} emissions away from event {parent.root_event_id}")
+        created_ns = self._date()
+        new_id = event_id if event_id is not None else layout.spelled_id(self._ambient.ids.unique())
+        return Envelope(
+            id=new_id,
+            namespace=self.namespace,
+            type=type_name,
+            payload=dict(payload),
+            created_ns=created_ns,
+            priority=priority,
+            root_event_id=new_id if parent is None else parent.root_event_id,
+            chain_depth=depth,
+            available_ns=created_ns + int(delay * 1e9) if delay else None,
+            order_key=order_key,
+            parent_event_id=None if parent is None else parent.id,
+        )
+
+    async def put(self, envelope: Envelope) -> bool:
+        """Write the event, if it is not there; whether this call did."""
+        return isinstance(await self._store.put(envelope.key, envelope.body(), CREATE), Written)
+
+    def _date(self) -> int:
+        """Now in microseconds; later than the event before and than what cleanup may have deleted."""
+        floor_ns = max(self._last_ns, self._boundary.known_ns)
+        self._last_ns = max(self._ambient.clock.wall_ns() // 1000 * 1000, floor_ns + 1000)
+        return self._last_ns
+
+    async def _publish_once(self, envelope: Envelope, key: str) -> Published:
+        place = layout.dedupe_key(self.namespace, key)
+        document = {"key": key, "event": envelope.document(), "write_id": self._ambient.ids.write_id()}
+        outcome = await self._store.put(place, codec.encode(document), CREATE)
+        if not isinstance(outcome, Lost):
+            await self.put(envelope)
+            return Published(envelope)
+        if outcome.current is None:  # cleaned up between our write and the look at it
+            raise Conflict(f"{place}: vanished while key {key!r} was published", remedy="publish it again")
+        earlier = codec.decode(outcome.current.body, key=place)
+        first = Envelope.parse(earlier.get("event") or {}, key=place)
+        if first.created_ns > await self._boundary.read():
+            await self.put(first)  # whoever came first may have died before it did
+        return Published(first, duplicate=True)

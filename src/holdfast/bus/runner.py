@@ -1,0 +1,304 @@
+"""The runner: hands events to handlers until it is stopped, or until there is nothing to do.
+
+It polls, sweeps when that is due, claims what its handlers have room for, and writes what it has learnt to the digest
+at most once per poll. Stopping is graceful: nothing new is claimed, handlers may finish for a while, and what has not
+finished is handed back, without counting as a failure. Cancelling does the same without the while.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base import telemetry
+from holdfast.base.errors import HoldfastError, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.bus.claim import Claim
+from holdfast.bus.claims import Busy, Claims, Hold, Over
+from holdfast.bus.delivery import Delivery, Ended
+from holdfast.bus.errors import BadHandler
+from holdfast.bus.feed import Feed
+from holdfast.bus.handler import Context, Handler
+from holdfast.bus.options import Options
+from holdfast.bus.publish import Boundary, Publisher
+from holdfast.bus.schedule import Schedule, Ticker
+from holdfast.bus.sessions import Session, prune
+from holdfast.bus.sweep import Sweep, attempted
+from holdfast.objects.store import Store
+
+log = telemetry.logger("bus")
+
+_MS = 1_000_000
+_YIELD_NS = 50 * _MS
+"""How long an event is left alone that another worker has just taken from under us."""
+
+
+@dataclass(slots=True)
+class Worked:
+    """What a runner has done so far."""
+
+    handled: int = 0
+    failed: int = 0
+    dead: int = 0
+    lost: int = 0
+    """Events that another worker took over while this one was at them."""
+    handed_back: int = 0
+    fired: int = 0
+    """Ticks of schedules that this runner published."""
+    in_flight: int = 0
+    waiting: int = 0
+    """Open events that are not due yet, as of the last look."""
+
+
+@dataclass
+class Runner:
+    store: Store
+    namespace: str
+    ambient: Ambient
+    handlers: Sequence[Handler]
+    options: Options
+    schedules: Sequence[Schedule] = ()
+    metadata: dict[str, object] = field(default_factory=dict)
+    context: Callable[[Context], Context] = lambda ctx: ctx
+    """What the platform makes of a context before a handler gets it."""
+    session_id: str = ""
+
+    def __post_init__(self) -> None:
+        ids = [handler.id for handler in self.handlers]
+        if len(set(ids)) < len(ids):
+            raise BadHandler(f"two handlers are called {max(ids, key=ids.count)}", remedy="give each an id of its own")
+        self.session_id = self.session_id or layout.spelled_id(self.ambient.ids.unique())
+        options = self.options
+        self.worked = Worked()
+        self.boundary = Boundary(self.store, self.namespace, self.ambient)
+        self.publisher = Publisher(
+            self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
+        )
+        self.feed = Feed(self.store, self.namespace, self.ambient, {each.id: each.types for each in self.handlers})
+        self.claims = Claims(
+            self.store,
+            self.namespace,
+            self.session_id,
+            self.ambient,
+            lease_ms=options.lease_ms,
+            max_chain_depth=options.max_chain_depth,
+        )
+        self.sweep = Sweep(self.store, self.feed, self.claims, self.ambient, every_ms=options.lease_ms)
+        self.session = Session(self.store, self.namespace, self.session_id, self.ambient, self.metadata)
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._polled_ns: int | None = None
+        self._hungry = False
+
+    async def run(
+        self, *, until_idle: bool = False, stop: asyncio.Event | None = None, grace_ms: int | None = None
+    ) -> Worked:
+        """Work until ``stop`` is set or this task is cancelled; with ``until_idle``, until nothing falls due soon.
+
+        ``grace_ms`` is how long handlers may go on after ``stop``; a lease if not given.
+        """
+        stop = stop if stop is not None else asyncio.Event()
+        await self.session.register()
+        helpers = [asyncio.ensure_future(self._beat())]
+        if self.schedules:
+            ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
+            if until_idle:
+                self.worked.fired += await ticker.catch_up()
+            else:
+                helpers.append(asyncio.ensure_future(self._tick(ticker)))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                if await self._round(until_idle):
+                    break
+                await self._pause(stopping)
+            if self._running:
+                wait_s = (self.options.lease_ms if grace_ms is None else grace_ms) / 1000
+                await asyncio.wait(self._running.values(), timeout=wait_s)
+        finally:
+            await self._close([*helpers, stopping])
+        return self.worked
+
+    async def step(self) -> int:
+        """Poll once and hand out what is due; how many events were handed out. For callers with a loop of their own."""
+        await self._poll()
+        return await self._claim()
+
+    async def drain_flight(self) -> None:
+        """Wait for everything in flight."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
+    async def _round(self, until_idle: bool) -> bool:
+        """One turn of the loop; True if there is nothing left to do."""
+        try:
+            if self._hungry or self._poll_is_due():
+                await self._poll()
+            if self.sweep.is_due():
+                await self._sweep()
+            started = await self._claim()
+            if started or not until_idle or not self._is_idle():
+                return False
+            return await self._is_drained()
+        except Unavailable as error:
+            if until_idle:
+                raise
+            log.warning("the store cannot be reached (%s); again later", error)
+            return False
+
+    async def _poll(self) -> None:
+        if self.feed.unwritten or self._polled_ns is None:
+            await self.feed.flush()
+        self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
+        self._hungry = await self.feed.poll() > 0
+
+    async def _sweep(self) -> None:
+        if await attempted(self.sweep):
+            self._hungry = True
+        with suppress(HoldfastError):  # sessions of the dead do no harm; the next sweep prunes them
+            await prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
+
+    async def _is_drained(self) -> bool:
+        """Nothing is left to do, by a look at everything."""
+        await self._poll()
+        if self._hungry or not self._is_idle():
+            return False
+        found = await self.sweep.run(whole=True)
+        return found == 0 and self._is_idle()
+
+    def _is_idle(self) -> bool:
+        now_ns = self.ambient.clock.wall_ns()
+        soon_ns = now_ns + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
+        dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
+        self.worked.waiting = sum(len(self.feed.view(handler.id).open) for handler in self.handlers)
+        return not self._running and not any(due is not None and due <= soon_ns for due in dues)
+
+    def _poll_is_due(self) -> bool:
+        if self._polled_ns is None:
+            return True
+        return self.ambient.clock.monotonic_ns() - self._polled_ns >= self.options.poll_ms * _MS
+
+    async def _claim(self) -> int:
+        """Claim what there is room for, best handler first; how many were started."""
+        started = 0
+        for handler in sorted(self.handlers, key=lambda each: -each.priority):
+            room = handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
+            names = self._wanted(handler, min(room, self.options.claim_limit))
+            if names:
+                started += await self._claim_for(handler, names)
+        self.worked.in_flight = len(self._running)
+        return started
+
+    def _wanted(self, handler: Handler, count: int) -> list[str]:
+        if count < 1:
+            return []
+        heads = self.feed.heads(handler.id) if handler.ordered else {}
+        section = self.feed.view(handler.id)
+        names: list[str] = []
+        for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
+            key = section.open[name].order_key if handler.ordered else None
+            if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
+                continue
+            names.append(name)
+            if len(names) == count:
+                break
+        return names
+
+    async def _claim_for(self, handler: Handler, names: list[str]) -> int:
+        outcomes = await asyncio.gather(*(self.claims.take(name, handler.id) for name in names), return_exceptions=True)
+        if any(isinstance(outcome, Hold) and outcome.created for outcome in outcomes):
+            # A name that was cleaned up can be claimed anew; only the boundary tells, and only after the create.
+            spent = layout.time_name(await self.boundary.read())
+        else:
+            spent = ""
+        started = 0
+        for name, outcome in zip(names, outcomes, strict=True):
+            match outcome:
+                case Hold() if outcome.created and name < spent:
+                    self.feed.settle(handler.id, name)
+                case Hold():
+                    self._start(handler, name, outcome)
+                    started += 1
+                case Busy(due_ns):
+                    self.feed.defer(handler.id, name, max(due_ns, self.ambient.clock.wall_ns() + _YIELD_NS))
+                case Over(claim):
+                    await self._meet(handler, name, claim)
+                case HoldfastError():
+                    self._again_later(handler, name, outcome)
+                case BaseException():
+                    raise outcome
+        return started
+
+    async def _meet(self, handler: Handler, name: str, claim: Claim) -> None:
+        """An event that somebody has settled: whoever did may have died before the effects."""
+        try:
+            envelope = await self.feed.envelope(name) if claim.dead_ns is not None else None
+            await self.claims.effects(claim, envelope)
+        except HoldfastError as error:
+            self._again_later(handler, name, error)
+        else:
+            self.feed.settle(handler.id, name)
+
+    def _again_later(self, handler: Handler, name: str, error: HoldfastError) -> None:
+        log.warning("event %s: %s; again later", name, error)
+        self.feed.defer(handler.id, name, self.ambient.clock.wall_ns() + self.options.poll_ms * _MS)
+
+    def _start(self, handler: Handler, name: str, hold: Hold) -> None:
+        delivery = Delivery(self, handler, name, hold)
+        task = asyncio.ensure_future(self._deliver(delivery))
+        self._running[handler.id, name] = task
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        try:
+            match await delivery.run():
+                case Ended.HANDLED:
+                    self.worked.handled += 1
+                case Ended.FAILED:
+                    self.worked.failed += 1
+                case Ended.DEAD:
+                    self.worked.failed += 1
+                    self.worked.dead += 1
+                case Ended.LOST:
+                    self.worked.lost += 1
+                case Ended.HANDED_BACK:
+                    self.worked.handed_back += 1
+        finally:
+            self._running.pop((delivery.handler.id, delivery.name), None)
+
+    async def _pause(self, stopping: "asyncio.Future[Any]") -> None:
+        """Until something has ended, something falls due, or it is time to poll."""
+        if self._hungry and not self._running:
+            return
+        now_ns = self.ambient.clock.wall_ns()
+        dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
+        ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
+        wait_ms = min([self.options.poll_ms, *ahead_ms])
+        waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping]
+        await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.heartbeat_ms / 1000)
+            try:
+                await self.session.beat()
+            except HoldfastError as error:
+                log.debug("session %s: %s", self.session_id, error)
+
+    async def _tick(self, ticker: Ticker) -> None:
+        while True:
+            try:
+                self.worked.fired += await ticker.fire_due()
+            except HoldfastError as error:
+                log.warning("a schedule could not fire (%s); again later", error)
+            await asyncio.sleep(min(ticker.rest_s(), self.options.poll_ms / 1000))
+
+    async def _close(self, helpers: list["asyncio.Future[Any]"]) -> None:
+        everything: list[asyncio.Future[Any]] = [*helpers, *self._running.values()]
+        for task in everything:
+            task.cancel()
+        await asyncio.gather(*everything, return_exceptions=True)
+        self.worked.in_flight = 0
+        with suppress(HoldfastError):  # both are advice, and both are made good by others
+            await self.feed.flush()
+            await self.session.end()

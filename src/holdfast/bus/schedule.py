@@ -1,0 +1,167 @@
+"""Schedules: cron ticks that become events, once each, whoever is running.
+
+A tick's event has an id made from the schedule's name and the tick, and the tick's time as its own, so that
+create-if-absent lets one session publish it. The last tick is kept per schedule, for the question what was missed while
+nobody ran: ``misfire`` says whether that is skipped, made good once, or made good tick by tick.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from croniter import croniter
+
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.bus.errors import BadSchedule
+from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
+from holdfast.bus.publish import Publisher
+from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
+from holdfast.objects.store import Store
+
+Misfire = Literal["skip", "once", "all"]
+SHAPE = Plain("holdfast.bus.schedule")
+MANY = 1_000
+"""Ticks that are made good at most, however long nobody ran."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Publish ``event`` whenever ``cron`` says so in the time zone ``tz``.
+
+    Sessions that share a ``name`` share the ticks; without one it follows from the rest.
+    """
+
+    cron: str
+    event: Event
+    tz: str = "UTC"
+    misfire: Misfire = "once"
+    name: str = ""
+    priority: int = DEFAULT_PRIORITY
+
+    def __post_init__(self) -> None:
+        if len(self.cron.split()) != 5 or not croniter.is_valid(self.cron):
+            raise BadSchedule(f"{self.cron!r} is no cron expression", remedy="write five fields, such as '0 3 * * *'")
+        if self.misfire not in get_args(Misfire):
+            raise BadSchedule(f"there is no misfire policy {self.misfire!r}", remedy="use skip, once or all")
+        try:
+            ZoneInfo(self.tz)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise BadSchedule(f"there is no time zone {self.tz!r}", remedy="use a name like Europe/Berlin") from error
+        if not self.name:
+            kind = type(self.event).type_name
+            text = f"{self.cron}\x00{self.tz}\x00{kind}\x00{self.event.model_dump_json()}"
+            object.__setattr__(self, "name", f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
+        layout.check_part("schedule", self.name)
+
+    def ticks(self, after_ns: int, until_ns: int) -> Iterator[int]:
+        """The ticks after one moment, up to and with another."""
+        zone = ZoneInfo(self.tz)
+        start = datetime.fromtimestamp(after_ns / 1e9, zone)
+        for tick in croniter(self.cron, start).all_next(datetime):
+            moment_ns = round(tick.timestamp()) * 1_000_000_000
+            if moment_ns > until_ns:
+                return
+            if moment_ns > after_ns:
+                yield moment_ns
+
+    def next_tick(self, after_ns: int) -> int:
+        """The first tick after a moment."""
+        year_ns = int(timedelta(days=366 * 9).total_seconds()) * 1_000_000_000
+        for moment_ns in self.ticks(after_ns, after_ns + year_ns):
+            return moment_ns
+        raise BadSchedule(f"{self.cron!r} never comes", remedy="write a date that exists")
+
+    def missed(self, last_ns: int, now_ns: int) -> list[int]:
+        """What to make good after a time in which nobody ran."""
+        ticks = [tick for tick, _ in zip(self.ticks(last_ns, now_ns), range(100_000), strict=False)]
+        match self.misfire:
+            case "skip":
+                return []
+            case "once":
+                return ticks[-1:]
+            case "all":
+                return ticks[-MANY:]
+
+    def envelope(self, tick_ns: int, namespace: str, write_id: str) -> Envelope:
+        """The tick's event: the same key for everybody, other bytes for each, so that one of them knows that it won."""
+        tick_id = layout.derived_id("schedule", namespace, self.name, iso(tick_ns))
+        return Envelope(
+            id=tick_id,
+            namespace=namespace,
+            type=type(self.event).type_name,
+            payload=self.event.model_dump(mode="json"),
+            created_ns=tick_ns,
+            priority=self.priority,
+            root_event_id=tick_id,
+            chain_depth=0,
+            extra={"schedule": self.name, "write_id": write_id},
+        )
+
+
+@dataclass
+class Ticker:
+    """Fires the ticks of some schedules from one session."""
+
+    store: Store
+    publisher: Publisher
+    ambient: Ambient
+    schedules: Sequence[Schedule]
+    _last: dict[str, int] = field(default_factory=dict)
+
+    async def catch_up(self) -> int:
+        """What is due now, once."""
+        return await self.fire_due()
+
+    async def fire_due(self) -> int:
+        """Publish the ticks that have come; how many of them this session published."""
+        fired = 0
+        for schedule in self.schedules:
+            now_ns = self.ambient.clock.wall_ns()
+            if schedule.name not in self._last:
+                ticks = await self._begin(schedule, now_ns)
+            else:
+                ticks = list(schedule.ticks(self._last[schedule.name], now_ns))
+            for tick_ns in ticks:
+                fired += await self._fire(schedule, tick_ns)
+                self._last[schedule.name] = tick_ns
+        return fired
+
+    def rest_s(self) -> float:
+        """Seconds until the next tick of any schedule."""
+        now_ns = self.ambient.clock.wall_ns()
+        nexts = [schedule.next_tick(max(now_ns, self._last.get(schedule.name, 0))) for schedule in self.schedules]
+        return max(0.001, (min(nexts) - now_ns) / 1e9)
+
+    async def _begin(self, schedule: Schedule, now_ns: int) -> list[int]:
+        """The missed ticks of a schedule that this session meets for the first time."""
+        found = await self._register(schedule).read()
+        if found is None:
+            await self._note(schedule, now_ns)
+            self._last[schedule.name] = now_ns
+            return []
+        last_ns = parse_iso(found.value)
+        missed = schedule.missed(last_ns, now_ns)
+        self._last[schedule.name] = max(last_ns, now_ns)
+        return missed
+
+    async def _fire(self, schedule: Schedule, tick_ns: int) -> bool:
+        envelope = schedule.envelope(tick_ns, self.publisher.namespace, self.ambient.ids.write_id())
+        won = await self.publisher.put(envelope)
+        if won:
+            await self._note(schedule, tick_ns)
+        return won
+
+    async def _note(self, schedule: Schedule, tick_ns: int) -> None:
+        def later(value: Any) -> Any | Unchanged:
+            return UNCHANGED if value is not None and parse_iso(value) >= tick_ns else iso(tick_ns)
+
+        await self._register(schedule).edit(self.ambient.ids.unique(), later)
+
+    def _register(self, schedule: Schedule) -> Register[Any]:
+        key = layout.schedule_key(self.publisher.namespace, schedule.name)
+        return Register(self.store, key, SHAPE, self.ambient)

@@ -1,0 +1,112 @@
+"""Sessions: one object per worker that says it is alive. For people and statistics; no claim depends on it.
+
+A heartbeat is an if-match write over the session's own last one; a session that finds its object gone registers again.
+A worker that ends removes its object; one that died is shown as dead, then pruned, by the store's own clock.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Written
+
+PRUNED_AFTER = 10
+"""Time-outs after which a dead session's object is removed."""
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    session_id: str
+    namespace: str
+    started_at: str
+    last_heartbeat: str
+    metadata: dict[str, Any]
+    is_dead: bool
+
+
+class Session:
+    """This worker's session. ``beat`` every so often."""
+
+    def __init__(
+        self, store: Store, namespace: str, session_id: str, ambient: Ambient, metadata: dict[str, Any] | None = None
+    ) -> None:
+        self._store = store
+        self._ambient = ambient
+        self.session_id = session_id
+        self.namespace = namespace
+        self._key = layout.session_key(namespace, session_id)
+        self.metadata = dict(metadata or {})
+        self._started_at = ""
+        self._version: Version | None = None
+
+    async def register(self) -> None:
+        self._started_at = iso(self._ambient.clock.wall_ns())
+        self._version = None
+        await self.beat()
+
+    async def beat(self) -> None:
+        """One PUT; a second one if the object was removed."""
+        for _ in range(3):
+            mode = CREATE if self._version is None else IfMatch(self._version)
+            match await self._store.put(self._key, codec.encode(self._document()), mode):
+                case Written(version):
+                    self._version = version
+                    return
+                case lost:
+                    self._version = None if lost.current is None else lost.current.version
+
+    async def end(self) -> None:
+        await self._store.delete(self._key)
+        self._version = None
+
+    def _document(self) -> Document:
+        return {
+            "session_id": self.session_id,
+            "namespace": self.namespace,
+            "started_at": self._started_at,
+            "last_heartbeat": iso(self._ambient.clock.wall_ns()),
+            "metadata": self.metadata,
+            "write_id": self._ambient.ids.write_id(),
+        }
+
+
+async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, session_ttl_ms: int) -> list[SessionInfo]:
+    now_ns = ambient.clock.wall_ns()
+    sessions: list[SessionInfo] = []
+    async for key in store.keys(layout.session_folder(namespace)):
+        found = await store.find(key)
+        if found is not None:
+            sessions.append(_info(found, now_ns, session_ttl_ms))
+    return sessions
+
+
+async def prune(store: Store, namespace: str, ambient: Ambient, *, session_ttl_ms: int) -> list[str]:
+    """Remove the sessions that nobody has written to for ten time-outs; their ids. One LIST."""
+    limit_ns = ambient.clock.wall_ns() - PRUNED_AFTER * session_ttl_ms * 1_000_000
+    gone: list[str] = []
+    async for page in store.list(layout.session_folder(namespace)):
+        gone += [entry.key for entry in page.entries if entry.modified_ns < limit_ns]
+    if gone:
+        await store.delete_many(gone)
+    return [layout.name_of(key) for key in gone]
+
+
+def _info(found: Object, now_ns: int, ttl_ms: int) -> SessionInfo:
+    document = codec.decode(found.body, key=found.key)
+    try:
+        heartbeat_ns = parse_iso(document["last_heartbeat"])
+        return SessionInfo(
+            session_id=str(document["session_id"]),
+            namespace=str(document["namespace"]),
+            started_at=str(document["started_at"]),
+            last_heartbeat=str(document["last_heartbeat"]),
+            metadata=dict(document.get("metadata") or {}),
+            is_dead=now_ns - heartbeat_ns > ttl_ms * 1_000_000,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"{found.key}: not a session ({error!r})") from error

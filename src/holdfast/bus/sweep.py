@@ -1,0 +1,115 @@
+"""The sweep: finds what polling cannot see, once per lease period among all workers of a namespace.
+
+Polling looks after the cursors. An event may appear before them: its publisher's clock is far behind, or it is a repair
+that carries an old time. The sweep lists history, a few pages at a time, round robin, and compares each ten minutes of
+it with what the sections have folded. Where they differ, the claims of the names in doubt are read: what is not
+settled joins the open events, what is settled gets its effects, and the fold is put right.
+
+It also removes the sessions of workers that died long ago. Everything here may be done twice or not at all.
+"""
+
+from collections import defaultdict
+
+from holdfast.base import telemetry
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import HoldfastError
+from holdfast.base.ids import Ambient
+from holdfast.bus import layout
+from holdfast.bus.claims import Claims
+from holdfast.bus.digest import EMPTY, fold
+from holdfast.bus.feed import READS_AT_ONCE, Feed
+from holdfast.objects.store import Store
+
+log = telemetry.logger("bus")
+
+PAGES = 8
+"""Of history per sweep."""
+
+
+class Sweep:
+    def __init__(self, store: Store, feed: Feed, claims: Claims, ambient: Ambient, *, every_ms: int) -> None:
+        self._store = store
+        self._feed = feed
+        self._claims = claims
+        self._ambient = ambient
+        self._every_ns = every_ms * 1_000_000
+        self._tried_ns: int | None = None
+
+    def is_due(self) -> bool:
+        """Whether nobody has swept for a period, as far as this worker knows."""
+        if self._tried_ns is not None and self._ambient.clock.monotonic_ns() - self._tried_ns < self._every_ns:
+            return False
+        return abs(self._ambient.clock.wall_ns() - self._feed.digest.swept_ns) >= self._every_ns
+
+    async def run(self, *, whole: bool = False) -> int:
+        """Look at the next pages of history, or at all of it; how many names were brought to light."""
+        self._tried_ns = self._ambient.clock.monotonic_ns()
+        await self._feed.flush()  # what is compared must be what the digest says
+        await self._feed.read()
+        begin = "" if whole else self._feed.digest.swept_to
+        names, end = await self._listed(begin, None if whole else PAGES)
+        found = 0
+        for handler in self._feed.handlers:
+            found += await self._compare(handler, names, begin, end)
+        await self._feed.flush(sweep=(self._ambient.clock.wall_ns(), end))
+        return found
+
+    async def _listed(self, begin: str, pages: int | None) -> tuple[list[str], str]:
+        """Names from the bucket ``begin`` on, in whole buckets; and where the next one goes on, empty for the start."""
+        folder = layout.event_folder(self._feed.namespace)
+        names: list[str] = []
+        count = 0
+        async for page in self._store.list(folder, after=f"{folder}{begin}" if begin else None):
+            names += [layout.name_of(entry.key) for entry in page.entries]
+            count += 1
+            if pages is not None and count >= pages:
+                last = layout.bucket(names[-1]) if names else ""
+                if last and last != layout.bucket(names[0]):
+                    return [name for name in names if layout.bucket(name) < last], last
+        return names, ""
+
+    async def _compare(self, handler: str, names: list[str], begin: str, end: str) -> int:
+        view = self._feed.fresh_view(handler)
+        listed: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            if name <= view.cursor and name not in view.open:
+                listed[layout.bucket(name)].append(name)
+        within = {bucket for bucket in view.folded if begin <= bucket and (not end or bucket < end)}
+        found = 0
+        for bucket in sorted(within | listed.keys()):
+            seen, here = view.folded.get(bucket, EMPTY), listed.get(bucket, [])
+            if fold(here) != seen:
+                settled = await self._resolve(handler, here)
+                found += len(here) - len(settled)
+                self._feed.refold(handler, bucket, seen, fold(settled))
+        return found
+
+    async def _resolve(self, handler: str, names: list[str]) -> list[str]:
+        """Which of the names are settled; the others join the open events."""
+
+        async def look(name: str) -> bool:
+            return await self._is_settled(handler, name)
+
+        verdicts = await map_bounded(names, look, limit=READS_AT_ONCE)
+        opened = [name for name, settled in zip(names, verdicts, strict=True) if not settled]
+        for name in opened:
+            self._feed.sort(handler, [(name, await self._feed.envelope(name))])
+        return [name for name, settled in zip(names, verdicts, strict=True) if settled]
+
+    async def _is_settled(self, handler: str, name: str) -> bool:
+        claim = await self._claims.look(name, handler)
+        if claim is None:
+            envelope = await self._feed.envelope(name)
+            return envelope is None or not self._feed.takes(handler, envelope.type)
+        if claim.settled:
+            await self._claims.effects(claim, await self._feed.envelope(name) if claim.dead_ns else None)
+        return claim.settled
+
+
+async def attempted(sweep: Sweep) -> int:
+    """A sweep whose failure is only a delay."""
+    try:
+        return await sweep.run()
+    except HoldfastError as error:
+        log.warning("the sweep did not get through (%s); again later", error)
+        return 0

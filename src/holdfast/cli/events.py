@@ -1,0 +1,285 @@
+"""``holdfast events``: publish, look at, replay and clean up events. Nothing here needs the classes of events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.clock import iso
+from holdfast.base.errors import Invalid
+from holdfast.bus import Bus, Envelope, Options
+from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, names, tail
+from holdfast.bus.event import DEFAULT_PRIORITY
+from holdfast.cli import events_dead
+from holdfast.cli.runs_shared import check_choice
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.times import parse_moment, parse_span
+from holdfast.objects.stack import OpenStore, open_store
+
+app = noun_app()
+
+NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")]
+EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id.")]
+TypeOption = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only events of this type.")]
+StatusOption = Annotated[str | None, typer.Option(metavar="STATUS", help=f"Only these. One of {', '.join(STATUSES)}.")]
+
+
+@app.callback()
+def events() -> None:
+    """Publish, see and replay events."""
+
+
+@asynccontextmanager
+async def open_bus(shell: Shell, namespace: str = "default") -> AsyncIterator[tuple[OpenStore, Bus]]:
+    settings = shell.settings
+    async with open_store(settings.store.uri, settings=settings) as store:
+        yield store, Bus(store, store.ambient, namespace, Options.of(settings.bus))
+
+
+def envelope_document(envelope: Envelope) -> dict[str, Any]:
+    return envelope.document()
+
+
+@app.command()
+def publish(
+    context: typer.Context,
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The event's type, such as order.placed.")],
+    payload: Annotated[str, typer.Argument(metavar="[PAYLOAD]", help="A JSON object.")] = "{}",
+    namespace: NamespaceOption = "default",
+    delay: Annotated[str | None, typer.Option(metavar="SPAN", help="Hand it out after 90s, 30m, 2h.")] = None,
+    priority: Annotated[int, typer.Option(metavar="N", help="Higher is handed out first.")] = DEFAULT_PRIORITY,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="Publish once for this key.")] = None,
+    order_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keep the order among these.")] = None,
+) -> None:
+    """Publish an event. Prints its id."""
+    shell = Shell.of(context)
+    fields = parse_payload(payload)
+    seconds = 0.0 if delay is None else parse_span(delay) / 1e9
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (_, bus):
+            told = await bus.publish_raw(
+                type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key
+            )
+            if shell.out.as_json:
+                shell.out.document({**envelope_document(told.envelope), "duplicate": told.duplicate})
+            else:
+                shell.out.line(told.id)
+                if told.duplicate:
+                    shell.out.note("this key was published before")
+
+    shell.run(work())
+
+
+def parse_payload(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"the payload is not JSON: {error}", remedy="""quote it: '{"order_id": "o1"}'""") from error
+    if not isinstance(value, dict):
+        raise Invalid("the payload must be a JSON object", remedy="""write it like '{"order_id": "o1"}'""")
+    return value
+
+
+@app.command("list")
+def list_events(
+    context: typer.Context,
+    namespace: NamespaceOption = "default",
+    status: StatusOption = None,
+    type_name: TypeOption = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many, newest first.")] = 100,
+) -> None:
+    """List events with their status, the newest first."""
+    shell = Shell.of(context)
+    check_choice("status", [status] if status else [], STATUSES)
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (_, bus):
+            found = await bus.events(limit=limit, status=status, type_name=type_name)
+            if shell.out.as_json:
+                shell.out.document([{**envelope_document(each.envelope), "status": each.status} for each in found])
+                return
+            rows = [
+                (each.envelope.id, each.envelope.type, each.status, each.envelope.priority, each.envelope.created_at)
+                for each in found
+            ]
+            shell.out.table(("id", "type", "status", "priority", "created"), rows)
+
+    shell.run(work())
+
+
+@app.command()
+def inspect(context: typer.Context, event_id: EventId, namespace: NamespaceOption = "default") -> None:
+    """Show one event and the claims of its handlers."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (_, bus):
+            found = await bus.inspect(event_id)
+            document = {**envelope_document(found.envelope), "status": found.status}
+            if shell.out.as_json:
+                shell.out.document({**document, "claims": found.claims})
+                return
+            shell.out.record({**document, "payload": json.dumps(found.envelope.payload)})
+            if found.claims:
+                columns = (
+                    "handler_id",
+                    "generation",
+                    "attempts",
+                    "lease_until",
+                    "ack_at",
+                    "dead_lettered_at",
+                    "last_error",
+                )
+                shell.out.line("")
+                shell.out.table(columns, [[claim.get(name) for name in columns] for claim in found.claims])
+
+    shell.run(work())
+
+
+@app.command()
+def replay(
+    context: typer.Context,
+    event_id: Annotated[str | None, typer.Argument(metavar="[EVENT_ID]", help="One event.")] = None,
+    namespace: NamespaceOption = "default",
+    status: StatusOption = None,
+    type_name: TypeOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many, the newest.")] = None,
+) -> None:
+    """Publish copies of events, with ids and times of their own: one, or all that a filter finds."""
+    shell = Shell.of(context)
+    check_choice("status", [status] if status else [], STATUSES)
+    if (event_id is None) == (status is None and type_name is None):
+        raise Invalid("name one event, or say which with --status or --type", remedy="see holdfast events list")
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (_, bus):
+            if event_id is not None:
+                told = [await bus.replay(event_id)]
+            else:
+                told = await bus.replay_many(status=status, type_name=type_name, limit=limit)
+            if shell.out.as_json:
+                shell.out.document([envelope_document(each.envelope) for each in told])
+            for each in told:
+                shell.out.line(each.id)
+
+    shell.run(work())
+
+
+@app.command()
+def sessions(context: typer.Context, namespace: NamespaceOption = "default") -> None:
+    """List the workers of a namespace and their last signs of life."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (_, bus):
+            found = await bus.sessions()
+            columns = ("session_id", "started_at", "last_heartbeat", "is_dead", "metadata")
+            shell.out.table(columns, [[getattr(each, name) for name in columns] for each in found])
+
+    shell.run(work())
+
+
+@app.command()
+def namespaces(context: typer.Context) -> None:
+    """List all namespaces with their events, workers and dead letters."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_bus(shell) as (_, bus):
+            columns = ("namespace", "events", "sessions", "dead_sessions", "dead_letters")
+            found = await bus.namespaces()
+            shell.out.table(columns, [[getattr(each, name) for name in columns] for each in found])
+
+    shell.run(work())
+
+
+@app.command()
+def cleanup(
+    context: typer.Context,
+    namespace: NamespaceOption = "default",
+    before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Events from before: 7d, or ISO 8601 (default: the retention).")
+    ] = None,
+    unsafe_unsettled: Annotated[
+        bool, typer.Option("--unsafe-unsettled", help="Also events that a handler has still to do: they are lost.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing.")] = False,
+) -> None:
+    """Remove old events that every handler is done with, and their claims."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (store, bus):
+            before_ns = None if before is None else parse_moment(before, store.ambient.clock.wall_ns())
+            done = await bus.cleanup(before_ns=before_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run)
+            counts = {"events": done.events, "claims": done.claims, "keys": done.keys}
+            shell.out.record({**counts, "before": iso(done.before_ns), "dry_run": dry_run})
+
+    shell.run(work())
+
+
+@app.command("tail")
+def follow(
+    context: typer.Context,
+    namespace: NamespaceOption = "default",
+    interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two looks.")] = 1.0,
+    lines: Annotated[int, typer.Option(min=0, metavar="N", help="Begin with the last so many events.")] = 10,
+    once: Annotated[bool, typer.Option("--once", help="End after the first look.")] = False,
+) -> None:
+    """Print events as they are published. One LIST per look."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (store, _):
+            known = await names(store, namespace)
+            last = known[-lines - 1] if len(known) > lines else ""
+            while True:
+                async for envelope in tail(store, namespace, after=last):
+                    last = envelope.name
+                    if shell.out.as_json:
+                        shell.out.document(envelope_document(envelope))
+                    else:
+                        text = json.dumps(envelope.payload, ensure_ascii=False)
+                        shell.out.line(f"{envelope.created_at[:23]}  {envelope.id}  {envelope.type}  {text}")
+                if once:
+                    return
+                await asyncio.sleep(interval)
+
+    shell.run(work())
+
+
+@app.command()
+def stats(context: typer.Context, namespace: NamespaceOption = "default") -> None:
+    """Show what each handler has still to do, and what a million events cost.
+
+    Reads the digest alone.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_bus(shell, namespace) as (store, bus):
+            show_stats(shell, store, await bus.stats())
+
+    shell.run(work())
+
+
+def show_stats(shell: Shell, store: OpenStore, found: list[HandlerStats]) -> None:
+    price = dollars_per_million(max(1, len(found)))
+    columns = ("handler_id", "types", "open", "due", "settled")
+    if shell.out.as_json:
+        cost = {"requests": store.usage.by_verb, "dollars": store.usage.dollars, "dollars_per_million_events": price}
+        shell.out.document({"handlers": found, **cost})
+        return
+    rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
+    shell.out.table(columns, rows)
+    shell.out.line("")
+    handlers = f"{max(1, len(found))} handler{'s' if len(found) > 1 else ''}"
+    shell.out.line(f"a million events with {handlers} cost about ${price:.2f} in requests on S3, besides polling")
+    shell.out.line(f"spent: {store.usage.requests():,} requests, on S3 about ${store.usage.dollars:.6f}")
+
+
+app.add_typer(events_dead.app, name="dead-letters", help="See, replay or drop what has failed for good.")

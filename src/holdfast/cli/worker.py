@@ -1,0 +1,133 @@
+"""``holdfast worker module:handlers``: run handlers from the command line.
+
+``handlers`` is a handler, or a list of handlers and schedules. SIGTERM and Ctrl-C end it gracefully: handlers may
+finish for a while, and what has not finished is handed back to other workers. A second signal does not wait.
+"""
+
+import asyncio
+import os
+import platform
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.bus import BadHandler, Handler, Options, Schedule
+from holdfast.bus.bus import Bus
+from holdfast.bus.runner import Runner
+from holdfast.cli.output import Output
+from holdfast.cli.shell import Shell
+from holdfast.objects.stack import open_store
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+REFRESH_SECONDS = 0.2
+
+
+@app.command()
+def worker(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="MODULE:HANDLERS", help="A handler, or a list of them.")],
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="The events' namespace.")
+    ] = "default",
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when there is nothing left to do.")] = False,
+    grace: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="How long handlers may go on after a signal.")
+    ] = 30.0,
+) -> None:
+    """Hand events to handlers, until it is told to end."""
+    shell = Shell.of(context)
+    handlers, schedules = load_handlers(target)
+
+    async def work() -> None:
+        settings = shell.settings
+        async with open_store(settings.store.uri, settings=settings) as store:
+            bus = Bus(store, store.ambient, namespace, Options.of(settings.bus))
+            metadata = {"hostname": platform.node(), "pid": os.getpid()}
+            runner = bus.runner(handlers, schedules=schedules, metadata=metadata)
+            stop = asyncio.Event()
+            _stop_on_signals(stop, asyncio.current_task())
+            view = asyncio.ensure_future(_watch(shell.out, runner))
+            try:
+                await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
+            finally:
+                view.cancel()
+                await asyncio.gather(view, return_exceptions=True)
+            shell.out.record(_figures(runner))
+
+    shell.run(work())
+
+
+def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
+    """What ``module:name`` holds, from the working folder or anywhere on the path."""
+    module, colon, name = target.partition(":")
+    if not colon or not module or not name:
+        raise BadHandler(f"{target!r} is not MODULE:HANDLERS", remedy="write it like shop.handlers:HANDLERS")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise BadHandler(f"{target}: {error}", remedy="name an importable module and what is in it") from error
+    members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
+    for member in members:
+        if not isinstance(member, Handler | Schedule):
+            raise BadHandler(f"{target}: {member!r} is no handler", remedy="declare it with @on(...)")
+    handlers = [each for each in members if isinstance(each, Handler)]
+    return handlers, [each for each in members if isinstance(each, Schedule)]
+
+
+def _stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> None:
+    """The first signal asks, the second insists."""
+
+    def heard() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(RuntimeError, ValueError):  # not in the main thread, which alone hears of signals
+            loop.add_signal_handler(number, heard)
+
+
+def _figures(runner: Runner) -> dict[str, object]:
+    worked = runner.worked
+    return {
+        "session": runner.session_id,
+        "handled": worked.handled,
+        "failed": worked.failed,
+        "dead": worked.dead,
+        "lost": worked.lost,
+        "handed_back": worked.handed_back,
+        "fired": worked.fired,
+        "waiting": worked.waiting,
+    }
+
+
+async def _watch(out: Output, runner: Runner) -> None:
+    """A line that lives on the terminal: throughput, in flight, failures, dead."""
+    console = out.console(stderr=True)
+    if out.as_json or not console.file.isatty():
+        return
+    from rich.live import Live  # noqa: PLC0415  # slow to import, and unused without a terminal
+    from rich.text import Text  # noqa: PLC0415  # as above
+
+    before = 0
+    with Live(console=console, auto_refresh=False, transient=True) as display:
+        while True:
+            worked = runner.worked
+            rate = (worked.handled - before) / REFRESH_SECONDS
+            before = worked.handled
+            line = (
+                f"{rate:6.0f}/s  handled {worked.handled:,}  in flight {worked.in_flight}  "
+                f"failed {worked.failed:,}  dead {worked.dead:,}  waiting {worked.waiting:,}"
+            )
+            display.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            await asyncio.sleep(REFRESH_SECONDS)

@@ -1,0 +1,192 @@
+"""Publishers with wrong clocks, workers that crash, pause and come back, a cleaner, lost answers everywhere."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from holdfast.base.errors import HoldfastError
+from holdfast.bus import Bus, Context, Event, Handler, Options, Retry, on
+from holdfast.sim.checkers.bus import (
+    ONCE_PER_KEY,
+    Execution,
+    claims_are_kept,
+    emitted_once,
+    letters_follow,
+    none_lost,
+    not_handed_out_again,
+    once_each,
+)
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.faults import Faults, Troubles
+from holdfast.sim.history import Done
+from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.world import Process, World
+
+NAMESPACE = "sim"
+HANDLER = "work"
+ROUNDS = 200
+"""More than any worker needs, so that an event which is never settled is a finding."""
+
+
+class SimOrder(Event):
+    type_name: ClassVar[str] = "sim.order"
+    token: str
+    key: str | None = None
+
+
+class SimReceipt(Event):
+    type_name: ClassVar[str] = "sim.receipt"
+    token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusEvents(Scenario):
+    """Publishers, workers and a cleaner share a namespace; every event is settled once and none is lost."""
+
+    name: ClassVar[str] = "bus"
+
+    publishers: int = 1
+    workers: int = 2
+    events: int = 2
+    keyed: float = 0.0
+    spread_s: float = 0.0
+    """Publishers pause up to this long between events."""
+    failing: float = 0.0
+    dawdling: float = 0.0
+    """How often a handler takes longer than its lease."""
+    attempts: int = 2
+    lease_ms: int = 1_000
+    cleaner: bool = False
+    retention_s: float = 60.0
+    executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        troubles = Troubles.drawn(rng, within_ms=rng.choice((2_000, 20_000)))
+        return cls(
+            publishers=rng.randint(1, 3),
+            workers=rng.randint(1, 3),
+            events=rng.randint(1, 6),
+            keyed=rng.choice((0.0, 0.5)),
+            spread_s=rng.choice((0.0, 2.0, 20.0)),
+            failing=rng.choice((0.0, 0.3, 0.9)),
+            dawdling=rng.choice((0.0, 0.2)),
+            attempts=rng.randint(1, 4),
+            lease_ms=rng.choice((300, 2_000)),
+            cleaner=rng.random() < 0.5,
+            # Beyond all wrong clocks: a publisher that is behind by more than the retention cannot be helped.
+            retention_s=1.0 if troubles.skew_ms < 100 else 40.0,
+            faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.05, 0.2))),
+            troubles=troubles,
+            retry=retries(rng),
+        )
+
+    def begin(self, world: World) -> None:
+        for number in range(self.publishers):
+            world.start(f"publisher{number + 1}", self.publisher)
+        for number in range(self.workers):
+            world.start(f"worker{number + 1}", self.worker)
+        if self.cleaner:
+            world.start("cleaner", self.clean)
+
+    def bus(self, process: Process) -> Bus:
+        options = Options(
+            lease_ms=self.lease_ms,
+            retry=Retry(self.attempts, base_ms=20, max_ms=500, jitter_ms=20),
+            heartbeat_ms=5_000,
+            poll_ms=200,
+        )
+        return Bus(process.store, process.ambient, NAMESPACE, options)
+
+    async def publisher(self, process: Process) -> None:
+        bus = self.bus(process)
+        for number in range(self.events):
+            token = f"{process.name}/{number}"
+            if process.rng.random() < self.keyed:
+                await self.publish_keyed(process, bus, token)
+            else:
+                await process.perform(
+                    "publish", bus.publish(SimOrder(token=token)), key=NAMESPACE, show=lambda told: told.id
+                )
+            await asyncio.sleep(process.rng.random() * self.spread_s)
+
+    async def publish_keyed(self, process: Process, bus: Bus, token: str) -> None:
+        """Until it is certain, as the key allows."""
+        for _ in range(5):
+            order = SimOrder(token=token, key=token)
+            outcome = await process.perform(
+                "publish", bus.publish(order, key=self.key_of(token)), key=NAMESPACE, show=lambda told: told.id
+            )
+            if isinstance(outcome, Done) and process.rng.random() < 0.7:
+                return
+
+    def key_of(self, token: str) -> str | None:
+        return token
+
+    async def worker(self, process: Process) -> None:
+        handler = self.handler(process)
+        for _ in range(ROUNDS):
+            quiet = self._is_quiet(process.world)
+            outcome = await process.perform(
+                "drain",
+                self.bus(process).run([handler], until_idle=True),
+                key=NAMESPACE,
+                argument=quiet,
+                show=lambda worked: worked.waiting,
+            )
+            if quiet and isinstance(outcome, Done) and outcome.value == 0:
+                return
+            await asyncio.sleep(process.rng.random() * 2)
+        process.world.failures.append(f"{process.name} drained {ROUNDS} times, and there is still something to do")
+
+    def _is_quiet(self, world: World) -> bool:
+        """No publisher is at work, and none that died comes back."""
+        over_s = (self.troubles.within_ms + self.troubles.pause_ms) / 1000
+        busy = any(each.working for each in world.processes if each.family.startswith("publisher"))
+        return not busy and world.loop.time() > over_s
+
+    def handler(self, process: Process) -> Handler:
+        @on(SimOrder, id=HANDLER, concurrency=process.rng.randint(1, 4))
+        async def work(ctx: Context, event: SimOrder) -> None:
+            owner = ctx.hold.owner
+            position = process.note("handles", event.token, owner.generation)
+            self.executions.append(Execution(position, ctx.event_id, HANDLER, owner.session_id, owner.generation))
+            if process.rng.random() < self.dawdling:
+                await asyncio.sleep(self.lease_ms / 400)
+            if process.rng.random() < self.failing:
+                raise ValueError("as drawn")
+            ctx.emit(SimReceipt(token=event.token))
+
+        return work
+
+    async def clean(self, process: Process) -> None:
+        bus = self.bus(process)
+        for _ in range(8):
+            await asyncio.sleep(process.rng.random() * 10)
+            before_ns = process.clock.wall_ns() - int(self.retention_s * 1e9)
+            try:
+                await bus.cleanup(before_ns=before_ns)
+            except HoldfastError as error:
+                process.note("will clean later", str(error))
+
+    def check(self, world: World) -> Iterator[Violation]:
+        landings = world.landings
+        yield from claims_are_kept(landings, self.attempts)
+        yield from not_handed_out_again(landings, self.executions)
+        complete = any(
+            operation.call == "drain" and operation.argument and operation.outcome == Done(0)
+            for operation in world.operations
+        )
+        yield from letters_follow(landings, complete=complete)
+        yield from emitted_once(landings, SimReceipt.type_name, complete=complete)
+        if complete:
+            published = [
+                str(operation.outcome.value)
+                for operation in world.operations
+                if operation.call == "publish" and isinstance(operation.outcome, Done)
+            ]
+            yield from none_lost(landings, published, HANDLER)
+        if not self.cleaner:
+            yield from once_each(landings, ONCE_PER_KEY, "key")

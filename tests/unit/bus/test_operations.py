@@ -1,0 +1,213 @@
+"""Publishing once, cleaning up, sessions, and looking at it all."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.bus import Bus, on
+from holdfast.bus.sessions import Session, list_sessions, prune
+from tests.unit.bus.desk import Desk, OrderPlaced
+
+DAY = 86_400
+
+
+@on(OrderPlaced, id="bill")
+async def bill(ctx: Any, event: OrderPlaced) -> None:
+    if event.order_id.startswith("bad"):
+        raise ValueError("no")
+
+
+async def test_a_key_is_published_once_by_any_number_of_publishers() -> None:
+    desk = Desk()
+    buses = [desk.bus() for _ in range(5)]
+    told = await asyncio.gather(*(bus.publish(OrderPlaced(order_id="o1"), key="o1") for bus in buses))
+    assert len({each.id for each in told}) == 1
+    assert sorted(each.duplicate for each in told) == [False, True, True, True, True]
+    assert len(desk.documents("events/")) == 1
+
+
+async def test_who_finds_a_key_taken_makes_good_what_the_first_left_out() -> None:
+    desk = Desk()
+    first = await desk.bus().publish(OrderPlaced(order_id="o1"), key="o1")
+    desk.shelf.remove(first.envelope.key)  # as if it had died between the two writes
+    again = await desk.bus().publish(OrderPlaced(order_id="o1"), key="o1")
+    assert (again.duplicate, again.id) == (True, first.id)
+    assert list(desk.documents("events/")) == [first.envelope.key]
+
+
+async def test_without_a_key_a_second_try_is_a_second_event() -> None:
+    desk = Desk()
+    for _ in range(2):
+        await desk.bus().publish(OrderPlaced(order_id="o1"))
+    assert len(desk.documents("events/")) == 2
+
+
+@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf")])
+async def test_a_delay_must_be_a_time(delay: float) -> None:
+    with pytest.raises(Invalid, match="delayed"):
+        await Desk().bus().publish(OrderPlaced(order_id="o1"), delay=delay)
+
+
+async def test_cleanup_removes_old_events_claims_and_keys_and_leaves_letters() -> None:
+    desk = Desk()
+    bus = desk.bus()
+    await bus.publish(OrderPlaced(order_id="o1"), key="o1")
+    await bus.publish(OrderPlaced(order_id="bad"))
+    await bus.run([bill], until_idle=True)
+    desk.watch.advance(seconds=8 * DAY)
+    kept = await bus.publish(OrderPlaced(order_id="o2"))
+    await bus.run([bill], until_idle=True)
+    dry = await bus.cleanup(dry_run=True)
+    assert (dry.events, dry.keys) == (3, 1)
+    assert len(desk.documents("events/")) == 4
+    done = await bus.cleanup()
+    assert (done.events, done.claims, done.keys) == (3, 2, 1)
+    assert list(desk.documents("events/")) == [kept.envelope.key]
+    assert len(desk.documents("claims/")) == 1
+    assert len(desk.documents("dead_letters/")) == 1
+    assert (await bus.cleanup()).events == 0
+    assert (await bus.run([bill], until_idle=True)).handled == 0
+
+
+async def test_cleanup_keeps_what_is_still_to_be_done_unless_forced() -> None:
+    desk = Desk()
+    bus = desk.bus()
+    await bus.run([bill], until_idle=True)
+    await bus.publish(OrderPlaced(order_id="o1"))
+    desk.watch.advance(seconds=8 * DAY)
+    assert (await bus.cleanup()).events == 0
+    assert (await bus.run([bill], until_idle=True)).handled == 1
+    await bus.publish(OrderPlaced(order_id="o2"))
+    desk.watch.advance(seconds=8 * DAY)
+    assert (await bus.cleanup(unsafe_unsettled=True)).events == 2
+    assert (await bus.run([bill], until_idle=True)).handled == 0
+    with pytest.raises(Invalid, match="future"):
+        await bus.cleanup(before_ns=desk.watch.ns + DAY * 10**9)
+
+
+async def test_a_name_that_was_cleaned_up_is_not_handed_out_again() -> None:
+    """A worker has seen the event before it was acked and cleaned up, and claims it after."""
+    desk = Desk()
+    seen: list[Any] = []
+
+    @on(OrderPlaced, id="bill")
+    async def record(ctx: Any, event: OrderPlaced) -> None:
+        seen.append(event.order_id)
+
+    await desk.bus().publish(OrderPlaced(order_id="o1"))
+    slow = desk.bus().runner([record])
+    await slow.feed.poll()
+    (name,) = slow.feed.view("bill").open
+    await slow.feed.envelope(name)
+    await desk.bus().run([record], until_idle=True)
+    desk.watch.advance(seconds=8 * DAY)
+    assert (await desk.bus().cleanup()).claims == 1
+    assert await slow._claim() == 0
+    await slow.drain_flight()
+    assert seen == ["o1"]
+
+
+async def test_publishers_date_nothing_below_the_boundary() -> None:
+    desk = Desk()
+    bus = desk.bus()
+    await bus.publish(OrderPlaced(order_id="o1"))
+    desk.watch.advance(seconds=8 * DAY)
+    await bus.cleanup()
+    late = await desk.bus(skew_s=-9 * DAY).publish(OrderPlaced(order_id="late"))
+    assert (await desk.bus().run([bill], until_idle=True)).handled == 1
+    assert desk.claim(late.id, "bill")["ack_at"] is not None
+
+
+async def test_sessions_beat_come_back_and_are_pruned() -> None:
+    desk = Desk()
+    bus = desk.bus()
+    session = Session(bus.store, "default", "s1", bus.ambient, {"host": "a"})
+    await session.register()
+    started = (await bus.sessions())[0].started_at
+    desk.watch.advance(seconds=5)
+    await session.beat()
+    assert desk.spent()["put"] == 2
+    (info,) = await bus.sessions()
+    assert (info.started_at, info.is_dead, info.metadata) == (started, False, {"host": "a"})
+    desk.shelf.remove("sessions/default/s1.json")
+    await session.beat()
+    assert [each.session_id for each in await bus.sessions()] == ["s1"]
+    desk.watch.advance(seconds=61)
+    assert (await bus.sessions())[0].is_dead
+    assert await prune(bus.store, "default", bus.ambient, session_ttl_ms=60_000) == []
+    desk.watch.advance(seconds=600)
+    assert await prune(bus.store, "default", bus.ambient, session_ttl_ms=60_000) == ["s1"]
+    assert await list_sessions(bus.store, "default", bus.ambient, session_ttl_ms=60_000) == []
+
+
+async def filled() -> tuple[Desk, Bus]:
+    desk = Desk()
+    bus = desk.bus()
+    for order in ("o1", "bad1", "o2"):
+        await bus.publish(OrderPlaced(order_id=order))
+    desk.watch.advance(seconds=1)
+    await bus.run([bill], until_idle=True)
+    desk.watch.advance(seconds=1)
+    await bus.publish(OrderPlaced(order_id="o3"))
+    return desk, bus
+
+
+async def test_events_are_listed_with_their_status_newest_first() -> None:
+    _, bus = await filled()
+    listed = [(each.envelope.payload.get("order_id"), each.status) for each in await bus.events()]
+    assert listed == [
+        ("o3", "pending"), (None, "pending"), ("o2", "acked"), ("bad1", "dead_lettered"), ("o1", "acked"),
+    ]  # fmt: skip
+    assert len(await bus.events(limit=2)) == 2
+    assert [each.envelope.payload["order_id"] for each in await bus.events(status="acked")] == ["o2", "o1"]
+    assert [each.envelope.type for each in await bus.events(type_name="event.dead_letter")] == ["event.dead_letter"]
+    runner = bus.runner([bill])
+    await runner.feed.poll()
+    (name,) = runner.feed.view("bill").open
+    await runner.claims.take(name, "bill")
+    assert (await bus.events(limit=1))[0].status == "claimed"
+
+
+async def test_one_event_is_inspected_and_replayed_with_a_lineage_of_its_own() -> None:
+    desk, bus = await filled()
+    dead = (await bus.events(status="dead_lettered"))[0].envelope
+    found = await bus.inspect(dead.id)
+    assert found.status == "dead_lettered"
+    assert found.claims == [desk.claim(dead.id, "bill")]
+    again = (await bus.replay(dead.id)).envelope
+    assert (again.type, again.payload, again.priority) == (dead.type, dead.payload, dead.priority)
+    assert (again.root_event_id, again.chain_depth) == (again.id, 0)
+    assert again.id != dead.id
+    with pytest.raises(NotFound, match="no event nobody"):
+        await bus.inspect("nobody")
+    assert len(await bus.replay_many(status="acked")) == 2
+
+
+async def test_dead_letters_are_listed_replayed_once_and_dropped() -> None:
+    desk, bus = await filled()
+    (letter,) = await bus.dead_letters()
+    assert (letter["type"], letter["handler_id"]) == ("order.placed", "bill")
+    first = await bus.replay_dead_letter(letter["event_id"], "bill")
+    assert await bus.dead_letters() == []
+    assert (await bus.replay_dead_letter(letter["event_id"], "bill")).id == first.id
+    await bus.run([bill], until_idle=True)
+    (again,) = await bus.dead_letters()
+    assert again["event_id"] == first.id
+    await bus.drop_dead_letter(first.id, "bill")
+    assert desk.documents("dead_letters/") == {}
+    with pytest.raises(NotFound):
+        await bus.drop_dead_letter(first.id, "bill")
+
+
+async def test_namespaces_and_statistics() -> None:
+    desk, bus = await filled()
+    await desk.bus("other").publish(OrderPlaced(order_id="o9"))
+    await Session(bus.store, "quiet", "s", bus.ambient).register()
+    counted = {each.namespace: (each.events, each.sessions, each.dead_letters) for each in await bus.namespaces()}
+    assert counted == {"default": (5, 0, 1), "other": (1, 0, 0), "quiet": (0, 1, 0)}
+    desk.spent()
+    (stats,) = await bus.stats()
+    assert desk.spent() == {"get": 1}
+    assert (stats.handler_id, stats.open, stats.settled) == ("bill", 0, 4)

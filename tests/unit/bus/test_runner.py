@@ -1,0 +1,307 @@
+"""Events through handlers: retries, dead letters, emissions, order, shutdown, other workers."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast.bus import (
+    AnyEvent,
+    BadHandler,
+    ChainTooDeep,
+    ClaimLost,
+    Context,
+    DeadLetter,
+    DeadLettered,
+    Event,
+    Handler,
+    Retry,
+    on,
+)
+from holdfast.bus.claims import Busy, Hold, Over
+from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent, OrderPlaced
+
+
+def recorder(log: list[Any], *types: type[Event], **options: Any) -> Handler:
+    @on(*(types or (OrderPlaced,)), id="record", **options)
+    async def record(ctx: Context, event: Any) -> None:
+        log.append(getattr(event, "order_id", event))
+
+    return record
+
+
+async def test_handlers_may_be_blocking_or_async_and_each_gets_every_event_of_its_types() -> None:
+    desk = Desk()
+    seen: list[Any] = []
+    bus = desk.bus()
+
+    @on(OrderPlaced, id="plain")
+    def plain(ctx: Context, event: OrderPlaced) -> None:
+        seen.append(("plain", event.order_id, ctx.attempt))
+
+    @on(OrderPlaced, InvoiceSent, id="both")
+    async def both(ctx: Context, event: OrderPlaced | InvoiceSent) -> None:
+        seen.append(("both", event.order_id, ctx.attempt))
+
+    await bus.publish(OrderPlaced(order_id="o1"))
+    await bus.publish(InvoiceSent(order_id="o2"))
+    worked = await bus.run([plain, both], until_idle=True)
+    assert sorted(seen) == [("both", "o1", 1), ("both", "o2", 1), ("plain", "o1", 1)]
+    assert (worked.handled, worked.failed, worked.waiting) == (3, 0, 0)
+    assert (await bus.run([plain, both], until_idle=True)).handled == 0
+    assert desk.documents("sessions/") == {}
+
+
+async def test_priority_first_then_age() -> None:
+    desk = Desk()
+    seen: list[Any] = []
+    bus = desk.bus()
+    for order, priority in (("a", 100), ("b", 100), ("c", 200), ("d", 1)):
+        await bus.publish(OrderPlaced(order_id=order), priority=priority)
+    await bus.run([recorder(seen, concurrency=1)], until_idle=True)
+    assert seen == ["c", "a", "b", "d"]
+
+
+async def test_a_delayed_event_waits() -> None:
+    desk = Desk()
+    seen: list[Any] = []
+    bus = desk.bus()
+    await bus.publish(OrderPlaced(order_id="later"), delay=3_600)
+    await bus.publish(OrderPlaced(order_id="now"))
+    assert (await bus.run([recorder(seen)], until_idle=True)).waiting == 1
+    assert seen == ["now"]
+    desk.watch.advance(seconds=3_601)
+    await bus.run([recorder(seen)], until_idle=True)
+    assert seen == ["now", "later"]
+
+
+async def test_failures_are_tried_again_then_buried_with_lineage_and_an_event() -> None:
+    desk, tries, told = Desk(), [], []
+    bus = desk.bus()
+
+    @on(OrderPlaced, id="bill", retry=AT_ONCE)
+    async def bill(ctx: Context, event: OrderPlaced) -> None:
+        tries.append(ctx.attempt)
+        raise ValueError("card declined")
+
+    @on(DeadLettered, id="pager")
+    async def pager(ctx: Context, event: DeadLettered) -> None:
+        told.append((event.event_type, event.attempts, ctx.envelope.root_event_id, ctx.envelope.chain_depth))
+
+    published = await bus.publish(OrderPlaced(order_id="o1"))
+    await bus.publish(OrderPlaced(order_id="o2"))
+    worked = await bus.run([bill, pager], until_idle=True)
+    assert sorted(tries) == [1, 1, 2, 2, 3, 3]
+    assert (worked.failed, worked.dead, worked.handled) == (6, 2, 2)
+    assert ("order.placed", 3, published.id, 1) in told
+    letter = desk.documents(f"dead_letters/default/{published.id}/")[f"dead_letters/default/{published.id}/bill.json"]
+    assert (letter["last_error"], letter["attempts"]) == ("ValueError: card declined", 3)
+    assert (letter["event_type"], letter["root_event_id"]) == ("order.placed", published.id)
+
+
+@pytest.mark.parametrize("error", [DeadLetter("never"), ChainTooDeep("loop")])
+async def test_a_hopeless_failure_is_the_last(error: Exception) -> None:
+    desk = Desk()
+    bus = desk.bus()
+
+    @on(OrderPlaced, id="bill", retry=Retry(attempts=10))
+    async def bill(ctx: Context, event: OrderPlaced) -> None:
+        raise error
+
+    await bus.publish(OrderPlaced(order_id="o1"))
+    assert (await bus.run([bill], until_idle=True)).dead == 1
+
+
+async def test_a_poison_event_does_not_stop_the_others() -> None:
+    desk = Desk()
+    seen: list[Any] = []
+    bus = desk.bus()
+    await bus.publish_raw("order.placed", {"order_id": 5})
+    await bus.store.put("events/default/2020-01-01T00-00-00.000000+00-00_junk.json", b"not json")
+    await bus.store.put("events/default/readme.txt", b"what are you looking at")
+    await bus.publish(OrderPlaced(order_id="good"))
+    worked = await bus.run([recorder(seen)], until_idle=True)
+    assert seen == ["good"]
+    assert (worked.dead, worked.handled) == (1, 1)
+    (letter,) = await bus.dead_letters()
+    assert "order_id" in letter["last_error"]
+    assert letter["last_error"].startswith("BadPayload")
+
+
+async def test_a_handler_of_everything_takes_types_that_nobody_declared() -> None:
+    desk = Desk()
+    seen: list[Any] = []
+    bus = desk.bus()
+    await bus.publish_raw("nobody.knows", {"a": 1})
+    await bus.run([recorder(seen, AnyEvent)], until_idle=True)
+    assert seen[0].model_dump() == {"a": 1}
+
+
+async def test_emissions_become_visible_with_the_ack_alone() -> None:
+    desk = Desk()
+    bus = desk.bus()
+
+    @on(OrderPlaced, id="bill")
+    async def bill(ctx: Context, event: OrderPlaced) -> None:
+        ctx.emit(InvoiceSent(order_id=event.order_id), priority=7)
+        if ctx.attempt == 1:
+            raise ValueError("once")
+
+    parent = await bus.publish(OrderPlaced(order_id="o1"))
+    await bus.run([bill], until_idle=True)
+    (child,) = [doc for doc in desk.documents("events/").values() if doc["type"] == "invoice.sent"]
+    assert (child["root_event_id"], child["parent_event_id"], child["chain_depth"]) == (parent.id, parent.id, 1)
+    assert child["priority"] == 7
+
+
+async def test_whoever_meets_a_settled_claim_writes_its_effects() -> None:
+    """A worker acks, and dies before what it emitted is published."""
+    desk = Desk()
+    bus = desk.bus()
+    published = await bus.publish(OrderPlaced(order_id="o1"))
+    dying = bus.runner([recorder([])])
+    name = published.envelope.name
+    hold = await dying.claims.take(name, "record")
+    assert isinstance(hold, Hold)
+    child = dying.publisher.compose("invoice.sent", {"order_id": "o1"}, parent=published.envelope)
+    await dying.claims.ack(hold, (child.document(),))
+    assert child.key not in desk.shelf.objects
+    await desk.bus().run([recorder([])], until_idle=True)
+    assert child.key in desk.shelf.objects
+
+
+async def test_loops_end_at_the_limit() -> None:
+    desk, depths = Desk(), []
+    bus = desk.bus(max_chain_depth=3)
+
+    @on(OrderPlaced, id="loop")
+    async def loop(ctx: Context, event: OrderPlaced) -> None:
+        depths.append(ctx.envelope.chain_depth)
+        ctx.emit(event)
+
+    await bus.publish(OrderPlaced(order_id="o1"))
+    assert (await bus.run([loop], until_idle=True)).dead == 1
+    assert depths == [0, 1, 2, 3]
+
+
+async def test_ordered_handlers_take_one_of_a_key_at_a_time() -> None:
+    desk, seen, most = Desk(), [], 0
+    bus = desk.bus()
+    at_work: dict[str, int] = {"a": 0, "b": 0}
+
+    @on(OrderPlaced, id="bill", ordered=True, concurrency=8)
+    async def bill(ctx: Context, event: OrderPlaced) -> None:
+        nonlocal most
+        key = event.order_id[0]
+        at_work[key] += 1
+        most = max(most, at_work[key])
+        await asyncio.sleep(0)
+        at_work[key] -= 1
+        if event.order_id == "a2" and ctx.attempt == 1:
+            raise ValueError("again")
+        seen.append(event.order_id)
+
+    for order in ("a1", "a2", "b1", "a3", "b2"):
+        await bus.publish(OrderPlaced(order_id=order), order_key=order[0])
+    await bus.run([bill], until_idle=True)
+    assert most == 1
+    assert [each for each in seen if each[0] == "a"] == ["a1", "a2", "a3"]
+    assert [each for each in seen if each[0] == "b"] == ["b1", "b2"]
+
+
+async def test_a_zombie_changes_nothing() -> None:
+    desk = Desk()
+    published = await desk.bus().publish(OrderPlaced(order_id="o1"))
+    name = published.envelope.name
+    zombie, heir = desk.bus().runner([recorder([])]), desk.bus().runner([recorder([])])
+    old = await zombie.claims.take(name, "record")
+    assert isinstance(old, Hold)
+    assert isinstance(await heir.claims.take(name, "record"), Busy)
+    desk.watch.advance(seconds=31)
+    new = await heir.claims.take(name, "record")
+    assert isinstance(new, Hold)
+    assert (new.claim.generation, new.claim.attempts) == (2, 0)
+    before = desk.claim(published.id, "record")
+    for act in (zombie.claims.ack(old), zombie.claims.release(old), zombie.claims.fail(old, "x", AT_ONCE)):
+        with pytest.raises(ClaimLost, match="generation 2"):
+            await act
+    with pytest.raises(ClaimLost):
+        await zombie.claims.renew(old)
+    assert desk.claim(published.id, "record") == before
+    await heir.claims.ack(new)
+    assert isinstance(await zombie.claims.take(name, "record"), Over)
+
+
+async def test_stopping_lets_handlers_finish_and_hands_back_the_rest() -> None:
+    desk, stop, seen = Desk(), asyncio.Event(), []
+    bus = desk.bus()
+    begun = asyncio.Event()
+
+    @on(OrderPlaced, id="bill", concurrency=2)
+    async def bill(ctx: Context, event: OrderPlaced) -> None:
+        if event.order_id == "slow":
+            begun.set()
+            await asyncio.Event().wait()
+        seen.append(event.order_id)
+
+    slow = await bus.publish(OrderPlaced(order_id="slow"))
+    await bus.publish(OrderPlaced(order_id="quick"))
+    running = asyncio.ensure_future(bus.run([bill], stop=stop, grace_ms=20))
+    await begun.wait()
+    stop.set()
+    worked = await running
+    assert seen == ["quick"]
+    assert (worked.handled, worked.handed_back, worked.failed) == (1, 1, 0)
+    claim = desk.claim(slow.id, "bill")
+    assert (claim["attempts"], claim["ack_at"], claim["last_error"]) == (0, None, "handed back")
+    await bus.run([recorder(seen)], until_idle=True)  # another handler: its claims are its own
+    assert seen == ["quick", "slow", "quick"]
+
+
+async def test_the_lease_is_renewed_while_a_handler_runs() -> None:
+    desk = Desk()
+    bus = desk.bus(lease_ms=30)
+    leases = []
+
+    @on(OrderPlaced, id="bill")
+    async def bill(ctx: Context, event: OrderPlaced) -> None:
+        for _ in range(3):
+            leases.append(ctx.hold.claim.lease_ns)
+            before = ctx.hold.claim.lease_ns
+            desk.watch.advance(seconds=0.01)
+            while ctx.hold.claim.lease_ns == before:
+                await asyncio.sleep(0.001)
+
+    await bus.publish(OrderPlaced(order_id="o1"))
+    worked = await bus.run([bill], until_idle=True)
+    assert (worked.handled, worked.lost) == (1, 0)
+    assert leases == sorted(set(leases))
+
+
+async def test_handlers_that_make_no_sense_are_refused() -> None:
+    desk = Desk()
+    with pytest.raises(BadHandler, match="classes"):
+        on()
+    with pytest.raises(BadHandler, match="concurrency"):
+        on(OrderPlaced, concurrency=0)
+    twice = recorder([])
+    with pytest.raises(BadHandler, match="two handlers are called record"):
+        desk.bus().runner([twice, twice])
+
+
+async def test_a_platform_may_give_handlers_a_context_of_its_own() -> None:
+    @dataclass
+    class Richer(Context):
+        colour: str = "red"
+
+    desk = Desk()
+    seen: list[Any] = []
+
+    @on(OrderPlaced, id="bill")
+    async def bill(ctx: Richer, event: OrderPlaced) -> None:
+        seen.append((ctx.colour, event.order_id, ctx.idempotency_key))
+
+    told = await desk.bus().publish(OrderPlaced(order_id="o1"))
+    await desk.bus().run([bill], until_idle=True, context=lambda ctx: Richer(**vars(ctx)))
+    assert seen == [("red", "o1", f"{told.id}/bill")]

@@ -1,0 +1,151 @@
+"""``holdfast events`` and ``holdfast worker`` on a store in a folder, through the real command."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import run
+
+HANDLERS = """
+import asyncio, pathlib
+from holdfast.bus import DeadLetter, Event, Schedule, on
+
+class Paid(Event):
+    order: str
+
+class Tick(Event):
+    pass
+
+@on(Paid, id="ship")
+async def ship(ctx, event):
+    if event.order == "bad":
+        raise DeadLetter("no such order")
+    if event.order == "slow":
+        pathlib.Path("begun").touch()
+        await asyncio.sleep(60)
+
+HANDLERS = [ship, Schedule("0 3 * * *", Tick())]
+nothing = 5
+"""
+
+
+class EventsDesk:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.uri = f"file:{folder / 'store'}"
+        self._capsys = capsys
+        (folder / "bus_cli_handlers.py").write_text(HANDLERS, encoding="utf-8")
+
+    def json(self, *words: str) -> Any:
+        assert run([*words, "--store", self.uri, "--json"]) == 0
+        return json.loads(self._capsys.readouterr().out)
+
+    def text(self, *words: str, code: int = 0) -> str:
+        assert run([*words, "--store", self.uri]) == code
+        captured = self._capsys.readouterr()
+        return captured.out + captured.err
+
+    def publish(self, order: str, *options: str) -> str:
+        payload = json.dumps({"order": order})
+        return str(self.json("events", "publish", "paid", payload, *options)["id"])
+
+    def work(self) -> Any:
+        return self.json("worker", "bus_cli_handlers:HANDLERS", "--until-idle")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> EventsDesk:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "bus_cli_handlers", raising=False)
+    return EventsDesk(tmp_path, capsys)
+
+
+def test_events_are_published_handled_and_seen(desk: EventsDesk) -> None:
+    first, bad = desk.publish("o1", "--key", "o1"), desk.publish("bad", "--priority", "7")
+    assert desk.json("events", "publish", "paid", '{"order": "o1"}', "--key", "o1")["duplicate"] is True
+    later = desk.publish("later", "--delay", "2h")
+    worked = desk.work()
+    assert (worked["handled"], worked["dead"], worked["waiting"]) == (1, 1, 1)
+    listed = {each["id"]: each["status"] for each in desk.json("events", "list", "--type", "paid")}
+    assert listed == {first: "acked", bad: "dead_lettered", later: "pending"}
+    assert bad in desk.text("events", "list", "--status", "dead_lettered")
+    (claim,) = desk.json("events", "inspect", bad)["claims"]
+    assert claim["last_error"] == "DeadLetter: no such order"
+    assert "ship" in desk.text("events", "inspect", first)
+    assert desk.json("events", "namespaces")[0]["events"] == 4
+    assert desk.json("events", "sessions") == []
+    stats = desk.json("events", "stats")
+    assert (stats["handlers"][0]["open"], stats["requests"]["get"]) == (1, 2)
+    assert 15 < stats["dollars_per_million_events"] < 16
+    assert "a million events with 1 handler cost about $15.80" in desk.text("events", "stats")
+
+
+def test_the_dead_are_replayed_or_dropped(desk: EventsDesk) -> None:
+    bad = desk.publish("bad")
+    desk.work()
+    (letter,) = desk.json("events", "dead-letters", "list")
+    assert (letter["event_id"], letter["type"]) == (bad, "paid")
+    (told,) = desk.json("events", "dead-letters", "replay", bad)
+    assert desk.json("events", "dead-letters", "list") == []
+    desk.work()
+    assert told["replayed_as"] in desk.text("events", "dead-letters", "list")
+    assert len(desk.json("events", "dead-letters", "drop", "--all")) == 1
+    assert "no such dead letter" in desk.text("events", "dead-letters", "drop", bad, code=4)
+    assert "name one event" in desk.text("events", "dead-letters", "drop", code=2)
+
+
+def test_events_are_replayed_by_id_or_filter(desk: EventsDesk) -> None:
+    first = desk.publish("o1")
+    desk.publish("o2")
+    desk.work()
+    assert desk.json("events", "replay", first)[0]["payload"] == {"order": "o1"}
+    assert len(desk.json("events", "replay", "--status", "acked")) == 2
+    assert "name one event" in desk.text("events", "replay", code=2)
+    assert "no status" in desk.text("events", "list", "--status", "ackd", code=2)
+
+
+def test_tail_and_cleanup(desk: EventsDesk) -> None:
+    for order in ("o1", "o2", "o3"):
+        desk.publish(order)
+    assert desk.text("events", "tail", "--once", "--lines", "2").count("paid") == 2
+    assert desk.json("events", "cleanup", "--before", "0s", "--dry-run")["events"] == 3
+    assert desk.json("events", "cleanup")["events"] == 0
+    assert desk.json("events", "cleanup", "--before", "0s")["events"] == 3
+    assert desk.json("events", "list") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["events", "publish", "paid", "{"], 2, "not JSON"),
+        (["events", "publish", "paid", "[]"], 2, "JSON object"),
+        (["events", "publish", "paid", "-n", "a/b"], 2, "namespace"),
+        (["events", "inspect", "nobody"], 4, "no event nobody"),
+        (["worker", "nowhere:HANDLERS"], 2, "No module named"),
+        (["worker", "bus_cli_handlers"], 2, "MODULE:HANDLERS"),
+        (["worker", "bus_cli_handlers:nothing"], 2, "no handler"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_code(desk: EventsDesk, words: list[str], code: int, message: str) -> None:
+    assert message in desk.text(*words, code=code)
+
+
+def test_a_signal_hands_back_what_is_in_flight(desk: EventsDesk) -> None:
+    slow = desk.publish("slow")
+    command = [sys.executable, "-m", "holdfast", "worker", "bus_cli_handlers:ship", "--grace", "0", "--json"]
+    with subprocess.Popen([*command, "--store", desk.uri], cwd=desk.folder, stdout=subprocess.PIPE) as process:
+        while not (desk.folder / "begun").exists():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert json.loads(out)["handed_back"] == 1
+    (claim,) = desk.json("events", "inspect", slow)["claims"]
+    assert (claim["attempts"], claim["last_error"]) == (0, "handed back")
+    assert desk.json("events", "sessions") == []

@@ -4,7 +4,8 @@ A path names a place in a row; ``Reading`` says what a stored JSON value must be
 of the kind is *unlike*: it equals nothing and is neither smaller nor greater than anything, but it is not null.
 
 Logic is two-valued, as in Python. ``!=`` is the exact opposite of ``==``, so null and unlike values differ from every
-value; ``<``, ``<=``, ``>``, ``>=``, ``In``, ``Between`` and ``Text`` are false for them. ``Not`` turns any of these round.
+value; ``<``, ``<=``, ``>``, ``>=``, ``In``, ``Between`` and ``Text`` are false for them. ``Not`` turns any of these
+round.
 
 The three evaluators take these terms, and must agree on every row:
 
@@ -30,7 +31,7 @@ Reading = Literal["text", "number", "real", "float", "decimal", "bool", "datetim
     float     a number as a double, and those strings
     decimal   a string that is a decimal number, or a whole number, exactly
     bool      true or false
-    datetime  ISO 8601 with date and time; without a zone it is UTC
+    datetime  ISO 8601 with date, time and seconds; without a zone it is UTC
     date      ISO 8601, as in 2024-02-29
     bytes     base64 in its one canonical spelling
 """

@@ -1,8 +1,8 @@
 """Where the SQL compilers find the fields of a row: their scope. Pure.
 
 A query reads up to three tables: the rows themselves, and the entities at the two ends of a relation. Each is a
-``Source``: the SQL of its ``fields_json``, and the typed columns that can be relied on. Whoever builds the query decides
-which columns those are, file by file; a column that is not named here is not touched.
+``Source``: the SQL of its ``fields_json``, and the typed columns that can be relied on. Whoever builds the query
+decides which columns those are, file by file; a column that is not named here is not touched.
 
     scope = {"own": Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})}
     compile_where(predicate, scope) -> Sql(text, params)
@@ -20,9 +20,8 @@ from holdfast.ontology.typespec import Choice, ListOf, Node, Primitive, without_
 Form = Literal["text", "int", "float", "bool", "timestamp", "date", "decimal", "blob", "json", "list", "key"]
 """What a column holds: one of the types of ``ontology/columns.py``.
 
-"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others, of which
-only the length and the nulls are used; "key" is a text column of identity (``entity_key``, ``left_key``,
-``instance_key``), from which a value is read as its field is declared.
+"json" is the canonical JSON of a field that has no type of its own; "list" is a list of any of the others. "key" is a
+text of identity (``entity_key``, ``left_key``, ``instance_key``), from which values are read as the field is declared.
 """
 
 
@@ -36,13 +35,17 @@ class Sql(NamedTuple):
 
 @dataclass(frozen=True)
 class TypedColumn:
-    """``sql`` is the quoted column. ``complete``: NULL there means null in ``fields_json``, for every row in scope; false
-    if a file lacks the column, has it in another form, or names it as partial. Then ``fields_json`` is asked where the
-    column is NULL; every value that is there must still be of this form."""
+    """One column, quoted.
+
+    ``complete``: NULL there means null in ``fields_json``, for every row in scope. It is false if a file lacks the
+    column, has it in another form, or names it as partial; then ``fields_json`` is asked where the column is NULL, and
+    whatever is not NULL must still be of this form. ``items`` is the form of the items of a list.
+    """
 
     sql: str
     form: Form
     complete: bool
+    items: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,12 @@ def form_of(node: Node) -> Form:
         case Choice() as choice:
             return "text" if choice.stored is str else "int"
         case ListOf(item=item):
-            return "json" if form_of(item) in ("json", "list") and not _typed_list(item) else "list"
+            return "json" if form_of(item) == "json" else "list"
     return "json"
 
 
-def _typed_list(node: Node) -> bool:
-    inner = without_null(node)[0]
-    return isinstance(inner, ListOf) and form_of(inner) == "list"
+def typed_column(sql: str, node: Node, *, complete: bool) -> TypedColumn:
+    """The column of a field of this type, as ``columns.typed_columns`` makes it."""
+    plain, form = without_null(node)[0], form_of(node)
+    items = form_of(plain.item) if isinstance(plain, ListOf) and form == "list" else None
+    return TypedColumn(sql, form, complete, items)

@@ -180,7 +180,8 @@ async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -
         covered = min(entries[-1].last, head.commit_id)
         more = await _between(chain, covered, place, type_id, checkpoints=True) if covered < head.commit_id else []
         if folded(entries, more, type_id) == head:
-            return Resolved(type_id, (*entries, *entries_of(more, chain.stats)), ledger.commit_id, generation, by_index=True)
+            entries = (*entries, *entries_of(more, chain.stats))
+            return Resolved(type_id, entries, ledger.commit_id, generation, by_index=True)
     return await resolve_by_chain(chain, ledger, type_id)
 
 

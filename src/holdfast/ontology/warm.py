@@ -41,6 +41,8 @@ PARALLEL = 16
 """Files on their way at a time."""
 POOLED_BYTES = 4 * 1024 * 1024
 """Larger files are scanned where they lie."""
+SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
+"""The columns that every scan has, besides keys and fields."""
 SWELL = 3
 """About how much larger rows are in memory than in a file."""
 
@@ -170,7 +172,7 @@ class Warm:
         return loaded, swollen, f"{retracts} {schema.remove_metadata()}"
 
     def _without_doubles(self, shape: Shape, path: Path, rows: int) -> int:
-        """The rows that are left when the last of each identity and commit is kept; the file is rewritten if need be."""
+        """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
         identity = ", ".join(map(quoted, (*shape.keys, "commit_id")))
         found = self.duck.fetch(
             f"SELECT count(DISTINCT ({identity})) AS n FROM read_parquet($path)", {"path": str(path)}
@@ -180,9 +182,8 @@ class Warm:
             return rows
         with pq.ParquetFile(path) as file:
             table = file.read()
-        last: dict[Any, int] = {}
-        for number, key in enumerate(zip(*(table.column(n).to_pylist() for n in (*shape.keys, "commit_id")), strict=True)):
-            last[key] = number
+        columns = (table.column(name).to_pylist() for name in (*shape.keys, "commit_id"))
+        last = {key: number for number, key in enumerate(zip(*columns, strict=True))}
         pq.write_table(table.take(sorted(last.values())), path)
         return len(last)
 
@@ -238,20 +239,24 @@ class Warm:
         found: list[tuple[str, list[Any]]] = []
         pooled = [each.number for each in files if each.path is None]
         if pooled:
-            listed = ", ".join([*map(quoted, shape.keys), "commit_id", "schema_version_id", "fields_json", "_retracted"])
-            listed = ", ".join([listed, *map(quoted, shape.payload)])
+            listed = ", ".join([*map(quoted, shape.keys), *SYSTEM, *map(quoted, shape.payload)])
             text = f"SELECT {listed} FROM {self._pools[shape.type_id]}"
             if len(pooled) == self._pooled[shape.type_id]:
                 found.append((text, []))
             else:
                 found.append((f"{text} WHERE _file IN (SELECT unnest(?::INTEGER[]))", [pooled]))
-        on_disk = sorted((each for each in files if each.path is not None), key=lambda each: (each.columns, each.retracts))
-        for _, group in groupby(on_disk, key=lambda each: (each.columns, each.retracts)):
+        on_disk = sorted((each for each in files if each.path is not None), key=_alike)
+        for _, group in groupby(on_disk, key=_alike):
             same = list(group)
             listed = ", ".join(self._projected(shape, same[0]))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
             found.append((text, [[each.path for each in same]]))
         return found
+
+
+def _alike(loaded: Loaded) -> tuple[Any, ...]:
+    """Files that one scan can read."""
+    return loaded.columns, loaded.retracts
 
 
 def _usable(shape: Shape, schema: pa.Schema) -> tuple[tuple[str, ...], frozenset[str]]:

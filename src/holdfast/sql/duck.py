@@ -108,7 +108,9 @@ class Duck:
         reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
         with self._root.cursor() as cursor:
             found = _guarded(lambda: cursor.extract_statements(text))
-        return [Statement(each.query.strip(), each.type in reading, str(each.type).rpartition(".")[2]) for each in found]
+        return [
+            Statement(each.query.strip(), each.type in reading, str(each.type).rpartition(".")[2]) for each in found
+        ]
 
     # --- for everybody else ---
 
@@ -132,9 +134,7 @@ class Duck:
         finally:
             await blocking(cursor.close)
 
-    async def _watched(
-        self, cursor: "duckdb.DuckDBPyConnection", work: Callable[[], T], *, close: bool = False
-    ) -> T:
+    async def _watched(self, cursor: "duckdb.DuckDBPyConnection", work: Callable[[], T], *, close: bool = False) -> T:
         """Off the loop; a caller that is cancelled interrupts it."""
 
         def run() -> T:

@@ -1,0 +1,120 @@
+"""From a question to one SQL statement over the tables of a pinned head.
+
+A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
+that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
+window's last commit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.ontology.engine import Moment
+from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
+from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
+from holdfast.ontology.filters.sql import compile_where, place_of
+from holdfast.ontology.prune import conjuncts, paths, split
+from holdfast.ontology.shape import Shape
+from holdfast.ontology.tables import Table
+from holdfast.ontology.times import LATEST, When, Window
+
+ENDS: tuple[End, End] = ("left", "right")
+ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question about one type."""
+
+    shape: Shape
+    ends: Mapping[End, Shape]
+    """Of a relation: the shapes of its ends."""
+    where: Predicate = TRUE
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    when: When = LATEST
+    hydrate: bool = False
+    after: Sql | None = None
+    """A further condition, made of our own aliases: where a page begins."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The FROM and WHERE of a question; everything that can be asked of its rows goes before and after."""
+
+    ask: Ask
+    window: Window
+    table: Table
+    scope: Scope
+    source: Sql
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"r.{quoted(name)}" for name in self.ask.shape.keys]
+
+    @property
+    def order(self) -> Sql:
+        """As asked for, and then by identity, so that the order is always the same one."""
+        terms = [order_term(order, self.scope) for order in self.ask.order]
+        first = [Sql("r.commit_id")] if self.window.history else []
+        return joined(", ", [*terms, *first, *(Sql(key) for key in self.keys)])
+
+    def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
+        found = fill(f"SELECT {', '.join(columns)} {{}}", self.source)
+        if ordered:
+            found = fill("{} ORDER BY {}", found, self.order)
+        if self.ask.limit is not None:
+            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (self.ask.limit,)))
+        if self.ask.offset:
+            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (self.ask.offset,)))
+        return found
+
+    @property
+    def stored(self) -> list[str]:
+        """The columns from which objects are made."""
+        columns = [*self.keys, "r.commit_id", "r.fields_json", "r._retracted"]
+        if self.ask.hydrate:
+            for end in ENDS:
+                alias = ALIASES[end]
+                columns += [f"{alias}.fields_json AS {end}_fields", f"{alias}.commit_id AS {end}_commit"]
+        return columns
+
+
+async def rows_of(ask: Ask, moment: Moment) -> Rows:
+    """The rows that a question is about, with their files at hand."""
+    window = await moment.window(ask.when)
+    table = await moment.table(ask.shape, window, ask.where)
+    scope: dict[End, Source] = {"own": table.source("r")}
+    source = fill("FROM ({}) r", table.wanted())
+    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order))}
+    for number, end in enumerate(ENDS):
+        if end in ask.ends and (ask.hydrate or end in touched):
+            state = Window(0, window.upper, history=False)
+            other = await moment.table(ask.ends[end], state, TRUE if ask.hydrate else end_predicate(ask.where, end))
+            scope[end] = other.source(ALIASES[end])
+            alias, key = ALIASES[end], ask.shape.keys[number]
+            source = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", source, other.live())
+    conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
+    if ask.after is not None:
+        conditions.append(ask.after)
+    if conditions:
+        source = fill("{} WHERE {}", source, joined(" AND ", conditions))
+    return Rows(ask, window, table, scope, source)
+
+
+def end_predicate(where: Predicate, end: str) -> Predicate:
+    """What must hold of the entity at an end, and is false where there is none: so that its files can be pruned."""
+    found: list[Predicate] = []
+    for term in conjuncts(where):
+        plain = isinstance(term, In | Between | Text) or (isinstance(term, Comparison) and term.operator != "!=")
+        if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
+            if isinstance(term, In) and term.with_null:
+                continue
+            found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
+    return And(tuple(found))
+
+
+def order_term(order: Order, scope: Scope) -> Sql:
+    value = place_of(order.path, scope).test(order.reading or "text", lambda operand: operand.sql)
+    return fill(f"{{}} {'DESC' if order.descending else 'ASC'} NULLS {order.nulls.upper()}", value)

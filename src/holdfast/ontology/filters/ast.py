@@ -66,12 +66,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class In:
-    """Equal to one of the values; to none, if there are none. ``with_null``: or null."""
+    """Equal to one of the values; never, if there are none."""
 
     path: FieldPath
     values: tuple[Value, ...]
     reading: Reading
-    with_null: bool = False
 
 
 @dataclass(frozen=True)

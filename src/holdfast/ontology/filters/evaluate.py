@@ -92,8 +92,6 @@ def _atom(predicate: Comparison | In | Between | Text | Length, rows: Rows) -> b
         case Comparison():
             return _compared(read(found, predicate.reading), predicate.operator, predicate.value)
         case In():
-            if found is None:
-                return predicate.with_null
             value = read(found, predicate.reading)
             return value is not None and any(value == one for one in predicate.values)
         case Between():

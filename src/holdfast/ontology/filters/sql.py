@@ -117,8 +117,6 @@ class _Compiler:
                 return self._differs(predicate)
             case Length(path=path, operator="!=", value=value):
                 return fill("(NOT {})", self.holds(Length(path, "==", value), strict=True))
-            case In(with_null=True):
-                return fill("({} OR {})", self._is_null(predicate.path), self._strictly(self._atom(predicate), strict))
         return self._strictly(self._atom(predicate), strict)
 
     def _combined(self, terms: tuple[Predicate, ...], word: str, empty: Sql, *, strict: bool) -> Sql:

@@ -31,7 +31,7 @@ key = st.sampled_from(KEYS)
 value = st.one_of(st.integers(0, 3), st.none())
 changes = st.dictionaries(key, value, min_size=1, max_size=3)
 links = st.dictionaries(st.tuples(key, key), value, max_size=2)
-step = st.one_of(
+step: st.SearchStrategy[Any] = st.one_of(
     st.tuples(st.just("ours"), changes, links),
     st.tuples(st.just("ours"), changes, links),
     st.tuples(st.just("plain"), changes, st.just({})),

@@ -137,7 +137,7 @@ def may_match(predicate: Predicate, stats: FileStats, shape: Shape) -> bool:
             return any(may_match(term, stats, shape) for term in terms)
         case Comparison(path=path, operator=operator, value=value, reading=reading) if operator != "!=":
             return _compared(_span(path, stats, shape), operator, value, reading)
-        case In(path=path, values=values, reading=reading, with_null=False):
+        case In(path=path, values=values, reading=reading):
             span = _span(path, stats, shape)
             return any(_compared(span, "==", value, reading) for value in values)
         case Between(path=path, low=low, high=high, reading=reading):

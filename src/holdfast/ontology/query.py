@@ -22,6 +22,8 @@ from holdfast.ontology.filters.exprs import Condition, Ordering, RowTerm
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.form import Form
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.pages import Page, page_of
+from holdfast.ontology.paths import hop, shortest_path
 from holdfast.ontology.results import Changed, Linked, ends, objects, one_of, typed_table
 from holdfast.ontology.statement import ENDS, Ask, Rows, rows_of
 from holdfast.ontology.times import Moment as MomentInTime
@@ -67,6 +69,21 @@ class Query(Generic[M]):
             if name not in known:
                 raise unknown(self.form.declared.name, name, known)
         return replace(self, columns=wanted)
+
+    def via(
+        self,
+        relation: type[Mixin],
+        where: Condition | None = None,
+        *,
+        reverse: bool = False,
+        depth: int | tuple[int, int | None] = 1,
+    ) -> "Query[Any]":
+        """The entities that these lead to along a relation: a query about them, with conditions of its own.
+
+        ``where`` is about the relation. ``reverse`` follows it from right to left, which goes without saying where only
+        that fits. ``depth`` is how often it is followed: 2, or (1, 3), or (1, None) for as often as it leads on.
+        """
+        return hop(self, relation, where, reverse=reverse, depth=depth)
 
     # --- when ---
 
@@ -179,6 +196,18 @@ class Query(Generic[M]):
         from holdfast.ontology.differences import differences  # noqa: PLC0415  # it takes a Query
 
         return await differences(self, older, newer)
+
+    async def page(self, size: int, after: str | None = None) -> Page[M]:
+        """The next rows after a cursor, and the cursor after them. All pages are of the head that the first one saw."""
+        return await page_of(self, size, after)
+
+    async def shortest_path(
+        self, relation: type[Mixin], to: Condition, *, most: int = 16, reverse: bool = False
+    ) -> list[M] | None:
+        """A shortest way along a relation between entities of this type: from one of these to one of those; both
+        included. None if there is none of at most so many steps.
+        """
+        return await shortest_path(self, relation, to, most=most, reverse=reverse)
 
     # --- parts ---
 

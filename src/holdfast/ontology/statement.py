@@ -8,6 +8,7 @@ window's last commit.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
 from holdfast.ontology.filters.operand import fill, joined
@@ -35,8 +36,25 @@ class Ask:
     offset: int = 0
     when: When = LATEST
     hydrate: bool = False
-    after: Sql | None = None
-    """A further condition, made of our own aliases: where a page begins."""
+    beyond: tuple[str, ...] | None = None
+    """Where a page begins: after the row with this identity, in the order of keys."""
+    origin: "Origin | None" = None
+    """Only entities that are reached from those of another question."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One hop: from the entities of a question, along a relation."""
+
+    ask: Ask
+    relation: Shape
+    where: Predicate
+    """Of the relation; its ends are not looked at."""
+    forward: bool
+    """From left to right."""
+    least: int = 1
+    most: int | None = 1
+    """How often the relation is followed; None for as often as it leads on."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,11 @@ class Rows:
     @property
     def keys(self) -> list[str]:
         return [f"r.{quoted(name)}" for name in self.ask.shape.keys]
+
+    @property
+    def limited(self) -> bool:
+        """Whether the order decides which rows there are."""
+        return self.ask.limit is not None or self.ask.offset > 0
 
     @property
     def order(self) -> Sql:
@@ -81,9 +104,11 @@ class Rows:
         return columns
 
 
-async def rows_of(ask: Ask, moment: Moment) -> Rows:
+async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Rows:
     """The rows that a question is about, with their files at hand."""
-    window = await moment.window(ask.when)
+    window = window if window is not None else await moment.window(ask.when)
+    if window.history and ask.origin is not None:
+        raise Invalid("a traversal is about one state, not about history", remedy="leave out history, or use as_of")
     table = await moment.table(ask.shape, window, ask.where)
     scope: dict[End, Source] = {"own": table.source("r")}
     source = fill("FROM ({}) r", table.wanted())
@@ -96,11 +121,50 @@ async def rows_of(ask: Ask, moment: Moment) -> Rows:
             alias, key = ALIASES[end], ask.shape.keys[number]
             source = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", source, other.live())
     conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
-    if ask.after is not None:
-        conditions.append(ask.after)
+    if ask.beyond is not None:
+        keys = ", ".join(f"r.{quoted(name)}" for name in ask.shape.keys)
+        conditions.append(Sql(f"({keys}) > ({', '.join(['?'] * len(ask.beyond))})", ask.beyond))
+    if ask.origin is not None:
+        reached = await _reached(ask.origin, moment, window)
+        conditions.append(fill("r.entity_key IN ({})", reached))
     if conditions:
         source = fill("{} WHERE {}", source, joined(" AND ", conditions))
     return Rows(ask, window, table, scope, source)
+
+
+async def _reached(origin: Origin, moment: Moment, window: Window) -> Sql:
+    """The keys at the far ends of a hop."""
+    state = Window(0, window.upper, history=False)
+    start = await rows_of(origin.ask, moment, state)
+    table = await moment.table(origin.relation, state, origin.where)
+    near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
+    edges = fill(f"SELECT r.{near} AS near, r.{far} AS far FROM ({{}}) r", table.live())
+    rest = split(origin.where, origin.relation).rest
+    if rest.terms:
+        edges = fill("{} WHERE {}", edges, compile_where(rest, {"own": table.source("r")}))
+    first = fill("SELECT far FROM edges WHERE near IN ({})", start.select(["r.entity_key"], ordered=start.limited))
+    if origin.most == 1:
+        walk = fill("WITH edges AS ({}) SELECT far FROM ({})", edges, first)
+    elif origin.most is None:
+        walk = fill(
+            "WITH RECURSIVE edges AS MATERIALIZED ({}), walk(far) AS "
+            "({} UNION SELECT edges.far FROM walk JOIN edges ON edges.near = walk.far) SELECT far FROM walk",
+            edges,
+            first,
+        )
+    else:
+        walk = fill(
+            "WITH RECURSIVE edges AS MATERIALIZED ({}), walk(far, depth) AS (SELECT far, 1 FROM ({}) UNION "
+            "SELECT edges.far, depth + 1 FROM walk JOIN edges ON edges.near = walk.far WHERE depth < CAST(? AS INTEGER)"
+            ") SELECT far FROM walk WHERE depth >= CAST(? AS INTEGER)",
+            edges,
+            first,
+        )
+        walk = Sql(walk.text, (*walk.params, origin.most, origin.least))
+    if origin.least == 0:
+        begin = start.select(["r.entity_key"], ordered=start.limited)
+        return fill("SELECT far FROM ({}) UNION SELECT entity_key FROM ({})", walk, begin)
+    return walk
 
 
 def end_predicate(where: Predicate, end: str) -> Predicate:
@@ -109,8 +173,6 @@ def end_predicate(where: Predicate, end: str) -> Predicate:
     for term in conjuncts(where):
         plain = isinstance(term, In | Between | Text) or (isinstance(term, Comparison) and term.operator != "!=")
         if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
-            if isinstance(term, In) and term.with_null:
-                continue
             found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
     return And(tuple(found))
 

@@ -16,6 +16,7 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
 from holdfast.ontology.engine import Engine, Moment
+from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Order, Predicate
 from holdfast.ontology.filters.errors import unknown
 from holdfast.ontology.filters.exprs import Condition, Ordering, RowTerm
@@ -208,6 +209,10 @@ class Query(Generic[M]):
         included. None if there is none of at most so many steps.
         """
         return await shortest_path(self, relation, to, most=most, reverse=reverse)
+
+    async def explain(self, *, profile: bool = False) -> Explanation:
+        """Files chosen and pruned, conditions pushed down, requests, bytes, DuckDB's plan; print it."""
+        return await explain(self.engine, self.ask, profile=profile)
 
     # --- parts ---
 

@@ -12,8 +12,9 @@ from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
 from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.ordersql import compile_order
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
-from holdfast.ontology.filters.sql import compile_where, place_of
+from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.prune import conjuncts, paths, split
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.tables import Table
@@ -79,7 +80,7 @@ class Rows:
     @property
     def order(self) -> Sql:
         """As asked for, and then by identity, so that the order is always the same one."""
-        terms = [order_term(order, self.scope) for order in self.ask.order]
+        terms = [compile_order(order, self.scope) for order in self.ask.order]
         first = [Sql("r.commit_id")] if self.window.history else []
         return joined(", ", [*terms, *first, *(Sql(key) for key in self.keys)])
 
@@ -175,8 +176,3 @@ def end_predicate(where: Predicate, end: str) -> Predicate:
         if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
             found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
     return And(tuple(found))
-
-
-def order_term(order: Order, scope: Scope) -> Sql:
-    value = place_of(order.path, scope).test(order.reading or "text", lambda operand: operand.sql)
-    return fill(f"{{}} {'DESC' if order.descending else 'ASC'} NULLS {order.nulls.upper()}", value)

@@ -65,19 +65,18 @@ class Duck:
             "autoload_known_extensions": False,
             "allow_community_extensions": False,
             "python_enable_replacements": False,
-            "preserve_insertion_order": False,
             "allow_persistent_secrets": False,
-            "TimeZone": "UTC",
         }
         if threads is not None:
             config["threads"] = threads
         try:
-            self._root = duckdb.connect(":memory:", config={k: v for k, v in config.items() if k != "TimeZone"})
+            self._root = duckdb.connect(":memory:", config=config)
         except duckdb.Error as error:
             raise Invalid(
                 f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
+        self._root.execute("SET TimeZone = 'UTC'")
         self._folders = [f"{path}/" for path in (folder, *readable)]
         self._locked = False
 

@@ -12,8 +12,8 @@ from holdfast.ontology.filters.ast import Reading
 from holdfast.ontology.filters.operand import Domain, Operand, Test, bound, fill
 from holdfast.ontology.filters.scope import Sql
 
-_NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"
-_SPECIAL = "('NaN', 'Infinity', '-Infinity')"
+NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"
+SPECIAL = "('NaN', 'Infinity', '-Infinity')"
 _YEARS = (
     "TIMESTAMPTZ '0001-01-01 00:00:00+00:00'",
     "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00:00'",
@@ -145,12 +145,12 @@ class JsonPlace:
             case "number" | "real":
                 return self._number(of, special=reading == "real")
             case "float":
-                taken = fill(f"({{}} IN {_NUMBERS} OR ({{}} = 'VARCHAR' AND {{}} IN {_SPECIAL}))", kind, kind, text)
+                taken = fill(f"({{}} IN {NUMBERS} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", kind, kind, text)
                 return fill("CASE WHEN {} THEN {} END", taken, of(_cast(text, "double")))
         pattern, domain = _TEXT_FORMS[reading]
         taken = fill("{} = 'VARCHAR' AND {}", kind, matches(text, pattern))
         if reading == "decimal":
-            whole = fill(f"{{}} IN {_NUMBERS} AND {{}}", kind, matches(text, forms.WHOLE))
+            whole = fill(f"{{}} IN {NUMBERS} AND {{}}", kind, matches(text, forms.WHOLE))
             taken = fill("(({}) OR ({}))", taken, whole)
         return fill("CASE WHEN {} THEN {} END", taken, of(_cast(text, domain)))
 
@@ -164,7 +164,7 @@ class JsonPlace:
         ]
         if special:
             test = of(_cast(text, "double"))
-            parts.append(fill(f"WHEN {{}} = 'VARCHAR' AND {{}} IN {_SPECIAL} THEN {{}}", kind, text, test))
+            parts.append(fill(f"WHEN {{}} = 'VARCHAR' AND {{}} IN {SPECIAL} THEN {{}}", kind, text, test))
         return fill(f"CASE {' '.join(['{}'] * len(parts))} END", *parts)
 
 

@@ -19,9 +19,11 @@ from holdfast.ontology.values import in_utc
 
 WHOLE = r"-?[0-9]+"
 DECIMAL = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,15})?"
-DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+DATE = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
 ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-DATETIME = rf"{DATE}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?{ZONE}?"
+_CLOCK = rf"{DATE}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
+DATETIME = f"{_CLOCK}{ZONE}?"
+DATETIME_UTC = rf"{_CLOCK}(?:Z|\+00:00)"
 BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?"
 """Only spellings that an encoder gives: the bits that nobody reads are zero."""
 SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}

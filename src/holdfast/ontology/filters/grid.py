@@ -73,13 +73,14 @@ def _double_near(value: int | float, direction: float) -> float:
     return math.nextafter(near, direction) if wrong else near
 
 
-_STEP = Decimal(1).scaleb(-18)
-_MOST = Decimal(10**38 - 1).scaleb(-18)
+# Arithmetic would round to the context's precision; what is written out and ``copy_...`` does not.
+_STEP = Decimal("0." + "0" * 17 + "1")
+_MOST = Decimal("9" * 20 + "." + "9" * 18)
 
 
 def _fixed(rounding: str, outside: Callable[[Decimal], Decimal | None]) -> Near:
     def near(value: Decimal) -> Decimal | None:
-        if abs(value) > _MOST:
+        if value.copy_abs() > _MOST:
             return outside(value)
         with localcontext(prec=60, rounding=rounding):
             return value.quantize(_STEP)
@@ -93,5 +94,5 @@ INT100 = _whole(-(2**100), 2**100)
 DOUBLE = Grid(lambda value: _double_near(value, -math.inf), lambda value: _double_near(value, math.inf))
 DECIMAL_38_18 = Grid(
     _fixed("ROUND_FLOOR", lambda value: _MOST if value > 0 else None),
-    _fixed("ROUND_CEILING", lambda value: -_MOST if value < 0 else None),
+    _fixed("ROUND_CEILING", lambda value: _MOST.copy_negate() if value < 0 else None),
 )

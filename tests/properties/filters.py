@@ -227,12 +227,12 @@ def quantified(draw: st.DrawFn, place: Located) -> Predicate:
     except InvalidQuery:
         inner, steps = node, ()
     item = Located(FieldPath("item", "", steps), inner, place.values)
-    where = draw(st.recursive(atoms(item), combined, max_leaves=2))
+    where = draw(st.recursive(atoms(item), lambda inner: combined(inner, 1), max_leaves=2))
     return Quantified(draw(st.sampled_from(["any", "all"])), place.path, where)
 
 
-def combined(inner: st.SearchStrategy[Predicate]) -> st.SearchStrategy[Predicate]:
-    several = st.lists(inner, max_size=3).map(tuple)
+def combined(inner: st.SearchStrategy[Predicate], least: int = 0) -> st.SearchStrategy[Predicate]:
+    several = st.lists(inner, min_size=least, max_size=3).map(tuple)
     return inner.map(Not) | several.map(And) | several.map(Or)
 
 

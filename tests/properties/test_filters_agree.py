@@ -23,7 +23,7 @@ from holdfast.ontology.filters.sql import compile_where
 from tests.properties.filters import Kind, body, orders, predicates, rows, schemas
 
 Stored = Sequence[Mapping[str, Any]]
-many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

@@ -168,11 +168,15 @@ class Query(Generic[M]):
         return [{name: vars(one)[name] for name in wanted or vars(one)} for one in await self.all()]
 
     async def stream(self) -> AsyncIterator[M]:
-        """Objects one by one, however many there are: only a few thousand of them are in memory."""
+        """Objects one by one, however many there are: only a few thousand of them are in memory.
+
+        A state comes in no order unless ``order_by`` says one: sorting takes memory, and this is for what has no end.
+        """
 
         async def question(moment: Moment) -> Sql:
             rows = await rows_of(self.ask, moment)
-            return rows.select(rows.stored)
+            ordered = bool(self.ask.order) or rows.window.history or rows.limited
+            return rows.select(rows.stored, ordered=ordered)
 
         found = await self.engine.ask(question)
         async for batch in self.engine.warm.duck.batches(found.text, list(found.params)):

@@ -22,7 +22,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt
@@ -95,8 +94,7 @@ class Warm:
         duck = Duck(self._folder, memory_limit=self._memory_limit, readable=self._files.folders)
         duck.execute("CREATE SCHEMA store")
         duck.lock()
-        (limit,) = duck.fetch("SELECT current_setting('memory_limit') AS size").column("size").to_pylist()
-        self._room = int(TypeAdapter(ByteSize).validate_python(str(limit))) // 4
+        self._room = duck.memory_bytes // 4
         self._duck = duck
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import pyarrow as pa
+from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
@@ -24,6 +25,8 @@ from holdfast.base.errors import HoldfastError, Invalid
 T = TypeVar("T")
 Params = Mapping[str, Any] | Sequence[Any]
 
+THREAD_BYTES = 64 * 1024 * 1024
+"""Memory for which there is one thread."""
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
 
@@ -77,6 +80,12 @@ class Duck:
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
         self._root.execute("SET TimeZone = 'UTC'")
+        settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
+        limit, most = self._root.execute(settings).fetchall()[0]
+        self.memory_bytes = int(TypeAdapter(ByteSize).validate_python(limit))
+        if threads is None:
+            # Every thread needs room of its own: with too little of it, operators fail that could have spilled.
+            self._root.execute(f"SET threads = {max(1, min(int(most), self.memory_bytes // THREAD_BYTES))}")
         self._folders = [f"{path}/" for path in (folder, *readable)]
         self._locked = False
 

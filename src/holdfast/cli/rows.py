@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -24,16 +24,18 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def show(out: Output, found: pa.Table, style: Format | None) -> None:
-    """``--json`` means JSON where nothing else is asked for."""
+def show(
+    out: Output, found: pa.Table, style: Format | None, *, read: Mapping[str, Callable[[str], Any]] | None = None
+) -> None:
+    """``--json`` means JSON where nothing else is asked for. ``read`` says what a column's text means."""
     chosen = style if style is not None else Format.JSON if out.as_json else Format.TABLE
     names = found.column_names
     match chosen:
         case Format.JSON:
-            out.document([dict(zip(names, row, strict=True)) for row in _rows(found, _plain)])
+            out.document([_named(names, row, read or {}) for row in _rows(found, _plain)])
         case Format.JSONL:
             for row in _rows(found, _plain):
-                out.document(dict(zip(names, row, strict=True)))
+                out.document(_named(names, row, read or {}))
         case Format.CSV:
             out.raw(_csv_line(names))
             for row in _rows(found, _text):
@@ -41,6 +43,11 @@ def show(out: Output, found: pa.Table, style: Format | None) -> None:
         case Format.TABLE:
             out.table(names, _rows(found, _cell))
             out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
+
+
+def _named(names: Sequence[str], row: Sequence[Any], read: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+    values = dict(zip(names, row, strict=True))
+    return {name: read[name](one) if name in read and one is not None else one for name, one in values.items()}
 
 
 def _rows(found: pa.Table, convert: Any) -> Iterator[list[Any]]:

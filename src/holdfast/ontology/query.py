@@ -15,18 +15,20 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
+from holdfast.ontology.asked import arrow_of
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Order, Predicate
 from holdfast.ontology.filters.errors import unknown
 from holdfast.ontology.filters.exprs import Condition, Ordering, RowTerm
-from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.form import Form
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pages import Page, page_of
 from holdfast.ontology.paths import hop, shortest_path
-from holdfast.ontology.results import Changed, Linked, ends, objects, one_of, typed_table
-from holdfast.ontology.statement import ENDS, Ask, Rows, rows_of
+from holdfast.ontology.results import Changed, Linked, ends, objects, one_of
+from holdfast.ontology.shape import column_names
+from holdfast.ontology.statement import ENDS, Ask, rows_of
 from holdfast.ontology.times import Moment as MomentInTime
 from holdfast.ontology.times import When
 
@@ -65,7 +67,7 @@ class Query(Generic[M]):
     def select(self, *names: "str | RowTerm[Any]") -> "Query[M]":
         """The columns of tables and dictionaries; all, if none is named."""
         wanted = tuple(name if isinstance(name, str) else name._path.field for name in names)
-        known = fields(self.ask.shape)
+        known = column_names(self.ask.shape)
         for name in wanted:
             if name not in known:
                 raise unknown(self.form.declared.name, name, known)
@@ -140,19 +142,7 @@ class Query(Generic[M]):
 
     async def arrow(self) -> pa.Table:
         """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``."""
-        shape = self.ask.shape
-        wanted = self.columns or fields(shape)
-
-        async def question(moment: Moment) -> tuple[Rows, pa.Table]:
-            rows = await rows_of(self.ask, moment)
-            typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
-            columns = [*rows.keys, "r.commit_id", "r._retracted", *(f"r.{quoted(name)}" for name in typed)]
-            if len(typed) < len([name for name in wanted if name in shape.payload]):
-                columns.append("r.fields_json")
-            return rows, await self._table(rows.select(columns))
-
-        rows, found = await self.engine.ask(question)
-        return await blocking(typed_table, shape, found, wanted, history=rows.window.history)
+        return await arrow_of(self.engine, self.ask, self.columns or column_names(self.ask.shape))
 
     async def pandas(self) -> "pd.DataFrame":
         return (await self.arrow()).to_pandas()  # type: ignore[no-any-return]  # pyarrow has no types
@@ -240,11 +230,6 @@ def query(engine: Engine, form: Form[M]) -> Query[M]:
     declared = form.declared
     sides = zip(ENDS, declared.ends or (), strict=False)
     return Query(engine, form, Ask(shapes.of_class(declared), {end: shapes.of_class(each) for end, each in sides}))
-
-
-def fields(shape: shapes.Shape) -> tuple[str, ...]:
-    """The columns of a table of this type."""
-    return (*(() if shape.ends is None else ("left_key", "right_key")), *shape.nodes)
 
 
 def _terms(predicate: Predicate) -> tuple[Predicate, ...]:

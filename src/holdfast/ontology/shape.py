@@ -53,4 +53,10 @@ def of_schema(type_id: TypeId, schema: Document) -> Shape:
         ends = (TypeId("entity", str(schema.get("left_type"))), TypeId("entity", str(schema.get("right_type"))))
         return Shape(type_id, nodes, key if key in nodes else None, ends)
     key = next((name for name, field in fields.items() if field.get("primary_key")), None)
-    return Shape(type_id, nodes, key)
+    first = {key: nodes[key]} if key is not None else {}  # a document is sorted by name; people look for the key first
+    return Shape(type_id, {**first, **nodes}, key)
+
+
+def column_names(shape: Shape) -> tuple[str, ...]:
+    """The columns of a table of this type."""
+    return (*(() if shape.ends is None else ("left_key", "right_key")), *shape.nodes)

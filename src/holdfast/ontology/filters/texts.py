@@ -9,8 +9,8 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.base.errors import Invalid
 from holdfast.ontology.filters.ast import TextOperator
+from holdfast.ontology.filters.errors import InvalidQuery
 
 _CAPITAL_I_WITH_DOT = "\u0130"
 """The one code point whose lower case is two of them in Python; DuckDB knows the simple mapping alone."""
@@ -29,12 +29,12 @@ def pattern_text(pattern: str, *, folded: bool) -> str:
 
 @lru_cache(maxsize=256)
 def check_pattern(pattern: str) -> str:
-    """The pattern, or ``Invalid`` if RE2 does not take it."""
+    """The pattern, or ``InvalidQuery`` if RE2 does not take it."""
     try:
         pc.match_substring_regex(pa.array([""]), pattern_text(pattern, folded=False))
     except pa.ArrowInvalid as error:
-        reason = str(error).partition(": ")[2] or str(error)
-        raise Invalid(
+        reason = str(error).partition(": ")[2].replace(pattern_text("", folded=False), "")
+        raise InvalidQuery(
             f"{pattern!r} is not a regular expression ({reason})",
             remedy="patterns are those of RE2: without look-around and without back references",
         ) from error

@@ -15,10 +15,10 @@ from holdfast.base.ids import Ambient
 from holdfast.ontology import layout
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift
+from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import Ledger, next_summary
 from holdfast.ontology.manifest import FileEntry, FileRef, Manifest, Place, Registered, TypeId, compose
-from holdfast.ontology.stats import stats_of
 
 
 class TypeForm(Protocol):

@@ -1,9 +1,9 @@
 """Which files cannot matter, from their statistics alone. Pure, and careful: what is unknown may match.
 
 There are two kinds of reasons to leave a file out. A file that cannot hold a wanted *key* never matters. A file whose
-rows cannot satisfy the rest of the predicate may still hold the newest row of an identity of which an older file has one
-that does: in a query for state it is needed as a shadow, unless no older file that may match overlaps its keys. In a
-query for history there are no shadows.
+rows cannot satisfy the rest of the predicate may still hold the newest row of an identity of which an older file has
+one that does: in a query for state it is needed as a shadow, unless no older file that may match overlaps its keys. In
+a query for history there are no shadows.
 """
 
 from collections.abc import Iterable, Sequence

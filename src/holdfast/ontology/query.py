@@ -20,9 +20,10 @@ from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Order, Predicate
 from holdfast.ontology.filters.errors import unknown
-from holdfast.ontology.filters.exprs import Condition, Ordering, RowTerm
+from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.form import Form
+from holdfast.ontology.groups import Grouped, figures_of, group_key
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pages import Page, page_of
 from holdfast.ontology.paths import hop, shortest_path
@@ -185,6 +186,15 @@ class Query(Generic[M]):
 
         found = await self.engine.ask(question)
         return await blocking(self._linked, found)
+
+    def group_by(self, *terms: "RowTerm[Any]") -> Grouped[M]:
+        """Rows in groups of equal values; ``await q.group_by(Customer.tier).agg(n=count())``."""
+        return Grouped(self, tuple(group_key(term, self.form.python) for term in terms))
+
+    async def agg(self, **figures: Figure) -> dict[str, Any]:
+        """Figures over all rows, by name: ``await q.agg(n=count(), most=Customer.age.max())``."""
+        (found,) = await figures_of(self, (), figures)
+        return found
 
     async def diff(self, older: MomentInTime, newer: MomentInTime) -> list[Changed[M]]:
         """What is not the same at two commits, by key: objects for which the conditions hold before or after."""

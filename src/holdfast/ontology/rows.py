@@ -27,8 +27,8 @@ from holdfast.ontology.declaration import Declaration
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.filters.scope import form_of
+from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
-from holdfast.ontology.stats import FORMS, PARTIAL
 from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import without_null
 from holdfast.ontology.values import Unfit

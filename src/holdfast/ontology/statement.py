@@ -39,6 +39,8 @@ class Ask:
     hydrate: bool = False
     beyond: tuple[str, ...] | None = None
     """Where a page begins: after the row with this identity, in the order of keys."""
+    touching: tuple[FieldPath, ...] = ()
+    """Fields that the answer is made of, so that their ends are joined."""
     origin: "Origin | None" = None
     """Only entities that are reached from those of another question."""
 
@@ -113,7 +115,7 @@ async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Row
     table = await moment.table(ask.shape, window, ask.where)
     scope: dict[End, Source] = {"own": table.source("r")}
     source = fill("FROM ({}) r", table.wanted())
-    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order))}
+    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
     for number, end in enumerate(ENDS):
         if end in ask.ends and (ask.hydrate or end in touched):
             state = Window(0, window.upper, history=False)

@@ -76,7 +76,8 @@ class Holdfast:
         from holdfast.ontology.session import Ontology, Options  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
-        options = Options(runtime_id, section.s3_lock_timeout_ms, section.s3_lease_ttl_ms, strict, section.s3_duckdb_memory_limit)
+        times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
+        options = Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit)
         return Ontology(self.store, self.ambient, types, options)
 
     def lease(self, key: str, owner_id: str, *, ttl_ms: int = 30_000) -> Lease:

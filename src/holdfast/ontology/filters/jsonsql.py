@@ -124,6 +124,11 @@ class JsonPlace:
         return self._with_path("json_extract_string", self._path)
 
     @property
+    def document_part(self) -> Sql:
+        """The JSON of what is there."""
+        return self._with_path("json_extract", self._path)
+
+    @property
     def items(self) -> Sql:
         return self._with_path("json_extract", f"{self._path}[*]")
 

@@ -1,20 +1,18 @@
-"""Aggregates and groups in SQL for DuckDB. Pure.
+"""The values that rows are grouped by, in SQL for DuckDB. Pure.
 
-A value counts if it is what its field says: from its typed column, or from ``fields_json`` where a file has none. Sums
-of whole numbers are exact, sums of floats are compensated, means are floats. Whole numbers inside JSON that is not
-declared as such count as floats.
+A value counts if it is what its field says: from its typed column, or from ``fields_json`` where a file has none. Whole
+numbers inside JSON that is not declared as such count as floats.
 """
 
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from holdfast.ontology.filters.ast import Aggregate, AggregateTerm, AvgLen, Count, End, FieldPath, Reading
-from holdfast.ontology.filters.errors import InvalidQuery
+from holdfast.ontology.filters.ast import AggregateTerm, Count, End, FieldPath, Reading
 from holdfast.ontology.filters.jsonsql import JsonPlace, KeyPlace
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Scope, Sql, form_of
-from holdfast.ontology.filters.sql import Place, compile_where, place_of
+from holdfast.ontology.filters.sql import place_of
 from holdfast.ontology.filters.types import node_at
 from holdfast.ontology.prune import paths
 from holdfast.ontology.shape import Shape
@@ -40,32 +38,6 @@ def touched(term: AggregateTerm) -> list[FieldPath]:
     if isinstance(term, Count):
         return [] if term.where is None else list(paths(term.where))
     return [term.path]
-
-
-def figure(term: AggregateTerm, scope: Scope, shapes: Shapes) -> Sql:
-    match term:
-        case Count(where=None):
-            return Sql("count(*)")
-        case Count(where=where) if where is not None:
-            return fill("count(*) FILTER (WHERE {})", compile_where(where, scope))
-        case AvgLen(path=path):
-            return fill("avg({})", _length(place_of(path, scope)))
-        case Aggregate(function=function, path=path, reading=reading, at=at):
-            return _aggregate(function, value(path, reading, scope, shapes), reading, at)
-    raise InvalidQuery(f"{term!r} is not a figure")
-
-
-def _aggregate(function: str, of: Sql, reading: Reading, at: float | None) -> Sql:
-    match function:
-        case "sum" if reading in ("float", "real"):
-            return fill("fsum({})", of)
-        case "avg":
-            return fill("avg(CAST({} AS DOUBLE))", of)
-        case "count_distinct":
-            return fill("count(DISTINCT {})", of)
-        case "quantile":
-            return fill(f"quantile_disc({{}}, {float(at or 0.0)!r})", of)
-    return fill(f"{function}({{}})", of)
 
 
 def value(path: FieldPath, reading: Reading, scope: Scope, shapes: Shapes) -> Sql:
@@ -95,15 +67,8 @@ def _whole(path: FieldPath, shapes: Shapes) -> bool:
     return form_of(node) == "int"
 
 
-def _length(place: Place) -> Sql:
-    if isinstance(place.json, KeyPlace):
-        return Sql("NULL")
-    listed = fill("CASE WHEN {} = 'ARRAY' THEN {} END", place.json.type, place.json.length)
-    if place.column is None or place.column.form != "list":
-        return listed
-    return place.either(Sql(f"len({place.column.sql})"), listed)
-
-
 def python_value(found: Any) -> Any:
-    """Whole numbers of more than 64 bits come as decimals."""
-    return int(found) if isinstance(found, Decimal) and found.as_tuple().exponent == 0 else found
+    """Whole numbers of more than 64 bits come as decimals from Arrow."""
+    if isinstance(found, Decimal):
+        return int(found) if found.as_tuple().exponent == 0 else found
+    return {name: python_value(one) for name, one in found.items()} if isinstance(found, dict) else found

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Moment
-from holdfast.ontology.figures import figure, python_value, touched, value
+from holdfast.ontology.figures import python_value, touched, value
 from holdfast.ontology.filters.ast import End, FieldPath, Reading
 from holdfast.ontology.filters.exprs import Figure, RowTerm
+from holdfast.ontology.filters.figuresql import Decode, compile_figure
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.types import reading_of
@@ -73,22 +74,26 @@ async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mappin
     fields = tuple(path for each in figures.values() for path in touched(each.term))
     asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
 
-    async def question(moment: Moment) -> pa.Table:
+    async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
         rows = await rows_of(asked, moment)
         shapes: dict[End, Shape] = {"own": ask.shape, **ask.ends}
         groups = [value(key.path, key.reading, rows.scope, shapes) for key in keys]
         named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
-        for name, each in figures.items():
-            named.append(fill(f"{{}} AS {quoted(name)}", figure(each.term, rows.scope, shapes)))
+        compiled = {name: compile_figure(each.term, rows.scope) for name, each in figures.items()}
+        named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
         sql = fill("SELECT {} {}", joined(", ", named), rows.source)
         if keys:
             numbers = ", ".join(str(number + 1) for number in range(len(keys)))
             order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
             sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
-        return await query.engine.warm.duck.table(sql.text, list(sql.params))
+        decoders = {name: each.decode for name, each in compiled.items()}
+        return decoders, await query.engine.warm.duck.table(sql.text, list(sql.params))
 
-    found = await query.engine.ask(question)
-    return [{name: python_value(one) for name, one in row.items()} for row in found.to_pylist()]
+    decoders, found = await query.engine.ask(question)
+    plain: Decode = lambda one: one  # noqa: E731  # keys are what they are
+    return [
+        {name: decoders.get(name, plain)(python_value(one)) for name, one in row.items()} for row in found.to_pylist()
+    ]
 
 
 def _check(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> None:

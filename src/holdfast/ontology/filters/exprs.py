@@ -6,6 +6,7 @@ A ``Term`` is a place in a row and its declared type; comparing it gives a ``Con
 Type checkers know the type of a field, so they refuse what would be refused here.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, TypeVar
@@ -94,21 +95,24 @@ class Figure:
     root: type | None
 
 
-class Term(Generic[T]):
+class Term(ABC, Generic[T]):
     """What can be compared. Made by classes, ``left``, ``right``, ``path`` and ``any_path``; never by hand."""
 
     __hash__ = object.__hash__
 
     @property
+    @abstractmethod
     def _path(self) -> FieldPath:
-        raise NotImplementedError
+        """Where it is."""
 
     @property
+    @abstractmethod
     def _node(self) -> Node:
-        raise NotImplementedError
+        """Its declared type."""
 
+    @abstractmethod
     def _condition(self, predicate: Predicate) -> Condition:
-        raise NotImplementedError
+        """What a test of it says about the row."""
 
     def __eq__(self, other: T) -> Condition:  # type: ignore[override]  # a term of a query, as in every such language
         return self._compared("==", other)
@@ -189,8 +193,9 @@ class RowTerm(Term[T]):
     """A field, or what lies at a path inside one."""
 
     @property
+    @abstractmethod
     def _root(self) -> type:
-        raise NotImplementedError
+        """The type whose rows have it."""
 
     def _condition(self, predicate: Predicate) -> Condition:
         return Condition(predicate, self._root)

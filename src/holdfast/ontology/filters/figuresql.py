@@ -1,8 +1,8 @@
 """Figures in SQL for DuckDB. Pure.
 
 ``compile_figure`` gives one column of an aggregating query, and the function that turns the engine's answer into the
-figure that ``figures.figure`` gives. Over complete typed columns the engine does all of it. Over JSON it adds up what it
-can add exactly, and hands over the few numbers that no type of its own holds.
+figure that ``figures.figure`` gives. Over complete typed columns the engine does all of it. Over JSON it adds up what
+it can add exactly, and hands over the few numbers that no type of its own holds.
 """
 
 import json

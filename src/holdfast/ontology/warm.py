@@ -42,6 +42,8 @@ POOLED_BYTES = 4 * 1024 * 1024
 """Larger files are scanned where they lie."""
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 """The columns that every scan has, besides keys and fields."""
+LISTED = 16
+"""Files that a condition names one by one."""
 SWELL = 3
 """About how much larger rows are in memory than in a file."""
 
@@ -75,7 +77,8 @@ class Warm:
         self._files: LocalFiles | None = None
         self._loaded: dict[str, Loaded] = {}
         self._pools: dict[TypeId, str] = {}
-        self._pooled: dict[TypeId, int] = {}
+        self._pooled: dict[TypeId, set[int]] = {}
+        """The numbers of the files in each table."""
         self._room = 0
         self._count = 0
         self._one = asyncio.Lock()
@@ -201,7 +204,7 @@ class Warm:
             entry = loaded.entry
             kept = (loaded.number, entry, loaded.rows, loaded.size, loaded.columns, loaded.lacking, loaded.unique)
             self._loaded[entry.path] = Loaded(*kept, path=None, retracts=loaded.retracts)
-            self._pooled[shape.type_id] = self._pooled.get(shape.type_id, 0) + 1
+            self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
     def _pool(self, shape: Shape) -> str:
         pool = self._pools.get(shape.type_id)
@@ -239,10 +242,8 @@ class Warm:
         if pooled:
             listed = ", ".join([*map(quoted, shape.keys), *SYSTEM, *map(quoted, shape.payload)])
             text = f"SELECT {listed} FROM {self._pools[shape.type_id]}"
-            if len(pooled) == self._pooled[shape.type_id]:
-                found.append((text, []))
-            else:
-                found.append((f"{text} WHERE _file IN (SELECT unnest(?::INTEGER[]))", [pooled]))
+            condition, params = _among(pooled, self._pooled[shape.type_id])
+            found.append((f"{text}{condition}", params))
         on_disk = sorted((each for each in files if each.path is not None), key=_alike)
         for _, group in groupby(on_disk, key=_alike):
             same = list(group)
@@ -250,6 +251,17 @@ class Warm:
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
             found.append((text, [[each.path for each in same]]))
         return found
+
+
+def _among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
+    """A condition for rows of these files. Plain comparisons where they are short: they cost next to nothing."""
+    others = present.difference(wanted)
+    if not others:
+        return "", []
+    for some, word in ((wanted, "IN"), (others, "NOT IN")):
+        if len(some) <= LISTED:
+            return f" WHERE _file {word} ({', '.join(map(str, sorted(some)))})", []
+    return " WHERE _file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
 
 
 def _alike(loaded: Loaded) -> tuple[Any, ...]:

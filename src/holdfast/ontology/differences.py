@@ -56,9 +56,9 @@ async def _statement(query: "Query[Any]", older: MomentInTime, newer: MomentInTi
         f"SELECT {', '.join(columns)} FROM (SELECT DISTINCT {keys} FROM ({{}})) t "
         f"LEFT JOIN ({{}}) b USING ({keys}) LEFT JOIN ({{}}) a USING ({keys}) "
         f"WHERE b.fields_json IS DISTINCT FROM a.fields_json AND ({{}}) ORDER BY {keys}",
-        touched.rows(),
-        before.live(),
-        after.live(),
+        touched.only("", "").rows(),
+        before.only(f"b.fields_json {held[0].text}", "b").live(),
+        after.only(f"a.fields_json {held[1].text}", "a").live(),
         joined(" OR ", held),
     )
 

@@ -81,7 +81,8 @@ async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mappin
         named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
         compiled = {name: compile_figure(each.term, rows.scope) for name, each in figures.items()}
         named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
-        sql = fill("SELECT {} {}", joined(", ", named), rows.source)
+        shown = joined(", ", named)
+        sql = fill("SELECT {} {}", shown, rows.source(shown.text))
         if keys:
             numbers = ", ".join(str(number + 1) for number in range(len(keys)))
             order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))

@@ -83,7 +83,7 @@ class _Edges:
         sql = fill(
             f"SELECT DISTINCT r.{self._near} AS near, r.{self._far} AS far FROM ({{}}) r "
             f"WHERE r.{self._near} IN ({{}}) ORDER BY far, near",
-            table.live(),
+            table.only("", "r").live(),
             Sql("SELECT unnest(?::VARCHAR[])", (keys,)),
         )
         found = await self._query.engine.warm.duck.table(sql.text, list(sql.params))

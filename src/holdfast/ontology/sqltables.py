@@ -11,7 +11,7 @@ refused before it runs; and the database could not do it if it were not.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Any
@@ -110,15 +110,20 @@ class SqlTables:
             told = _TOLD.fullmatch(text)
             if told is not None and told["name"] is None:
                 return pa.table({"name": list(tables), "kind": [shape.type_id.kind for shape in tables.values()]})
-            wanted = [told["name"].strip('"')] if told is not None else await blocking(self._references, text)
+            wanted, used = (
+                ([told["name"].strip('"')], None) if told is not None else await blocking(self._references, text)
+            )
             for name in dict.fromkeys(wanted):
-                await self._make_view(name, tables, moment)
+                await self._make_view(name, tables, moment, used)
             return await self._warm.duck.table(text)
 
         return await self.engine.ask(question)
 
-    def _references(self, text: str) -> list[str]:
-        """The tables that a statement reads; ``Refused`` if it calls what could read anything else."""
+    def _references(self, text: str) -> tuple[list[str], frozenset[str] | None]:
+        """The tables that a statement reads, and the columns that it names anywhere, in lower case; None for all.
+
+        ``Refused`` if it calls what could read anything else.
+        """
         inner = _EXPLAIN.sub("", text, count=1) if _EXPLAIN.match(text) else text
         found = self._warm.duck.fetch("SELECT json_serialize_sql(?::VARCHAR) AS tree", [inner])
         tree = json.loads(found.column("tree")[0].as_py())
@@ -129,6 +134,8 @@ class SqlTables:
             )
         names: list[str] = []
         defined: set[str] = set()
+        used: set[str] = set()
+        everything = False
         for node in _nodes(tree):
             if node.get("type") == "TABLE_FUNCTION":
                 _check_function(str(node.get("function", {}).get("function_name")))
@@ -136,11 +143,21 @@ class SqlTables:
                 if node.get("schema_name") not in ("", "main") or node.get("catalog_name"):
                     raise Refused(f"{node.get('schema_name')}.{node.get('table_name')} is not a table of this store")
                 names.append(str(node["table_name"]))
-            elif isinstance(entries := node.get("cte_map"), dict):
+            elif node.get("class") == "COLUMN_REF":
+                used |= {str(part).lower() for part in node.get("column_names", ())}
+            elif node.get("class") == "STAR":
+                everything = True
+            if using := node.get("using_columns"):
+                used |= {str(part).lower() for part in using}
+            if node.get("ref_type") == "NATURAL":
+                everything = True
+            if isinstance(entries := node.get("cte_map"), dict):
                 defined |= {str(entry["key"]) for entry in entries.get("map", ())}
-        return [name for name in names if name not in defined]
+        return [name for name in names if name not in defined], None if everything else frozenset(used)
 
-    async def _make_view(self, name: str, tables: dict[str, Shape], moment: Moment) -> None:
+    async def _make_view(
+        self, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
+    ) -> None:
         by_name = {each.lower(): each for each in tables}
         parts = _NAME.fullmatch(name)
         known = by_name.get(name.lower()) or (by_name.get(parts["type"].lower()) if parts is not None else None)
@@ -153,8 +170,10 @@ class SqlTables:
         if name.lower() != known.lower():
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
         table = await moment.table(tables[known], await moment.window(when))
-        text = _inlined(table.wanted())
-        body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {', '.join(_columns(table))} FROM ({text}) r"
+        shown = ", ".join(text for column, text in _columns(table) if used is None or column.lower() in used)
+        shown = shown or "r.commit_id"
+        text = _inlined(table.only(shown, "r").wanted())
+        body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
         await blocking(self._warm.duck.execute, body)
 
     async def columns(self, name: str) -> list[str]:
@@ -178,31 +197,36 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(value)
 
 
-def _columns(table: Table) -> Iterable[str]:
+def _columns(table: Table) -> Iterator[tuple[str, str]]:
+    """The columns of a type's view: their names, and the SQL of each."""
     shape = table.shape
     if shape.ends is not None:
-        yield "r.left_key"
-        yield "r.right_key"
+        yield "left_key", "r.left_key"
+        yield "right_key", "r.right_key"
     for name in shape.nodes:
         if name not in shape.payload:
-            yield f"r.instance_key AS {quoted(name)}"
-            continue
-        kind = duck_type(arrow_type(shape.nodes[name]))
-        path = json.dumps(name)
-        nested = shape.forms[name] == "json"
-        stored = f"json_extract(r.fields_json, {_literal(f'$.{path}')})"
-        if nested:
-            yield f"{stored} AS {quoted(name)}"
-        elif name in table.lacking:
-            text = f"json_extract_string(r.fields_json, {_literal(f'$.{path}')})"
-            yield f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind})) AS {quoted(name)}"
+            yield name, f"r.instance_key AS {quoted(name)}"
         else:
-            yield f"r.{quoted(name)}"
+            yield name, _column(table, name)
     if not shape.nodes:
-        yield from ("r.entity_key", "r.fields_json") if shape.ends is None else ("r.instance_key", "r.fields_json")
-    yield "r.commit_id"
+        key = "entity_key" if shape.ends is None else "instance_key"
+        yield key, f"r.{key}"
+        yield "fields_json", "r.fields_json"
+    yield "commit_id", "r.commit_id"
     if table.window.history:
-        yield "r._retracted AS retracted"
+        yield "retracted", "r._retracted AS retracted"
+
+
+def _column(table: Table, name: str) -> str:
+    shape = table.shape
+    path = _literal(f"$.{json.dumps(name)}")
+    if shape.forms[name] == "json":
+        return f"json_extract(r.fields_json, {path}) AS {quoted(name)}"
+    if name not in table.lacking:
+        return f"r.{quoted(name)}"
+    kind = duck_type(arrow_type(shape.nodes[name]))
+    text = f"json_extract_string(r.fields_json, {path})"
+    return f"coalesce(r.{quoted(name)}, TRY_CAST({text} AS {kind})) AS {quoted(name)}"
 
 
 def _inlined(sql: Sql) -> str:

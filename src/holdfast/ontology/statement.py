@@ -68,7 +68,9 @@ class Rows:
     window: Window
     table: Table
     scope: Scope
-    source: Sql
+    joined: Mapping[End, Table]
+    """The states of the ends, where they are needed."""
+    conditions: tuple[Sql, ...]
 
     @property
     def keys(self) -> list[str]:
@@ -86,10 +88,22 @@ class Rows:
         first = [Sql("r.commit_id")] if self.window.history else []
         return joined(", ", [*terms, *first, *(Sql(key) for key in self.keys)])
 
+    def source(self, using: str) -> Sql:
+        """FROM and WHERE, for a statement that uses the columns named in this SQL."""
+        text = " ".join([using, *(each.text for each in self.conditions)])
+        found = fill("FROM ({}) r", self.table.only(text, "r").wanted())
+        for end, other in self.joined.items():
+            alias, key = ALIASES[end], self.ask.shape.keys[ENDS.index(end)]
+            state = other.only(text, alias).live()
+            found = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", found, state)
+        return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
+
     def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
-        found = fill(f"SELECT {', '.join(columns)} {{}}", self.source)
+        order = self.order if ordered else Sql("")
+        used = " ".join([*columns, order.text])
+        found = fill(f"SELECT {', '.join(columns)} {{}}", self.source(used))
         if ordered:
-            found = fill("{} ORDER BY {}", found, self.order)
+            found = fill("{} ORDER BY {}", found, order)
         if self.ask.limit is not None:
             found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (self.ask.limit,)))
         if self.ask.offset:
@@ -114,15 +128,14 @@ async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Row
         raise Invalid("a traversal is about one state, not about history", remedy="leave out history, or use as_of")
     table = await moment.table(ask.shape, window, ask.where)
     scope: dict[End, Source] = {"own": table.source("r")}
-    source = fill("FROM ({}) r", table.wanted())
+    others: dict[End, Table] = {}
     touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
-    for number, end in enumerate(ENDS):
+    for end in ENDS:
         if end in ask.ends and (ask.hydrate or end in touched):
             state = Window(0, window.upper, history=False)
             other = await moment.table(ask.ends[end], state, TRUE if ask.hydrate else end_predicate(ask.where, end))
             scope[end] = other.source(ALIASES[end])
-            alias, key = ALIASES[end], ask.shape.keys[number]
-            source = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", source, other.live())
+            others[end] = other
     conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
     if ask.beyond is not None:
         keys = ", ".join(f"r.{quoted(name)}" for name in ask.shape.keys)
@@ -130,9 +143,7 @@ async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Row
     if ask.origin is not None:
         reached = await _reached(ask.origin, moment, window)
         conditions.append(fill("r.entity_key IN ({})", reached))
-    if conditions:
-        source = fill("{} WHERE {}", source, joined(" AND ", conditions))
-    return Rows(ask, window, table, scope, source)
+    return Rows(ask, window, table, scope, others, tuple(conditions))
 
 
 async def _reached(origin: Origin, moment: Moment, window: Window) -> Sql:
@@ -141,10 +152,13 @@ async def _reached(origin: Origin, moment: Moment, window: Window) -> Sql:
     start = await rows_of(origin.ask, moment, state)
     table = await moment.table(origin.relation, state, origin.where)
     near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
-    edges = fill(f"SELECT r.{near} AS near, r.{far} AS far FROM ({{}}) r", table.live())
     rest = split(origin.where, origin.relation).rest
-    if rest.terms:
-        edges = fill("{} WHERE {}", edges, compile_where(rest, {"own": table.source("r")}))
+    condition = compile_where(rest, {"own": table.source("r")})
+    edges = fill(
+        f"SELECT r.{near} AS near, r.{far} AS far FROM ({{}}) r WHERE {{}}",
+        table.only(condition.text, "r").live(),
+        condition,
+    )
     first = fill("SELECT far FROM edges WHERE near IN ({})", start.select(["r.entity_key"], ordered=start.limited))
     if origin.most == 1:
         walk = fill("WITH edges AS ({}) SELECT far FROM ({})", edges, first)

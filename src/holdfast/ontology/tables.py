@@ -13,7 +13,7 @@ in one commit, so the latest row is one row.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from holdfast.ontology.columns import arrow_type
@@ -29,7 +29,7 @@ from holdfast.ontology.warm import SYSTEM, Loaded, Warm, duck_type
 EVERYTHING = And(())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """The rows of a type in a window, of these files, as far as ``keys`` (a condition on keys alone) holds."""
 
@@ -38,6 +38,9 @@ class Table:
     window: Window
     warm: Warm
     keys: And = EVERYTHING
+    needed: frozenset[str] | None = None
+    """The fields that are read, and ``fields_json``, besides keys and commits; None for all. DuckDB would read all: it
+    does not look for unused columns below a union."""
 
     @cached_property
     def lacking(self) -> frozenset[str]:
@@ -62,20 +65,43 @@ class Table:
                 found[shape.key_field] = TypedColumn(f"{prefix}instance_key", "key", complete=True)
         return found
 
+    def only(self, text: str, alias: str) -> "Table":
+        """The same table, with no more columns than this SQL names."""
+        prefix = f"{alias}." if alias else ""
+        names = {name for name in self.shape.payload if f"{prefix}{quoted(name)}" in text}
+        if f"{prefix}fields_json" in text:
+            names.add("fields_json")
+        return replace(self, needed=frozenset(names))
+
+    @cached_property
+    def _condition(self) -> Sql | None:
+        return compile_where(self.keys, {"own": self.source("")}) if self.keys.terms else None
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read: of the system, then of fields."""
+        system, payload = SYSTEM, self.shape.payload
+        if self.needed is None:
+            return (*system, *payload)
+        asked = self._condition.text if self._condition is not None else ""
+        wanted = {*self.needed, *(name for name in (*payload, "fields_json") if quoted(name) in asked or name in asked)}
+        kept = [name for name in system if name in ("commit_id", "_retracted") or name in wanted]
+        return (*kept, *(name for name in payload if name in wanted))
+
     @property
     def listed(self) -> str:
-        return ", ".join([*map(quoted, self.shape.keys), *SYSTEM, *map(quoted, self.shape.payload)])
+        return ", ".join(map(quoted, (*self.shape.keys, *self.columns)))
 
     def rows(self, files: Sequence[Loaded] | None = None) -> Sql:
         """Every row of these files in the window."""
         files = self.files if files is None else files
         if not files:
             return self._nothing()
-        scans = [Sql(text, tuple(params)) for text, params in self.warm.scans(self.shape, files)]
+        scans = [Sql(text, tuple(params)) for text, params in self.warm.scans(self.shape, files, self.columns)]
         union = joined(" UNION ALL ", scans)
         conditions: list[Sql] = []
-        if self.keys.terms:
-            conditions.append(compile_where(self.keys, {"own": self.source("")}))
+        if self._condition is not None:
+            conditions.append(self._condition)
         if not all(self.window.covers(each.entry.first, each.entry.last) for each in files):
             bounds = (self.window.lower, self.window.upper)
             conditions.append(Sql("commit_id > CAST(? AS BIGINT) AND commit_id <= CAST(? AS BIGINT)", bounds))
@@ -93,7 +119,7 @@ class Table:
         keys = ", ".join(map(quoted, self.shape.keys))
         newer = fill(
             f"SELECT {keys}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {keys}",
-            self.rows(rest),
+            self.only("", "").rows(rest),
         )
         parts = [fill(f"SELECT {self.listed} FROM ({{}}) JOIN newer USING ({keys}, commit_id)", self.rows(rest))]
         if base is not None:

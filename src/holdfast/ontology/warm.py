@@ -191,7 +191,7 @@ class Warm:
     def _insert(self, shape: Shape, group: Sequence[tuple[Loaded, Path, str]]) -> None:
         pool = self._pool(shape)
         first = group[0][0]
-        listed = ", ".join(self._projected(shape, first))
+        listed = ", ".join(self._projected(shape, first, (*SYSTEM, *shape.payload)))
         paths = [str(path) for _, path, _ in group]
         # The name of a file is its number.
         self.duck.execute(
@@ -217,37 +217,34 @@ class Warm:
             self._pools[shape.type_id] = pool
         return pool
 
-    def _projected(self, shape: Shape, loaded: Loaded) -> list[str]:
+    def _projected(self, shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]:
         """The columns of a file as every scan of the type has them."""
-        return [
-            *(quoted(name) for name in shape.keys),
-            "commit_id",
-            "schema_version_id",
-            "fields_json",
-            "coalesce(_retracted, false) AS _retracted" if loaded.retracts else "false AS _retracted",
-            *(
-                quoted(name)
-                if name in loaded.columns
-                else f"NULL::{duck_type(arrow_type(shape.nodes[name]))} AS {quoted(name)}"
-                for name in shape.payload
-            ),
-        ]
+        found = [quoted(name) for name in shape.keys]
+        for name in columns:
+            if name == names.RETRACTED:
+                gone = "coalesce(_retracted, false)" if loaded.retracts else "false"
+                found.append(f"{gone} AS _retracted")
+            elif name in SYSTEM or name in loaded.columns:
+                found.append(quoted(name))
+            else:
+                found.append(f"NULL::{duck_type(arrow_type(shape.nodes[name]))} AS {quoted(name)}")
+        return found
 
     # --- SQL ---
 
-    def scans(self, shape: Shape, files: Sequence[Loaded]) -> list[tuple[str, list[Any]]]:
-        """SELECTs that together give all rows of these files, and their parameters."""
+    def scans(self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str]) -> list[tuple[str, list[Any]]]:
+        """SELECTs that together give all rows of these files, by keys and these columns, and their parameters."""
         found: list[tuple[str, list[Any]]] = []
         pooled = [each.number for each in files if each.path is None]
         if pooled:
-            listed = ", ".join([*map(quoted, shape.keys), *SYSTEM, *map(quoted, shape.payload)])
+            listed = ", ".join(map(quoted, (*shape.keys, *columns)))
             text = f"SELECT {listed} FROM {self._pools[shape.type_id]}"
             condition, params = _among(pooled, self._pooled[shape.type_id])
             found.append((f"{text}{condition}", params))
         on_disk = sorted((each for each in files if each.path is not None), key=_alike)
         for _, group in groupby(on_disk, key=_alike):
             same = list(group)
-            listed = ", ".join(self._projected(shape, same[0]))
+            listed = ", ".join(self._projected(shape, same[0], columns))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
             found.append((text, [[each.path for each in same]]))
         return found

@@ -43,6 +43,9 @@ async def test_types_are_tables() -> None:
         joined = "select p.title, s.seats from Subscription s join Product p on p.id::varchar = s.right_key"
         assert await rows(sql, joined) == [("", 3)]
         assert await rows(sql, "with c as (select * from Customer) select count(*) from c") == [(1,)]
+        using = "select s.seats from Subscription s join Subscription__history h using (left_key, right_key)"
+        assert await rows(sql, using) == [(3,)]
+        assert await rows(sql, "select count(*) from Customer natural join Customer__history") == [(1,)]
         names = [name for name, _ in await rows(sql, "show tables")]
         assert names == ["Customer", "Everything", "Product", "Order", "Subscription"]
         described = await sql.run("describe Product")

@@ -117,7 +117,9 @@ async def test_relations_by_their_ends() -> None:
     async with session(desk) as onto:
         onto.ensure([Customer(id="a", name="Ada", tier="Gold"), Customer(id="b", name="Bo", tier="Std")])
         onto.ensure([Product(id=1, title="lamp"), Product(id=2, title="desk")])
-        onto.ensure([Subscription(left_key=c, right_key=p, seats=n) for c, p, n in (("a", 1, 1), ("b", 2, 5), ("x", 1, 9))])
+        onto.ensure(
+            [Subscription(left_key=c, right_key=p, seats=n) for c, p, n in (("a", 1, 1), ("b", 2, 5), ("x", 1, 9))]
+        )
         await onto.commit()
         onto.ensure(Customer(id="b", name="Bo", tier="Gold"))
         await onto.commit()
@@ -267,6 +269,30 @@ async def test_a_disk_cache_answers_for_files(tmp_path: Path) -> None:
             hf.store.usage.tallies.clear()
             assert await onto.query(Customer).count() == 1
             assert hf.store.usage.by_verb == {"get": expected}
+
+
+async def test_a_query_explains_itself() -> None:
+    async with holdfast.open("memory:") as hf, hf.ontology(Customer, Subscription) as onto:
+        for key in ("a", "b", "c"):
+            onto.ensure(Customer(id=key, name="n", tier=key))
+            await onto.commit()
+        query = onto.query(Customer).where(Customer.id == "b")
+        found = await query.explain()
+        assert [(file.use, file.reason) for file in found.tables[0].files] == [
+            ("pruned", "keys"),
+            ("rows", ""),
+            ("pruned", "keys"),
+        ]
+        assert (found.head, found.commits, found.history) == (3, (1, 3), False)
+        assert (found.requests, found.tables[0].fetched, found.tables[0].on_rows) == (3, 1, 1)  # head, index, file
+        assert found.received_bytes is not None
+        assert found.received_bytes > 0
+        assert (await query.explain()).requests == 1
+        text = str(await query.explain(profile=True))
+        assert "Customer: 1 of 3 files by the" in text
+        assert "Total Time" in text
+        by_tier = await onto.query(Customer).where(Customer.tier == "c").as_of(2).explain()
+        assert [file.reason for file in by_tier.tables[0].files] == ["columns", "columns", "commits"]
 
 
 # --- what is refused ---

@@ -26,6 +26,7 @@ NOUNS: tuple[Noun, ...] = (
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
     Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
+    Noun("sql", "holdfast.cli.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
     Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until it is told to end."),
 )
 

@@ -8,6 +8,7 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
+from holdfast.cli.onto_query import query
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import CREATE, Lost
@@ -21,6 +22,7 @@ from holdfast.ontology.manifest import Manifest
 app = noun_app()
 commits_app = noun_app()
 lock_app = noun_app()
+app.command("query")(query)
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
 

@@ -23,6 +23,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
+from holdfast.ontology.stats import FileStats, parse_stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Entry:
     path: str
     head: TypeHead | None = None
     """Of a snapshot of ours: the type's head as of ``last``."""
+    stats: FileStats | None = None
 
     @property
     def snapshot(self) -> bool:
@@ -43,6 +45,8 @@ class Entry:
         document: Document = {"min_commit_id": self.first, "max_commit_id": self.last, "path": self.path}
         if self.head is not None:
             document["type_head"] = list(self.head)
+        if self.stats is not None:
+            document["stats"] = self.stats.document()
         return document
 
 
@@ -121,11 +125,15 @@ def _entry(document: Mapping[str, Any]) -> Entry:
         int(document["max_commit_id"]),
         str(document["path"]),
         TypeHead(int(head[0]), int(head[1]), str(head[2])) if head is not None else None,
+        parse_stats(document.get("stats")),
     )
 
 
-def entries_of(files: Iterable[FileRef]) -> tuple[Entry, ...]:
-    return tuple(Entry(ref.commit_id, ref.commit_id, ref.path) for ref in sorted(files, key=lambda ref: ref.commit_id))
+def entries_of(files: Iterable[FileRef], stats: Mapping[str, FileStats]) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(ref.commit_id, ref.commit_id, ref.path, stats=stats.get(ref.path))
+        for ref in sorted(files, key=lambda ref: ref.commit_id)
+    )
 
 
 def folded(entries: Sequence[Entry], more: Iterable[FileRef], type_id: TypeId) -> TypeHead | None:
@@ -172,7 +180,8 @@ async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -
         covered = min(entries[-1].last, head.commit_id)
         more = await _between(chain, covered, place, type_id, checkpoints=True) if covered < head.commit_id else []
         if folded(entries, more, type_id) == head:
-            return Resolved(type_id, (*entries, *entries_of(more)), ledger.commit_id, generation, by_index=True)
+            entries = (*entries, *entries_of(more, chain.stats))
+            return Resolved(type_id, entries, ledger.commit_id, generation, by_index=True)
     return await resolve_by_chain(chain, ledger, type_id)
 
 
@@ -185,7 +194,7 @@ async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Res
         files = await _between(chain, lower, place, type_id, checkpoints=False)
     if fold(UNTOUCHED, files) != head:
         raise Corrupt(f"{type_id.label}: the manifests up to commit {ledger.commit_id} do not agree on its files")
-    return Resolved(type_id, entries_of(files), ledger.commit_id, generation, by_index=False)
+    return Resolved(type_id, entries_of(files, chain.stats), ledger.commit_id, generation, by_index=False)
 
 
 def believable(index: Index, ledger: Ledger, type_id: TypeId) -> tuple[Entry, ...]:

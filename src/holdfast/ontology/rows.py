@@ -26,13 +26,13 @@ from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.declaration import Declaration
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
+from holdfast.ontology.filters.scope import form_of
+from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
 from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import without_null
 from holdfast.ontology.values import Unfit
 
-PARTIAL = b"holdfast.partial"
-"""Metadata of a file: the typed columns that lack values which ``fields_json`` has, as a JSON list."""
 ROW_GROUP = 65_536
 
 
@@ -177,9 +177,10 @@ def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_
     found.update((name, made.array) for name, made in typed.items())
     if any(row.retracted for row in rows):
         found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
-    table = pa.table(found)
+    metadata = {FORMS: json.dumps({name: form_of(declared.nodes[name]) for name in declared.payload}).encode()}
     if partial := [name for name, made in typed.items() if made.partial]:
-        table = table.replace_schema_metadata({PARTIAL: json.dumps(partial).encode()})
+        metadata[PARTIAL] = json.dumps(partial).encode()
+    table = pa.table(found).replace_schema_metadata(metadata)
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
@@ -190,6 +191,11 @@ def _constant(value: Any, kind: pa.DataType, count: int) -> pa.Array:
 def partial_columns(schema: pa.Schema) -> frozenset[str]:
     """The typed columns of a file whose nulls prove nothing."""
     return frozenset(json.loads((schema.metadata or {}).get(PARTIAL, b"[]")))
+
+
+def column_forms(schema: pa.Schema) -> dict[str, str]:
+    """What the typed columns of a file hold, as far as it says so itself."""
+    return dict(json.loads((schema.metadata or {}).get(FORMS, b"{}")))
 
 
 def from_table(table: pa.Table) -> list[Row]:

@@ -26,15 +26,18 @@ from holdfast.ontology import lock
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer, Progress
 from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, digest
+from holdfast.ontology.engine import Engine
 from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
+from holdfast.ontology.warm import Warm
 
 M = TypeVar("M", bound=Mixin)
 
@@ -55,6 +58,8 @@ class Options:
     lease_ttl_ms: int = 30_000
     strict: bool = False
     """Refuse relations whose ends do not exist."""
+    memory_limit: str = "256MB"
+    """Of DuckDB, which answers queries."""
 
 
 class Ontology:
@@ -84,6 +89,8 @@ class Ontology:
             ends=self._ends() if options.strict else None,
         )
         self._chain = Chain(store)
+        self._warm = Warm(store, options.memory_limit)
+        self._engine = Engine(store, self._view, self._warm)
 
     # --- what should be ---
 
@@ -141,6 +148,10 @@ class Ontology:
 
     # --- what is ---
 
+    def query(self, of: type[M]) -> Query[M]:
+        """A question about a type: ``await onto.query(Customer).where(Customer.tier == "Gold").all()``."""
+        return query(self._engine, self._form(of))
+
     async def get(self, of: type[M], *key: Any) -> M | None:
         """The object with this key, at the head of now; None if there is none."""
         form = self._form(of)
@@ -166,7 +177,10 @@ class Ontology:
         try:
             await self._upkeep.close()
         finally:
-            await self._turn.close()
+            try:
+                await self._turn.close()
+            finally:
+                await self._warm.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -144,7 +144,8 @@ class Upkeep:
         files = await self._view.chain.files(covered, ledger.place) if covered < head.commit_id else []
         more = [ref for ref in files if ref.type_id == type_id]
         if folded(entries, more, type_id) == head:
-            after = replace(index, watermark=ledger.commit_id, entries=(*entries, *entries_of(more)))
+            entries = (*entries, *entries_of(more, self._view.chain.stats))
+            after = replace(index, watermark=ledger.commit_id, entries=entries)
         else:
             resolved = await resolve_by_chain(self._view.chain, ledger, type_id)
             after = replace(index, watermark=ledger.commit_id, entries=resolved.entries)

@@ -78,7 +78,8 @@ class Holdfast:
         from holdfast.ontology.session import Ontology, Options  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
-        options = Options(runtime_id, section.s3_lock_timeout_ms, section.s3_lease_ttl_ms, strict)
+        times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
+        options = Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit)
         return Ontology(self.store, self.ambient, types, options)
 
     def bus(self, namespace: str = "default") -> "Bus":
@@ -110,8 +111,15 @@ async def open_platform(
     settings = settings if settings is not None else load()
     target = address if address is not None else settings.store.uri
     spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, settings), settings)
-    async with open_store(spec, settings=settings, ambient=ambient) as store:
+    async with open_store(spec, settings=settings, ambient=ambient, immutable=_immutable) as store:
         yield Holdfast(store, settings)
+
+
+def _immutable(key: str) -> bool:
+    """Whether the disk cache may keep an object, if the settings name a folder for one."""
+    from holdfast.ontology import layout  # noqa: PLC0415  # the first use of a cache pays for it, not every start
+
+    return layout.immutable(key)
 
 
 def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:

@@ -72,6 +72,7 @@ class Cached(Layer):
     ) -> None:
         super().__init__(inner)
         self.stats = CacheStats()
+        self.root = folder
         self._immutable = immutable
         self._folder = CacheFolder(folder, max_bytes=max_bytes, namespace=namespace, ambient=ambient, stats=self.stats)
         self.off = False

@@ -109,8 +109,9 @@ def _as_given(moment: datetime) -> datetime:
 
 def _datetime(zone: Callable[[datetime], datetime]) -> Codec:
     def encode(value: Any) -> str:
-        if type(value) is not datetime:
-            raise wrong("a datetime", value)
+        # pandas has a subclass with nanoseconds, which would be lost
+        if not isinstance(value, datetime) or getattr(value, "nanosecond", 0):
+            raise wrong("a datetime in whole microseconds", value)
         return zone(value).isoformat(timespec="microseconds")
 
     return Codec(encode, _from_text(lambda text: zone(datetime.fromisoformat(text)), "a datetime"))

@@ -11,6 +11,7 @@ from holdfast.cli.output import printable
 from holdfast.cli.times import clock_time, span
 from holdfast.runs.describe import Description, error_text
 from holdfast.runs.entry import Entry
+from holdfast.runs.errors import explained
 from holdfast.runs.run import FINISHED
 from holdfast.runs.summary import RunSummary
 
@@ -127,7 +128,7 @@ def _error(found: Description) -> str | None:
     last = found.last_error
     if last is None:
         return None
-    return f"{last.type}: {last.message} (offset {last.offset}, failures {found.failures})"
+    return f"{explained(last.type, last.message)} (offset {last.offset}, failures {found.failures})"
 
 
 def entry_line(entry: Entry) -> str:
@@ -167,7 +168,7 @@ def _value(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _error_text(error: object) -> str:
-    return ": ".join(error_text(error))
+    return explained(*error_text(error))
 
 
 def shortened(value: object) -> str:

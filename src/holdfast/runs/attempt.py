@@ -53,10 +53,7 @@ class Call:
         try:
             while True:
                 try:
-                    if self.timeout is None:
-                        return await self._invoke()
-                    async with asyncio.timeout(self.timeout):
-                        return await self._invoke()
+                    return await (self._invoke() if self.timeout is None else self._in_time(self.timeout))
                 except Exception as error:
                     failures += 1
                     if not self.retry.again(failures, error):
@@ -64,6 +61,15 @@ class Call:
                 await asyncio.sleep(self.retry.delay_ms(failures, ambient) / 1000)
         finally:
             _key.reset(token)
+
+    async def _in_time(self, limit: float) -> Any:
+        try:
+            async with asyncio.timeout(limit) as scope:
+                return await self._invoke()
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise TimeoutError(f"no result within {limit:g} s, its time limit") from error
 
     async def _invoke(self) -> Any:
         try:

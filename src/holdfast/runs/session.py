@@ -20,7 +20,7 @@ from holdfast.runs.attempt import outside_steps
 from holdfast.runs.context import Context
 from holdfast.runs.delete import may_need_tidying, tidy
 from holdfast.runs.entry import Draft
-from holdfast.runs.errors import Cancelled
+from holdfast.runs.errors import Cancelled, explained
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import History, Journal, read_history
 from holdfast.runs.outcome import Outcome
@@ -259,5 +259,5 @@ def _error_text(state: RunState) -> str | None:
         return None
     error = state.outcome.fields.get("error")
     if isinstance(error, dict):
-        return f"{error.get('type', 'Error')}: {error.get('message', '')}"
+        return explained(str(error.get("type", "Error")), str(error.get("message", "")))
     return str(error or state.outcome.fields.get("reason") or "") or None

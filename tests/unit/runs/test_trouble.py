@@ -213,7 +213,33 @@ async def test_a_step_that_takes_too_long_fails() -> None:
 
     outcome = await work.start(desk.store(), run_id="r")
     assert outcome.status == "failed"
-    assert "TimeoutError" in str(outcome.error)
+    assert outcome.error == "StepFailed: step slow failed: TimeoutError: no result within 0.01 s, its time limit"
+
+
+async def test_a_time_limit_of_the_steps_own_keeps_its_message() -> None:
+    desk = Desk()
+
+    async def inner() -> None:
+        raise TimeoutError("the printer is slow")
+
+    async def mute() -> None:
+        raise KeyError
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> list[str]:
+        told = []
+        for function in (inner, mute):
+            try:
+                await ctx.step("print", function, timeout=30)
+            except runs.StepFailed as failed:
+                told.append(str(failed))
+        return told
+
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.result == [
+        "step print failed: TimeoutError: the printer is slow",
+        "step print#2 failed: KeyError",
+    ]
 
 
 async def test_mistakes_of_the_caller_are_refused_before_a_run_exists() -> None:

@@ -63,8 +63,9 @@ class Call:
             _key.reset(token)
 
     async def _in_time(self, limit: float) -> Any:
+        scope = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as scope:
+            async with scope:
                 return await self._invoke()
         except TimeoutError as error:
             if not scope.expired():

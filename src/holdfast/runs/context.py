@@ -19,12 +19,13 @@ from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.runs import mailbox, recorded
+from holdfast.runs import recorded
 from holdfast.runs.attempt import ONCE, Call, current_key
 from holdfast.runs.deferred import Deferred, Whose
 from holdfast.runs.entry import Draft, Entry
 from holdfast.runs.errors import Cancelled, RunFinished, StepFailed
 from holdfast.runs.journal import Journal
+from holdfast.runs.mailbox import Inbox
 from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
 from holdfast.runs.outcome import Outcome, Retry
 from holdfast.runs.recorded import Packed, unpack, unpack_group
@@ -47,6 +48,7 @@ class Context:
         self._ids = StepIds()
         self._deferred = Deferred()
         self._struck: set[Whose] = set()
+        self._inbox = Inbox(store, journal.history)
         self.standing = Standing()
 
     @property
@@ -318,7 +320,7 @@ class Context:
                 await self._append(Draft("resume", {"event": event, "value": None}))
                 return None
         if wake_ns is None and not event.startswith(CHILD_EVENT):
-            mail = await mailbox.collect(self._store, self.run_id, event, mailbox.taken(self._journal.history))
+            mail = await self._inbox.collect(event)
             if mail is not None:
                 packed = Packed(mail.value, f"value of event {event}")
                 value = packed.read_back()

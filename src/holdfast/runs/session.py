@@ -90,8 +90,7 @@ async def _resolve(store: Store, ambient: Ambient, who: Identity, history: Histo
         case Answer() | Open():
             return plan
         case CheckMail(event):
-            taken = mailbox.taken(history) if history is not None else set()
-            mail = await mailbox.collect(store, who.run_id, event, taken)
+            mail = await mailbox.Inbox(store, history).collect(event) if history is not None else None
             if mail is None:
                 return Answer()
             fields = await Packed(mail.value).fields("value", store, ambient, who.run_id)

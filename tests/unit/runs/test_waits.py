@@ -1,5 +1,6 @@
 """Waiting: events, timers, children, fresh histories, and the worker that goes on afterwards."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.runs.entry import Entry
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import read_history
+from holdfast.runs.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -330,3 +333,37 @@ async def test_a_worker_survives_what_is_not_ours() -> None:
     desk.watch.advance(seconds=5)
     worked = await runs.worker(desk.store(), [work], until_idle=True, on_outcome=tell, concurrency=1)
     assert (worked.finished, worked.failed_calls) == (2, 0)
+
+
+class Counting(list[Entry]):
+    """A history's entries that count how often they are looked through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        Counting.passes += 1
+        return super().__iter__()
+
+
+async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> None:
+    desk = Desk()
+    for number in range(40):
+        await runs.deliver(desk.store(), "r", "tick", number)
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> list[int]:
+        return [await ctx.suspend("tick") for _ in range(40)]
+
+    store = desk.store()
+    assert (await work.start(store, run_id="r")).result == list(range(40))
+    assert store.usage.requests("list", "runs") == 1
+
+    history = await read_history(desk.store(), "r")
+    assert history is not None
+    await runs.deliver(desk.store(), "r", "tick", "late")
+    await runs.deliver(desk.store(), "r", "tick", "later")
+    history.entries = Counting(history.entries)
+    inbox = Inbox(desk.store(), history)
+    found = [await inbox.collect("tick") for _ in range(3)]
+    assert [mail.value if mail else None for mail in found] == ["late", "later", None]
+    assert Counting.passes == 1

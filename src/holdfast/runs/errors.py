@@ -29,6 +29,10 @@ class InputMismatch(Invalid):
     """The run id is taken by a run with another input."""
 
 
+class ParentMismatch(Invalid):
+    """The run id is taken by a run with another parent: a child run where none was meant, or the other way round."""
+
+
 class WrongWorkflow(Invalid):
     """The run id is taken by a run of another workflow."""
 

@@ -367,3 +367,61 @@ async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> N
     found = [await inbox.collect("tick") for _ in range(3)]
     assert [mail.value if mail else None for mail in found] == ["late", "later", None]
     assert Counting.passes == 1
+
+
+async def test_a_childs_id_and_a_run_of_the_same_id_are_told_apart() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> str:
+        return "of " + ctx.run_id
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        return await ctx.run(child)
+
+    await child.start(desk.store(), run_id="taken.child")
+    with pytest.raises(runs.ParentMismatch, match=r"child of run taken, step child.*was not started by a parent"):
+        await parent.start(desk.store(), run_id="taken")
+
+    assert (await parent.start(desk.store(), run_id="free")).result == "of free.child"
+    with pytest.raises(runs.ParentMismatch, match="is the child of run free, step child"):
+        await child.start(desk.store(), run_id="free.child")
+    assert (await child.proceed(desk.store(), "free.child")).result == "of free.child"
+    assert (await parent.start(desk.store(), run_id="free")).result == "of free.child"
+
+
+async def test_two_parents_whose_children_would_share_an_id() -> None:
+    desk = Desk()
+
+    @runs.workflow(name="b.c")
+    async def one(ctx: runs.Context) -> str:
+        return "one"
+
+    @runs.workflow(name="c")
+    async def other(ctx: runs.Context) -> str:
+        return "other"
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context, which: str) -> Any:
+        return await ctx.run(one if which == "one" else other)
+
+    assert (await parent.start(desk.store(), "one", run_id="a")).result == "one"
+    with pytest.raises(runs.ParentMismatch, match=r"cannot be the child of run a.b, step c"):
+        await parent.start(desk.store(), "other", run_id="a.b")
+
+
+async def test_a_fork_of_a_child_can_be_started_by_itself() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> str:
+        return str(await ctx.step("one", str, "done"))
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        return await ctx.run(child)
+
+    await parent.start(desk.store(), run_id="p")
+    await runs.fork(desk.store(), "p.child", from_step="one", new_run_id="fork")
+    assert (await child.start(desk.store(), run_id="fork")).result == "done"

@@ -44,6 +44,8 @@ def waits_for(summary: RunSummary, now_ns: int) -> str | None:
     """What has to happen before the run goes on; None if it is over or somebody is at work on it."""
     if summary.finished:
         return None
+    if summary.blocked is not None:
+        return f"somebody: {summary.blocked}"
     if summary.detached:
         return "a worker or a call"
     if summary.wake_ms is not None:
@@ -75,6 +77,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
         "changed_at": iso(summary.updated_ms * _MS),
         "tags": list(summary.tags),
         "detached": summary.detached,
+        "blocked": summary.blocked,
         "cut": summary.cut,
     }
 
@@ -100,6 +103,8 @@ def description_record(found: Description, now_ns: int) -> dict[str, object]:
         "changed": f"{clock_time(changed)} ({span(now_ns - changed)} ago)",
         "result": shortened(found.result) if found.status == "success" else None,
         "last error": _error(found),
+        "blocked": _blocked(found, now_ns),
+        "to do": found.blocked.remedy if found.blocked is not None else None,
         "cancelled": found.cancel_reason,
         "metadata": shortened(found.metadata) if found.metadata else None,
         "tags": ", ".join(found.tags) or None,
@@ -129,6 +134,14 @@ def _error(found: Description) -> str | None:
     if last is None:
         return None
     return f"{explained(last.type, last.message)} (offset {last.offset}, failures {found.failures})"
+
+
+def _blocked(found: Description, now_ns: int) -> str | None:
+    blocked = found.blocked
+    if blocked is None:
+        return None
+    when = f" ({span(now_ns - parse_iso(blocked.at))} ago)" if blocked.at else ""
+    return f"the latest call ended in {explained(blocked.type, blocked.message)}{when}"
 
 
 def entry_line(entry: Entry) -> str:

@@ -11,7 +11,7 @@ Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.base import aio
 from holdfast.base.errors import Corrupt, NotFound
@@ -21,6 +21,7 @@ from holdfast.runs import layout
 from holdfast.runs.history import read_history
 from holdfast.runs.run import FINISHED, RunState
 from holdfast.runs.summary import (
+    Block,
     Nudge,
     RunSummary,
     day_folder,
@@ -50,12 +51,24 @@ class Mark:
     nudges: list[Nudge] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
-    def add(self, key: str, said: RunSummary | Nudge) -> None:
+    blocks: list[Block] = field(default_factory=list)
+
+    def add(self, key: str, said: RunSummary | Nudge | Block) -> None:
         self.keys.append(key)
         if isinstance(said, Nudge):
             self.nudges.append(said)
+        elif isinstance(said, Block):
+            self.blocks.append(said)
         elif self.summary is None or said.rank > self.summary.rank:
             self.summary = said
+
+    def seen(self) -> RunSummary | None:
+        """The summary, with the sign that the latest call could not go on, if it was the latest."""
+        summary = self.summary
+        latest = max(self.blocks, key=lambda block: block.rank, default=None)
+        if summary is None or summary.finished or latest is None or latest.rank < summary.rank:
+            return summary
+        return replace(summary, blocked=latest.error)
 
 
 @dataclass(slots=True)
@@ -223,8 +236,8 @@ class RunIndex:
         live: dict[str, RunSummary] = {}
         if statuses is None or statuses - FINISHED:
             async for run_id, mark in self._marks(layout.INDEX_OPEN):
-                if mark.summary is not None:
-                    live[run_id] = mark.summary
+                if (seen := mark.seen()) is not None:
+                    live[run_id] = seen
         waiting = sorted(live.values(), key=_newest)
         if statuses is None or statuses & FINISHED:
             for day in await self._days(since_ns, until_ns):
@@ -306,6 +319,8 @@ def _stale(key: str, summary: RunSummary, consumed: Collection[str]) -> bool:
         return True
     if isinstance(said[1], Nudge):
         return summary.finished or said[1].mail_id in consumed
+    if isinstance(said[1], Block):
+        return summary.finished or said[1].rank < summary.rank
     return said[1].rank < summary.rank or (said[1].rank == summary.rank and key != index_key(summary))
 
 

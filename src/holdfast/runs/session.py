@@ -17,6 +17,7 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout, mailbox
 from holdfast.runs.attempt import outside_steps
+from holdfast.runs.blocked import BLOCKING, is_refusal, leave_mark
 from holdfast.runs.context import Context
 from holdfast.runs.delete import may_need_tidying, tidy
 from holdfast.runs.entry import Draft
@@ -45,7 +46,13 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
     budget = TAKEOVER.start(ambient)
     while True:
         history = await read_history(store, who.run_id)
-        plan = await _resolve(store, ambient, who, history, planner(_state(history), ambient.clock.wall_ns()))
+        try:
+            planned = planner(_state(history), ambient.clock.wall_ns())
+        except HoldfastError as error:
+            if history is not None and is_refusal(error):
+                await _leave_mark(store, ambient, who.run_id, history.state, error)
+            raise
+        plan = await _resolve(store, ambient, who, history, planned)
         if isinstance(plan, Answer):
             return await answer(store, who.run_id, history)
         start = plan.start
@@ -122,6 +129,10 @@ async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journa
             packed = Packed({"args": list(continued.args_again), "kwargs": continued.kwargs_again}, "arguments")
             fields = await packed.fields("input", store, ambient, journal.run_id)
             await _continue(store, journal, {"workflow": workflow.name, "version": workflow.version, **fields})
+    except BLOCKING as error:
+        await asyncio.gather(noting, return_exceptions=True)  # the key of this session goes first: a mark is newer
+        await _leave_mark(store, ambient, journal.run_id, journal.state, error)
+        raise
     finally:
         await asyncio.gather(noting, return_exceptions=True)
     after = [_note(index, journal)]
@@ -239,6 +250,11 @@ async def _note(index: RunIndex, journal: Journal) -> None:
     """Tell the derived index, which can be rebuilt."""
     what = f"run {journal.run_id}: the index was not updated; holdfast runs reindex mends it"
     await _aside(index.note(journal.run_id, journal.state), what)
+
+
+async def _leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:
+    """So that people who look at the run see what its caller was told."""
+    await _aside(leave_mark(store, ambient, run_id, state, error), f"run {run_id}: its trouble was not noted")
 
 
 async def _aside(work: Awaitable[object], otherwise: str) -> None:

@@ -19,15 +19,15 @@ from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.runs import recorded
+from holdfast.runs import children, recorded
 from holdfast.runs.attempt import ONCE, Call, current_key
 from holdfast.runs.deferred import Deferred, Whose
-from holdfast.runs.entry import Draft, Entry
-from holdfast.runs.errors import Cancelled, RunFinished, StepFailed
+from holdfast.runs.entry import Draft
+from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal import Journal
 from holdfast.runs.mailbox import Inbox
 from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
-from holdfast.runs.outcome import Outcome, Retry
+from holdfast.runs.outcome import Retry
 from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay
 from holdfast.runs.standing import Continued, Standing, Suspended
@@ -157,8 +157,12 @@ class Context:
                     f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
                 )
             ident = self._identify(child.name, key)
+            parent = {"runId": self.run_id, "stepId": ident}
             try:
-                return await self._run_child(child, ident, args, kwargs)
+                return await self._run_child(child, parent, args, kwargs)
+            except Cancelled:
+                await children.stop(child, self._store, self._ambient, parent)
+                raise
             finally:
                 self._ids.done(ident)
 
@@ -276,10 +280,12 @@ class Context:
         await self._append(Draft("step", {**marks, **await self._fields("result", packed)}))
         return value
 
-    async def _run_child(self, child: "Workflow", ident: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    async def _run_child(
+        self, child: "Workflow", parent: dict[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
         """The child's result, as often as it takes to wait for it."""
-        link = {"stepId": ident, "name": child.name, "child": f"{self.run_id}.{ident}"}
-        parent = {"runId": self.run_id, "stepId": ident}
+        ident = parent["stepId"]
+        link = {"stepId": ident, "name": child.name, "child": children.child_id(parent)}
         for turn in itertools.count(1):
             wait = counted(f"child {ident}", turn)
             fields: dict[str, Any] = {"event": f"{CHILD_EVENT}{link['child']}", "stepId": wait}
@@ -289,10 +295,8 @@ class Context:
             place = self._place("step", ident)
             if place is not None:
                 return await unpack(self._store, place.entries[0])
-            try:
-                outcome = await child.start(self._store, *args, run_id=link["child"], parent=parent, **kwargs)
-            except RunFinished as gone:
-                outcome = Outcome(link["child"], "failed", error=str(gone))
+            await self._append()  # what came before a child is recorded before it begins: see ``children``
+            outcome = await children.call(child, self._store, parent, args, kwargs)
             if outcome.status == "success":
                 return await self._write_step(link, Packed(outcome.result))
             if outcome.finished:
@@ -315,7 +319,7 @@ class Context:
             return await unpack(self._store, place.entries[1], "value")
         else:
             self._strike()
-            wake_ns = _wake_of(place.entries[0])
+            wake_ns = recorded.wake_of(place.entries[0])
             if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
                 await self._append(Draft("resume", {"event": event, "value": None}))
                 return None
@@ -362,11 +366,11 @@ class Context:
         if due := self._deferred.take(*whose):
             self._journal.hold(*due)
 
-    async def _append(self, draft: Draft) -> None:
+    async def _append(self, *drafts: Draft) -> None:
         task = asyncio.current_task()
         due = self._deferred.take() if task is self.main else self._deferred.take(task)
         with self.standing.recording():
-            await self._journal.append(*due, draft)
+            await self._journal.append(*due, *drafts)
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
         with self.standing.recording():
@@ -389,8 +393,3 @@ class Context:
 
     def _is_main(self) -> bool:
         return asyncio.current_task() is self.main
-
-
-def _wake_of(suspend: Entry) -> int | None:
-    wake = suspend.fields.get("wakeAt")
-    return parse_iso(wake) if wake else None

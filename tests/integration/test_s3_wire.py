@@ -42,7 +42,7 @@ async def test_every_verb_is_one_request() -> None:
     async with ScriptedServer(OK) as server:
         store = CloudStore(target(server), environ={})
         await store.get("k")
-        await store.get("k", unless=Version('"e0"'))
+        await store.get_unless("k", Version('"e0"'))
         await store.head("k")
         await store.put("k", b"x", CREATE)
         await store.put("k", b"x", IfMatch(Version('"e1"')))
@@ -68,7 +68,7 @@ async def test_conditions_of_s3_are_etags_in_headers() -> None:
         store = CloudStore(target(server), environ={})
         await store.put("k", b"x", CREATE)
         await store.put("k", b"x", IfMatch(Version('"e1"')))
-        await store.get("k", unless=Version('"e0"'))
+        await store.get_unless("k", Version('"e0"'))
         await store.put("k", b"x")
         create, if_match, unless, plain = (request.headers for request in server.requests)
         assert create["if-none-match"] == "*"
@@ -194,8 +194,8 @@ async def test_conditions_of_google_are_generations() -> None:
         assert update["x-goog-if-generation-match"] == "17"
         assert create["authorization"] == "Bearer token"
         assert (await store.get("k")).version == written.version
-        assert await store.get("k", unless=written.version) == NotModified()
-        changed = await store.get("k", unless=Version("16"))
+        assert await store.get_unless("k", written.version) == NotModified()
+        changed = await store.get_unless("k", Version("16"))
         assert not isinstance(changed, NotModified)
         assert changed.body == b"hello"
         assert (await store.head("k")).version == written.version

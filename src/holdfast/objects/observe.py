@@ -101,9 +101,15 @@ class Observed(Layer):
         self.usage = usage
         self._family = family
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         with self._counted("get", key) as tally:
-            found = await super().get(key, unless=unless)
+            found = await self.inner.get(key)
+            tally.received_bytes += len(found.body)
+            return found
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        with self._counted("get", key) as tally:
+            found = await self.inner.get_unless(key, version)
             if isinstance(found, Object):
                 tally.received_bytes += len(found.body)
             return found

@@ -38,7 +38,7 @@ class TestConnect:
             assert isinstance(store.put("a/b", b"two", IfMatch(written.version)), Written)
             found = store.get("a/b")
             assert found.body == b"two"
-            assert store.get("a/b", unless=found.version) == NotModified()
+            assert store.get_unless("a/b", found.version) == NotModified()
             assert store.head("a/b").size == 3
             assert store.range("a/b", 1, 3) == b"wo"
             assert list(store.keys()) == ["a/b"]

@@ -46,7 +46,7 @@ from holdfast.objects.store import (
 )
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
-    from obstore import ObjectMeta, PutMode, PutResult
+    from obstore import GetResult, ObjectMeta, PutMode, PutResult
 
 PAGE_SIZE = 1000
 """What S3 and Google's store put on a page, so that a page of ours is a request of theirs."""
@@ -76,21 +76,25 @@ class CloudStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name=self.target.scheme, durable=True, shared=True)
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         path = self._path(key)
-        condition = None if unless is None else self._versions.unless(unless)
         try:
-            answer = await obstore.get_async(self._backend, path, options=condition)
-            meta = answer.meta
-            version = self._version(path, meta)
-            if version == unless:
+            answer = await obstore.get_async(self._backend, path)
+            return await self._received(key, path, answer)
+        except _RAISED as error:
+            raise self._trouble(path, error) from None
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        path = self._path(key)
+        try:
+            answer = await obstore.get_async(self._backend, path, options=self._versions.unless(version))
+            if self._version(path, answer.meta) == version:
                 return NotModified()
-            body = await answer.bytes_async()
+            return await self._received(key, path, answer)
         except NotModifiedError:
             return NotModified()
         except _RAISED as error:
             raise self._trouble(path, error) from None
-        return Object(key, body.to_bytes(), _nanoseconds(meta["last_modified"]), version)
 
     async def head(self, key: str) -> Meta:
         path = self._path(key)
@@ -191,6 +195,12 @@ class CloudStore(Store):
             path = meta["path"]
             if path > floor and path.startswith(start):
                 yield Entry(path[cut:], meta["size"], _nanoseconds(meta["last_modified"]))
+
+    async def _received(self, key: str, path: str, answer: "GetResult") -> Object:
+        meta = answer.meta
+        version = self._version(path, meta)
+        body = await answer.bytes_async()
+        return Object(key, body.to_bytes(), _nanoseconds(meta["last_modified"]), version)
 
     async def _put_in_parts(self, path: str, body: bytes) -> Written:
         try:

@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import overload
 
 from holdfast.base.aio import blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
@@ -42,12 +41,10 @@ from holdfast.objects.store import (
     Lost,
     Meta,
     Mode,
-    NotModified,
     Object,
     Overwrite,
     Page,
     Store,
-    Version,
     Written,
     check_key,
     check_prefix,
@@ -67,12 +64,8 @@ class LocalStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name="local", durable=True, shared=True)
 
-    @overload
-    async def get(self, key: str) -> Object: ...
-    @overload
-    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        return await blocking(self._get, check_key(key), unless)
+    async def get(self, key: str) -> Object:
+        return await blocking(self._get, check_key(key))
 
     async def head(self, key: str) -> Meta:
         return await blocking(self._head, check_key(key))
@@ -102,11 +95,10 @@ class LocalStore(Store):
             more = bool(ahead)
             yield _page(page)
 
-    def _get(self, key: str, unless: Version | None) -> Object | NotModified:
+    def _get(self, key: str) -> Object:
         with self._opened("get", key) as file:
             body = file.read(0, file.size)
-            version = content_version(body)
-            return NotModified() if version == unless else Object(key, body, file.modified_ns, version)
+            return Object(key, body, file.modified_ns, content_version(body))
 
     def _head(self, key: str) -> Meta:
         with self._opened("head", key) as file:

@@ -40,6 +40,9 @@ class Layer(Store):
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self.inner.put(key, body, mode)
 
+    def put_requests(self, size: int, mode: Mode) -> int:
+        return self.inner.put_requests(size, mode)
+
     async def delete(self, key: str) -> None:
         await self.inner.delete(key)
 

@@ -127,6 +127,7 @@ class Observed(Layer):
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         with self._counted("put", key) as tally:
             tally.sent_bytes += len(body)
+            tally.requests += self.inner.put_requests(len(body), mode) - 1
             return await self.inner.put(key, body, mode)
 
     async def delete(self, key: str) -> None:

@@ -144,6 +144,10 @@ class Store(ABC):
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
 
+    def put_requests(self, size: int, mode: Mode) -> int:
+        """How many requests a ``put`` of so many bytes is. A backend that sends large bodies in parts says so."""
+        return 1
+
     @abstractmethod
     async def delete(self, key: str) -> None:
         """Afterwards the key is free; deleting a missing key is no error."""

@@ -247,6 +247,7 @@ class Context:
         if self._replay.cancel_pending:
             self._replay.cancel_pending = False
             if not self._struck:
+                self._replay.cancel_noticed = True
                 raise Cancelled
 
     def _strike_aside(self) -> None:
@@ -257,6 +258,7 @@ class Context:
         known = any(struck is not None and struck.done() for struck in self._struck)
         if self._replay.cancel_pending and task not in self._struck and not known:
             self._struck.add(task)
+            self._replay.cancel_noticed = True
             raise Cancelled
 
     async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:

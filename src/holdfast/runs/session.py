@@ -165,7 +165,8 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
             raise context.standing.broken
         replay.check_complete()
         packed = Packed(result, f"result of workflow {workflow.name}")
-        await context.finish(Draft("cancel" if state.cancelled_at is not None else "complete", {}), packed)
+        # A workflow that had nothing left to do never noticed that it was cancelled: it has not cleaned up, it is done.
+        await context.finish(Draft("cancel" if replay.cancel_noticed else "complete", {}), packed)
     except BaseException as error:
         cause = what_counts(error)
         if isinstance(cause, Suspended):

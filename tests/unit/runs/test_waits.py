@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.runs import mailbox
 from holdfast.runs.entry import Entry
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import read_history
@@ -425,3 +426,22 @@ async def test_a_fork_of_a_child_can_be_started_by_itself() -> None:
     await parent.start(desk.store(), run_id="p")
     await runs.fork(desk.store(), "p.child", from_step="one", new_run_id="fork")
     assert (await child.start(desk.store(), run_id="fork")).result == "done"
+
+
+async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        return [await ctx.suspend("go"), await ctx.suspend("go")]
+
+    await work.start(desk.store(), run_id="r")
+    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and whoever delivered it died here
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 0
+    rebuilt = await runs.reindex(desk.store())
+    assert (rebuilt.runs, rebuilt.written, rebuilt.removed) == (1, 1, 0)
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 1
+    assert (await runs.reindex(desk.store())).written == 0, "what was consumed needs no nudge"
+    await runs.deliver(desk.store(), "r", "go", 2)
+    await runs.worker(desk.store(), [work], until_idle=True)
+    assert (await work.proceed(desk.store(), "r")).result == [1, 2]

@@ -11,16 +11,16 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base import aio, telemetry
-from holdfast.base.clock import iso, parse_iso
+from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import children, recorded
-from holdfast.runs.attempt import ONCE, Call, current_key
+from holdfast.runs.attempt import ONCE, Call, check_calls, current_key
 from holdfast.runs.deferred import Deferred, Whose
 from holdfast.runs.entry import Draft
 from holdfast.runs.errors import Cancelled, StepFailed
@@ -110,6 +110,7 @@ class Context:
         with self._question(f"group {group!r}"):
             check_name(group, "group")
             named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
+            check_calls(group, named.items())
             ident = self._identify(group, None)
             for member in named:
                 self._ids.claim(keyed(ident, member))
@@ -141,13 +142,9 @@ class Context:
         """Wait for a time, with no process needed while it passes."""
         with self._question("the sleep"):
             ident = self._wait_ident("sleep")
-            span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-            wake_ns = self._ambient.clock.wall_ns() + span // timedelta(microseconds=1) * 1000
-            if until is not None:
-                if until.tzinfo is None:
-                    raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
-                wake_ns = parse_iso(until.isoformat())
-            await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": iso(wake_ns)}, wake_ns)
+            span_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+            wake_ns, wake_at = recorded.wake_time(self._ambient.clock.wall_ns(), span_s, until)
+            await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": wake_at}, wake_ns)
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
         """Run another workflow as a child run with a journal of its own; its result."""
@@ -176,8 +173,10 @@ class Context:
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> None:
         """Go on under the same run id with new arguments and an empty history, for loops that never end."""
-        self.standing.check()
-        raise self.standing.leave(Continued(args, kwargs))
+        with self._question("continue_as_new"):
+            if self._replay.cancel_noticed:
+                raise Invalid("a run that is being cancelled cannot continue as new", remedy="let runs.Cancelled go on")
+            raise self.standing.leave(Continued(args, kwargs))
 
     # --- how questions are answered ---
 
@@ -322,9 +321,9 @@ class Context:
         else:
             self._strike()
             wake_ns = recorded.wake_of(place.entries[0])
-            if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
-                await self._append(Draft("resume", {"event": event, "value": None}))
-                return None
+        if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
+            await self._append(Draft("resume", {"event": event, "value": None}))
+            return None
         if wake_ns is None and not event.startswith(CHILD_EVENT):
             mail = await self._inbox.collect(event)
             if mail is not None:

@@ -163,6 +163,8 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         result = await _perform(workflow, context, args, kwargs)
         if context.standing.broken is not None:
             raise context.standing.broken
+        if context.standing.left is not None:  # the code caught what should have left it
+            raise context.standing.left
         replay.check_complete()
         packed = Packed(result, f"result of workflow {workflow.name}")
         # A workflow that had nothing left to do never noticed that it was cancelled: it has not cleaned up, it is done.

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, Sec
 from holdfast.base.errors import Invalid, NotFound
 
 DEFAULT_FILE = "holdfast.toml"
+REQUESTS_IN_FLIGHT = 256
 DEFAULT_STORE = "file:.holdfast"
 PREFIX = "HOLDFAST_"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
@@ -55,6 +56,8 @@ class StoreSection(Section):
     """Which store commands and services use."""
 
     uri: str = Field(default=DEFAULT_STORE, min_length=1)
+    requests_in_flight: int = Field(default=REQUESTS_IN_FLIGHT, ge=1)
+    """Of one client of a cloud store; more wait for their turn."""
 
 
 class S3Section(Section):

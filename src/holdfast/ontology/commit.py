@@ -338,7 +338,7 @@ class Committer:
         if version is None:
             await self.refresh()
             return self._view.head.version is not None
-        found = await self._store.get(layout.HEAD, unless=version)
+        found = await self._store.get_unless(layout.HEAD, version)
         if isinstance(found, NotModified):
             return False
         await self.refresh(found)

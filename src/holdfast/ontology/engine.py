@@ -101,7 +101,7 @@ class Engine:
         if version is None:
             head = parse_head(await self.store.find(layout.HEAD))
         else:
-            found = await self.store.get(layout.HEAD, unless=version)
+            found = await self.store.get_unless(layout.HEAD, version)
             if isinstance(found, NotModified):
                 return self._ledger
             head = parse_head(found)

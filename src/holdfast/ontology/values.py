@@ -110,7 +110,7 @@ def _as_given(moment: datetime) -> datetime:
 def _datetime(zone: Callable[[datetime], datetime]) -> Codec:
     def encode(value: Any) -> str:
         # pandas has a subclass with nanoseconds, which would be lost
-        if not isinstance(value, datetime) or getattr(value, "nanosecond", 0):
+        if not isinstance(value, datetime) or getattr(value, "nanosecond", False):
             raise wrong("a datetime in whole microseconds", value)
         return zone(value).isoformat(timespec="microseconds")
 

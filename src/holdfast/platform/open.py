@@ -1,16 +1,17 @@
 """One door to everything: ``async with holdfast.open(uri) as hf``; for blocking code, ``with holdfast.connect(uri)``.
 
+Without a block: ``hf = await holdfast.open(uri)``, or ``hf = holdfast.connect(uri)``, and ``close`` at the end.
 The blocking one is the same object seen through the portal, not a second API.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.config import Settings, load
 from holdfast.base.ids import Ambient
-from holdfast.base.portal import Portal
+from holdfast.base.opening import Opening
+from holdfast.base.portal import Connection
 from holdfast.objects.lease import Lease
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.spec import StoreSpec
@@ -41,6 +42,10 @@ class Holdfast:
     @property
     def ambient(self) -> Ambient:
         return self.store.ambient
+
+    async def close(self) -> None:
+        """Release what is held open. Idempotent."""
+        await self.store.close()
 
     def register(self, key: str, *, format_name: str = "user.register") -> Register[Any]:
         """A register of any JSON value under ``key``."""
@@ -103,16 +108,18 @@ class Holdfast:
         return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)
 
 
-@asynccontextmanager
-async def open_platform(
+def open_platform(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, ambient: Ambient | None = None
-) -> AsyncIterator[Holdfast]:
+) -> Opening[Holdfast]:
     """The platform at ``address``; without one, at the store that the settings name."""
-    settings = settings if settings is not None else load()
-    target = address if address is not None else settings.store.uri
-    spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, settings), settings)
-    async with open_store(spec, settings=settings, ambient=ambient, immutable=_immutable) as store:
-        yield Holdfast(store, settings)
+
+    async def opened() -> Holdfast:
+        known = settings if settings is not None else load()
+        target = address if address is not None else known.store.uri
+        spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, known), known)
+        return Holdfast(await open_store(spec, settings=known, ambient=ambient, immutable=_immutable), known)
+
+    return Opening(opened)
 
 
 def _immutable(key: str) -> bool:
@@ -131,10 +138,11 @@ def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
     return replace(spec, options=tuple(sorted(options.items())))
 
 
-@contextmanager
 def connect(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, timeout: float | None = None
-) -> Iterator[Any]:
-    """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done."""
-    with Portal(timeout=timeout) as portal:
-        yield portal.enter(open_platform(address, settings=settings))
+) -> Connection:
+    """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done.
+
+    For a ``with`` block, or until ``hf.close()``.
+    """
+    return Connection.open(open_platform(address, settings=settings), timeout=timeout)

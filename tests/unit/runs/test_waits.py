@@ -1,5 +1,6 @@
 """Waiting: events, timers, children, fresh histories, and the worker that goes on afterwards."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,8 +8,11 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.runs import mailbox
+from holdfast.runs.entry import Entry
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import read_history
+from holdfast.runs.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -330,3 +334,114 @@ async def test_a_worker_survives_what_is_not_ours() -> None:
     desk.watch.advance(seconds=5)
     worked = await runs.worker(desk.store(), [work], until_idle=True, on_outcome=tell, concurrency=1)
     assert (worked.finished, worked.failed_calls) == (2, 0)
+
+
+class Counting(list[Entry]):
+    """A history's entries that count how often they are looked through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        Counting.passes += 1
+        return super().__iter__()
+
+
+async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> None:
+    desk = Desk()
+    for number in range(40):
+        await runs.deliver(desk.store(), "r", "tick", number)
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> list[int]:
+        return [await ctx.suspend("tick") for _ in range(40)]
+
+    store = desk.store()
+    assert (await work.start(store, run_id="r")).result == list(range(40))
+    assert store.usage.requests("list", "runs") == 1
+
+    history = await read_history(desk.store(), "r")
+    assert history is not None
+    await runs.deliver(desk.store(), "r", "tick", "late")
+    await runs.deliver(desk.store(), "r", "tick", "later")
+    history.entries = Counting(history.entries)
+    inbox = Inbox(desk.store(), history)
+    found = [await inbox.collect("tick") for _ in range(3)]
+    assert [mail.value if mail else None for mail in found] == ["late", "later", None]
+    assert Counting.passes == 1
+
+
+async def test_a_childs_id_and_a_run_of_the_same_id_are_told_apart() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> str:
+        return "of " + ctx.run_id
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        return await ctx.run(child)
+
+    await child.start(desk.store(), run_id="taken.child")
+    with pytest.raises(runs.ParentMismatch, match=r"child of run taken, step child.*was not started by a parent"):
+        await parent.start(desk.store(), run_id="taken")
+
+    assert (await parent.start(desk.store(), run_id="free")).result == "of free.child"
+    with pytest.raises(runs.ParentMismatch, match="is the child of run free, step child"):
+        await child.start(desk.store(), run_id="free.child")
+    assert (await child.proceed(desk.store(), "free.child")).result == "of free.child"
+    assert (await parent.start(desk.store(), run_id="free")).result == "of free.child"
+
+
+async def test_two_parents_whose_children_would_share_an_id() -> None:
+    desk = Desk()
+
+    @runs.workflow(name="b.c")
+    async def one(ctx: runs.Context) -> str:
+        return "one"
+
+    @runs.workflow(name="c")
+    async def other(ctx: runs.Context) -> str:
+        return "other"
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context, which: str) -> Any:
+        return await ctx.run(one if which == "one" else other)
+
+    assert (await parent.start(desk.store(), "one", run_id="a")).result == "one"
+    with pytest.raises(runs.ParentMismatch, match=r"cannot be the child of run a.b, step c"):
+        await parent.start(desk.store(), "other", run_id="a.b")
+
+
+async def test_a_fork_of_a_child_can_be_started_by_itself() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> str:
+        return str(await ctx.step("one", str, "done"))
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        return await ctx.run(child)
+
+    await parent.start(desk.store(), run_id="p")
+    await runs.fork(desk.store(), "p.child", from_step="one", new_run_id="fork")
+    assert (await child.start(desk.store(), run_id="fork")).result == "done"
+
+
+async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        return [await ctx.suspend("go"), await ctx.suspend("go")]
+
+    await work.start(desk.store(), run_id="r")
+    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and whoever delivered it died here
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 0
+    rebuilt = await runs.reindex(desk.store())
+    assert (rebuilt.runs, rebuilt.written, rebuilt.removed) == (1, 1, 0)
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 1
+    assert (await runs.reindex(desk.store())).written == 0, "what was consumed needs no nudge"
+    await runs.deliver(desk.store(), "r", "go", 2)
+    await runs.worker(desk.store(), [work], until_idle=True)
+    assert (await work.proceed(desk.store(), "r")).result == [1, 2]

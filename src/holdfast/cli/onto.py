@@ -1,15 +1,14 @@
 """``holdfast onto``: an ontology's head, commits and lock. Nothing here needs the classes of its types."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
+from holdfast.cli import onto_verify
+from holdfast.cli.onto_shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology import history, layout, lock
 from holdfast.ontology.head import Head, read_head
@@ -23,6 +22,8 @@ commits_app = noun_app()
 lock_app = noun_app()
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
+app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
+app.command("verify")(onto_verify.verify_store)
 
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 
@@ -30,13 +31,6 @@ CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's n
 @app.callback()
 def onto() -> None:
     """See typed entities and relations, their commits and their lock."""
-
-
-@asynccontextmanager
-async def _open(shell: Shell) -> AsyncIterator[OpenStore]:
-    settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
-        yield store
 
 
 @app.command()
@@ -48,7 +42,7 @@ def init(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             ambient = store.ambient
             empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
             outcome = await store.put(layout.HEAD, empty.body(ambient.ids.write_id()), CREATE)
@@ -71,7 +65,7 @@ def info(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await read_info(store, store.ambient)
             if shell.out.as_json:
                 shell.out.document(_info_document(found))
@@ -137,7 +131,7 @@ def list_commits(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = [each async for each in history.commits(store, limit=limit, before=before)]
             if shell.out.as_json:
                 shell.out.document([_commit_document(each) for each in found])
@@ -155,7 +149,7 @@ def show(context: typer.Context, commit_id: CommitId) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await history.find_commit(store, commit_id)
             if shell.out.as_json:
                 shell.out.document(_commit_document(found))
@@ -184,7 +178,7 @@ def diff(context: typer.Context, older: CommitId, newer: CommitId) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await history.diff(store, older, newer)
             if shell.out.as_json:
                 shell.out.document([_difference_document(each) for each in found])
@@ -253,7 +247,7 @@ def show_lock(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await lock.show(store, store.ambient)
             if shell.out.as_json:
                 shell.out.document(_lock_document(found))
@@ -272,7 +266,7 @@ def break_lock(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await lock.break_lock(store, store.ambient)
             if found is None:
                 raise NotFound(f"{layout.LOCK}: there is no lock to break", remedy="nothing holds writers up")

@@ -19,9 +19,10 @@ from holdfast.ontology.catalog import Catalog
 from holdfast.ontology.chain import checkpoint_span
 from holdfast.ontology.commit import Turn
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Index, believable, entries_of, folded, read_index, resolve_by_chain
+from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import Manifest, Place, TypeId
+from holdfast.ontology.reindex import brought_forward
 from holdfast.ontology.view import View
 
 EVERY_COMMITS = 64
@@ -120,7 +121,7 @@ class Upkeep:
             if index is None:
                 index = await read_index(self._store, type_id)
             after = await self._brought_forward(index, ledger)
-            if after is None:
+            if after is None or after == index:
                 self._indexes[type_id] = index
                 return
             mode = CREATE if index.version is None else IfMatch(index.version)
@@ -134,21 +135,10 @@ class Upkeep:
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
 
     async def _brought_forward(self, index: Index, ledger: Ledger) -> Index | None:
-        """The index as it should be; None if it is so already, or if somebody who knows more has written it."""
-        type_id = index.type_id
+        """The index as it should be; None if somebody who knows more has written it."""
         if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
             return None
-        head = ledger.head_of(type_id)
-        entries = believable(index, ledger, type_id)
-        covered = entries[-1].last if entries else max(ledger.generation_of(type_id) - 1, 0)
-        files = await self._view.chain.files(covered, ledger.place) if covered < head.commit_id else []
-        more = [ref for ref in files if ref.type_id == type_id]
-        if folded(entries, more, type_id) == head:
-            after = replace(index, watermark=ledger.commit_id, entries=(*entries, *entries_of(more)))
-        else:
-            resolved = await resolve_by_chain(self._view.chain, ledger, type_id)
-            after = replace(index, watermark=ledger.commit_id, entries=resolved.entries)
-        return None if after == index else after
+        return await brought_forward(self._view.chain, ledger, index)
 
     # --- when ---
 

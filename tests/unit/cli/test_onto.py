@@ -54,6 +54,26 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> OntoDesk:
     return OntoDesk(f"file:{tmp_path / 'store'}", capsys)
 
 
+def test_a_store_is_verified_and_its_indexes_repaired(desk: OntoDesk, tmp_path: Path) -> None:
+    desk.history()
+    assert desk.json("onto", "verify", "--deep")["findings"] == []
+    assert desk.text("onto", "index", "verify").startswith("commit 3: no findings (2 indexes)")
+    index = tmp_path / "store" / "meta" / "indices" / "entities" / "Customer.json"
+    document = json.loads(index.read_text())
+    document["entries"].pop(1)
+    index.write_text(json.dumps(document))
+    for words in (("verify",), ("index", "verify")):
+        said = desk.text("onto", *words, code=1)
+        assert "error: index_hole: meta/indices/entities/Customer.json" in said
+        assert "remedy: holdfast onto index repair --apply" in said
+    assert "nothing was written" in desk.text("onto", "index", "repair")
+    assert desk.text("onto", "verify", code=1)
+    (repair,) = desk.json("onto", "index", "repair", "--apply")["repairs"]
+    assert (repair["type_name"], len(repair["added"])) == ("Customer", 1)
+    assert desk.json("onto", "index", "verify")["good"]
+    assert desk.text("onto", "index", "repair", "--apply") == "every index is as it should be\n"
+
+
 def test_an_empty_ontology_is_made_once(desk: OntoDesk) -> None:
     assert desk.json("onto", "init") == {"created": True, "commit_id": 0}
     assert desk.json("onto", "init") == {"created": False, "commit_id": 0}

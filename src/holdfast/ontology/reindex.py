@@ -56,15 +56,14 @@ async def repair_indexes(
     chain = Chain(store)
     ledger = await chain.ledger((await read_head(store)).place)
     wanted = sorted({*ledger.heads, *ledger.schemas}) if types is None else types
-    found = [await _repair(store, ambient, chain, ledger, type_id, apply=apply) for type_id in wanted]
+    found = [await _repair(store, ambient, chain, type_id, apply=apply) for type_id in wanted]
     return [repair for repair in found if repair is not None]
 
 
-async def _repair(
-    store: Store, ambient: Ambient, chain: Chain, ledger: Ledger, type_id: TypeId, *, apply: bool
-) -> Repair | None:
+async def _repair(store: Store, ambient: Ambient, chain: Chain, type_id: TypeId, *, apply: bool) -> Repair | None:
     for _ in range(TRIES):
         index = await read_index(store, type_id)
+        ledger = await chain.ledger((await read_head(store)).place)  # after the index, so that it knows no less
         after = await brought_forward(chain, ledger, await without_missing(store, index))
         if after == index and index.version is not None:
             return None

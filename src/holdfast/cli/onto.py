@@ -6,7 +6,7 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
-from holdfast.cli import onto_verify
+from holdfast.cli import onto_compact, onto_verify
 from holdfast.cli.onto_shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
@@ -24,6 +24,7 @@ app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
 app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
 app.command("verify")(onto_verify.verify_store)
+app.command()(onto_compact.compact)
 
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 

@@ -90,11 +90,18 @@ Watch = Callable[[TypeId, int, int], None]
 
 class Compactor:
     def __init__(
-        self, store: Store, ambient: Ambient, *, fan: int = FAN, limit: int = LIMIT, watch: Watch | None = None
+        self,
+        store: Store,
+        ambient: Ambient,
+        *,
+        chain: Chain | None = None,
+        fan: int = FAN,
+        limit: int = LIMIT,
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
         self._ambient = ambient
-        self._chain = Chain(store)
+        self._chain = chain if chain is not None else Chain(store)
         self._fan = fan
         self._limit = limit
         self._watch = watch

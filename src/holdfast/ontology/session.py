@@ -33,6 +33,7 @@ from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.tidying import THRESHOLD, Policy
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 
@@ -55,6 +56,7 @@ class Options:
     lease_ttl_ms: int = 30_000
     strict: bool = False
     """Refuse relations whose ends do not exist."""
+    compaction: Policy = THRESHOLD
 
 
 class Ontology:
@@ -71,7 +73,7 @@ class Ontology:
         self._view = View(store)
         manners = Manners(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
-        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id)
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
@@ -260,4 +262,4 @@ def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
     return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Policy", "Progress", "lock"]

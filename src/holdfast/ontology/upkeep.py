@@ -1,9 +1,9 @@
 """Upkeep: what is derived from commits, written after they were answered. Off the path, and never their judge.
 
 Indexes of the types that were touched when the session falls idle; the watermarks of all types every 64 commits or 5 s
-and on close; checkpoints; the schema objects of the specification. Commits in between are taken together. Every write
-is if-match on the version that was read and changed, behind the lock's guard. A failure is kept as ``warning`` and
-logged: readers fall back to the chain, and the next flush, whoever's, mends it.
+and on close; checkpoints; the schema objects of the specification; compaction, by policy. Commits in between are taken
+together. Every write is if-match on the version that was read and changed, behind the lock's guard. A failure is kept
+as ``warning`` and logged: readers fall back to the chain, and the next flush, whoever's, mends it.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import Manifest, Place, TypeId
 from holdfast.ontology.reindex import brought_forward
+from holdfast.ontology.tidying import NEVER, Policy, Tidying
 from holdfast.ontology.view import View
 
 EVERY_COMMITS = 64
@@ -34,12 +35,15 @@ log = telemetry.logger("ontology")
 
 
 class Upkeep:
-    def __init__(self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str) -> None:
+    def __init__(
+        self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str, policy: Policy = NEVER
+    ) -> None:
         self._store = store
         self._ambient = ambient
         self._view = view
         self._turn = turn
         self._catalog = Catalog(store, ambient, runtime_id)
+        self._tidying = Tidying(store, ambient, policy, view.chain)
         self._synced = False
         self._indexes: dict[TypeId, Index] = {}
         self._touched: set[TypeId] = set()
@@ -71,6 +75,7 @@ class Upkeep:
         self.stop()
         if self._commits:
             await self._flush_in_turn()
+        await self._tidying.close()
 
     async def flush(self, *, everything: bool) -> bool:
         """Write what is due; False if something could not be written, for which see ``warning``."""
@@ -130,6 +135,7 @@ class Upkeep:
             outcome = await self._store.put(layout.index_key(*type_id), body, mode)
             if not isinstance(outcome, Lost):
                 self._indexes[type_id] = replace(after, version=outcome.version)
+                self._tidying.note(after, ledger)
                 return
             index = None
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")

@@ -74,6 +74,27 @@ def test_a_store_is_verified_and_its_indexes_repaired(desk: OntoDesk, tmp_path: 
     assert desk.text("onto", "index", "repair", "--apply") == "every index is as it should be\n"
 
 
+def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
+    async def work() -> None:
+        async with holdfast.open(desk.uri) as hf, hf.ontology(Customer) as onto:
+            for number in range(20):
+                onto.ensure(Customer(id=f"c{number}", name="Ada"))
+                await onto.commit()
+
+    asyncio.run(work())
+    assert "nothing was written" in desk.text("onto", "compact")
+    planned = desk.json("onto", "compact", "Customer")
+    assert (planned["applied"], planned["rewrites"]) == (False, [])
+    (merge,) = planned["planned"][0]["merges"]
+    assert (merge["min_commit_id"], merge["max_commit_id"], merge["entry_count"]) == (1, 16, 16)
+    done = desk.json("onto", "compact", "--apply")
+    assert [each["published"] for each in done["rewrites"]] == [True]
+    assert 0 < done["write_amplification"] < 1
+    assert desk.json("onto", "verify", "--deep")["findings"] == []
+    assert "0 snapshots published" in desk.text("onto", "compact", "--apply")
+    assert "there is no type Nobody" in desk.text("onto", "compact", "Nobody", code=4)
+
+
 def test_an_empty_ontology_is_made_once(desk: OntoDesk) -> None:
     assert desk.json("onto", "init") == {"created": True, "commit_id": 0}
     assert desk.json("onto", "init") == {"created": False, "commit_id": 0}

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -269,7 +270,7 @@ async def test_nothing_is_made_of_damaged_files(name: str) -> None:
     assert set(desk.shelf.objects) == before
 
 
-LIES = {
+LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "another file": lambda entry: {"path": "snapshots/entities/Customer-1-16-0123456789abcdef.parquet"},
     "a longer span": lambda entry: {"max_commit_id": 17},
     "a shorter span": lambda entry: {"min_commit_id": 2},

@@ -97,6 +97,7 @@ class Compactor:
         chain: Chain | None = None,
         fan: int = FAN,
         limit: int = LIMIT,
+        reads: int = PARALLEL,
         watch: Watch | None = None,
     ) -> None:
         self._store = store
@@ -104,6 +105,7 @@ class Compactor:
         self._chain = chain if chain is not None else Chain(store)
         self._fan = fan
         self._limit = limit
+        self._reads = reads
         self._watch = watch
         self.bytes_read = 0
         self.bytes_written = 0
@@ -121,7 +123,7 @@ class Compactor:
             unknown = [piece for group in groups for piece in group if piece.size is None]
             if not unknown:
                 break
-            sizes = dict(zip(unknown, await map_bounded(unknown, self._size, limit=PARALLEL), strict=True))
+            sizes = dict(zip(unknown, await map_bounded(unknown, self._size, limit=self._reads), strict=True))
             pieces = [replace(piece, size=sizes[piece]) if piece in sizes else piece for piece in pieces]
         merges = tuple(Merge(type_id, group) for group in groups)
         after = len(pieces) - sum(len(each.pieces) - 1 for each in merges)
@@ -168,7 +170,7 @@ class Compactor:
 
     async def _sources(self, wanted: Merge) -> AsyncIterator[Source]:
         done = 0
-        async for source in stream_bounded(wanted.pieces, lambda piece: self._source(wanted, piece), limit=PARALLEL):
+        async for source in stream_bounded(wanted.pieces, lambda piece: self._source(wanted, piece), limit=self._reads):
             self.bytes_read += len(source.body)
             done += 1
             if self._watch is not None:

@@ -6,7 +6,7 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
-from holdfast.cli import onto_compact, onto_verify
+from holdfast.cli import onto_compact, onto_feed, onto_verify
 from holdfast.cli.onto_shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
@@ -25,6 +25,9 @@ app.add_typer(lock_app, name="lock", help="See or break the write lock.")
 app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
 app.command("verify")(onto_verify.verify_store)
 app.command()(onto_compact.compact)
+app.command()(onto_feed.changes)
+app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
+app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types.")
 
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 

@@ -9,6 +9,7 @@
     commits/{id}-{attempt}/manifest.json                one commit; part of history if the head's chain leads to it
     commits/{id}-{attempt}/{entities|relations}/{Type}.parquet
     snapshots/{entities|relations}/{Type}-{first}-{last}-{attempt}.parquet    the rows of a span of commits in one file
+    meta/tags.json                                      names for commits
     meta/engine.json                                    another engine's mark; absent here
 
 ``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key. Snapshots of plain
@@ -23,6 +24,7 @@ TYPES = "meta/schema/types.json"
 REGISTRY = "meta/schema/registry.json"
 DROPPED = "meta/schema/dropped.json"
 ENGINE = "meta/engine.json"
+TAGS = "meta/tags.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 INDICES = "meta/indices/"

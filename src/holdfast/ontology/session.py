@@ -24,6 +24,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
 from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, digest
 from holdfast.ontology.form import Form
@@ -154,6 +155,13 @@ class Ontology:
         form = self._form(of)
         latest = await self._latest(form)
         return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
+
+    def changes(self, *types: type[Mixin], since: int = 0) -> Feed:
+        """What the commits after ``since`` changed: ``async for change in onto.changes(since=7).changes()``.
+
+        ``follow()`` in the place of ``changes()`` goes on with what is committed later. Without types, of all types.
+        """
+        return Feed(self._store, since=since, types=[self._form(each).type_id for each in types] or None)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""

@@ -95,6 +95,26 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     assert "there is no type Nobody" in desk.text("onto", "compact", "Nobody", code=4)
 
 
+def test_changes_tags_and_schemas(desk: OntoDesk) -> None:
+    desk.history()
+    lines = [json.loads(line) for line in desk.text("onto", "changes", "--since", "1").splitlines()]
+    assert [(line["_commit_version"], line["_change_type"], line["type_name"]) for line in lines] == [
+        (2, "update_preimage", "Customer"),
+        (2, "update_postimage", "Customer"),
+        (2, "insert", "Knows"),
+        (3, "retract", "Customer"),
+    ]
+    assert len(desk.text("onto", "changes", "--type", "Knows").splitlines()) == 1
+    assert desk.json("onto", "tag", "set", "v1", "2", "--note", "first")["commit_id"] == 2
+    assert [tag["name"] for tag in desk.json("onto", "tag", "list")] == ["v1"]
+    assert desk.json("onto", "tag", "delete", "v1") == {"deleted": "v1"}
+    assert "no tags" in desk.text("onto", "tag", "list")
+    assert list(desk.json("onto", "schema", "export", "Customer")["entity"]["Customer"]["fields"]) == ["id", "name"]
+    (version,) = desk.json("onto", "schema", "history", "Customer")
+    assert (version["version"], version["fields"]) == (1, "id, name")
+    desk.text("onto", "schema", "history", "Nobody", code=4)
+
+
 def test_an_empty_ontology_is_made_once(desk: OntoDesk) -> None:
     assert desk.json("onto", "init") == {"created": True, "commit_id": 0}
     assert desk.json("onto", "init") == {"created": False, "commit_id": 0}

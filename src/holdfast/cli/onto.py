@@ -26,6 +26,7 @@ app.add_typer(onto_verify.index_app, name="index", help="Check or repair the ind
 app.command("verify")(onto_verify.verify_store)
 app.command()(onto_compact.compact)
 app.command()(onto_feed.changes)
+app.command()(onto_feed.revert)
 app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
 app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types.")
 

@@ -1,4 +1,4 @@
-"""``holdfast onto changes|tag|schema``: what changed, names for commits, the schemas of types."""
+"""``holdfast onto changes|tag|revert|schema``: what changed, names for commits, the way back, the schemas of types."""
 
 import json
 from typing import Annotated, Any
@@ -13,10 +13,13 @@ from holdfast.ontology import layout
 from holdfast.ontology.catalog import chained_schema, stored_schema
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Change, Feed
+from holdfast.ontology.commit import Commit
 from holdfast.ontology.documents import Versions
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.revert import Preview, apply, preview
 from holdfast.ontology.tags import Tag, Tags
 
 tag_app = noun_app()
@@ -114,6 +117,50 @@ def delete_tag(context: typer.Context, name: Name) -> None:
 
     shell.run(work())
     shell.out.record({"deleted": name})
+
+
+# --- revert ---
+
+
+def revert(
+    context: typer.Context,
+    commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
+    token: Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")] = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who.")] = "holdfast onto revert",
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stands in the commit.")] = "",
+) -> None:
+    """Make everything as it was at a commit, by a new commit.
+
+    Shows what would change, and the token to do it with.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> tuple[Preview, Commit | None]:
+        async with open_ontology(shell) as store:
+            number = int(commit) if commit.isdigit() else (await Tags(store, store.ambient).find(commit)).commit_id
+            found = await preview(store, number)
+            if token is None:
+                return found, None
+            turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, Manners())
+            try:
+                return found, await apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
+            finally:
+                await turn.close()
+
+    found, done = shell.run(work())
+    types = [(*each, *counts) for each, counts in found.counts.items()]
+    if shell.out.as_json:
+        columns = ("kind", "type_name", "written", "retracted")
+        document = {"head": found.head, "to_commit": found.target, "token": found.token}
+        listed = [dict(zip(columns, row, strict=True)) for row in types]
+        shell.out.document({**document, "types": listed, "commit_id": done.commit_id if done is not None else None})
+    elif done is not None:
+        shell.out.line(f"commit {done.commit_id}: everything is as it was at commit {found.target}")
+    elif not types:
+        shell.out.line(f"nothing to do: everything is as it was at commit {found.target}")
+    else:
+        shell.out.table(("kind", "type", "written again", "retracted"), types)
+        shell.out.note(f"nothing was written: add --token {found.token}")
 
 
 # --- schemas ---

@@ -177,10 +177,13 @@ def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_
     found.update((name, made.array) for name, made in typed.items())
     if any(row.retracted for row in rows):
         found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
-    table = pa.table(found)
-    if partial := [name for name, made in typed.items() if made.partial]:
-        table = table.replace_schema_metadata({PARTIAL: json.dumps(partial).encode()})
+    table = marked(pa.table(found), [name for name, made in typed.items() if made.partial])
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
+
+
+def marked(table: pa.Table, partial: Sequence[str]) -> pa.Table:
+    """The table, with the names of its typed columns that lack values."""
+    return table.replace_schema_metadata({PARTIAL: json.dumps(partial).encode()}) if partial else table
 
 
 def _constant(value: Any, kind: pa.DataType, count: int) -> pa.Array:

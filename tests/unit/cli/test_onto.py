@@ -115,6 +115,21 @@ def test_changes_tags_and_schemas(desk: OntoDesk) -> None:
     desk.text("onto", "schema", "history", "Nobody", code=4)
 
 
+def test_the_way_back(desk: OntoDesk) -> None:
+    desk.history()
+    desk.json("onto", "tag", "set", "first", "1")
+    shown = desk.json("onto", "revert", "first")
+    assert (shown["to_commit"], shown["commit_id"]) == (1, None)
+    assert f"add --token {shown['token']}" in desk.text("onto", "revert", "1")
+    desk.text("onto", "revert", "1", "--token", "nonsense", code=7)
+    done = desk.text("onto", "revert", "1", "--token", shown["token"], "--by", "anna", "--why", "oops")
+    assert done == "commit 4: everything is as it was at commit 1\n"
+    assert desk.json("onto", "commits", "diff", "1", "4") == []
+    assert desk.json("onto", "commits", "show", "4")["metadata"]["revert"]["why"] == "oops"
+    assert desk.json("onto", "verify", "--deep")["good"]
+    assert "nothing to do" in desk.text("onto", "revert", "1")
+
+
 def test_an_empty_ontology_is_made_once(desk: OntoDesk) -> None:
     assert desk.json("onto", "init") == {"created": True, "commit_id": 0}
     assert desk.json("onto", "init") == {"created": False, "commit_id": 0}

@@ -90,6 +90,7 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     done = desk.json("onto", "compact", "--apply")
     assert [each["published"] for each in done["rewrites"]] == [True]
     assert 0 < done["write_amplification"] < 1
+    assert [each["files"] for each in desk.json("onto", "info")["types"]] == [5]
     assert desk.json("onto", "verify", "--deep")["findings"] == []
     assert "0 snapshots published" in desk.text("onto", "compact", "--apply")
     assert "there is no type Nobody" in desk.text("onto", "compact", "Nobody", code=4)

@@ -168,3 +168,27 @@ async def test_a_compaction_that_fails_disturbs_nobody(caplog: pytest.LogCapture
             assert len(await onto.all(kind)) == 20
     assert "entity/Reading was not compacted" in caplog.text
     assert (await verify(desk.store, deep=True)).good
+
+
+async def peak_of_compacting(commits: int) -> int:
+    """Bytes that Arrow held at most, with snapshots of at most 64 KiB."""
+    desk = Desk()
+    kind = first_version()
+    async with Ontology(desk.store, desk.ambient, [kind], OFF) as onto:
+        for number in range(commits):
+            onto.ensure([kind(id=f"{number}-{row}", value=row, tags=[f"{number * row}"]) for row in range(300)])
+            await onto.commit()
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        done = await Compactor(desk.store, desk.ambient, limit=64 << 10, reads=1).compact(READING)
+    finally:
+        pa.set_memory_pool(before)
+    assert sum(each.rows for each in done) >= 300 * (commits // 2)
+    return int(pool.max_memory())
+
+
+async def test_memory_is_bounded_whatever_the_size_of_a_type() -> None:
+    small, large = await peak_of_compacting(32), await peak_of_compacting(128)
+    assert 0 < large < 2 * small

@@ -91,8 +91,18 @@ async def open_platform(
     settings = settings if settings is not None else load()
     target = address if address is not None else settings.store.uri
     spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, settings), settings)
-    async with open_store(spec, settings=settings, ambient=ambient) as store:
+    async with open_store(spec, settings=settings, ambient=ambient, immutable=_immutable(settings)) as store:
         yield Holdfast(store, settings)
+
+
+def _immutable(settings: Settings) -> Callable[[str], bool] | None:
+    """Which keys the disk cache may keep: those that a domain never writes twice."""
+    if settings.cache.dir is None:
+        return None
+    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
+
+    return lambda key: ontology.immutable(key) or runs.immutable(key)
 
 
 def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:

@@ -97,6 +97,7 @@ class WriteLock:
         self._epoch = 0
         """Of our last turn; if the next is the one after it, nobody was in between."""
         self._busy = False
+        self._kept = 0
         self._commits = 0
         self._used_ns = 0
         self._round_trip_ns = 0
@@ -139,6 +140,9 @@ class WriteLock:
     def done(self) -> None:
         self._busy = False
         self._used_ns = self._now()
+
+    def keep(self, tasks: int) -> None:
+        self._kept += tasks
 
     async def close(self) -> None:
         async with self._giving:  # a release that is under way is worth waiting for
@@ -218,11 +222,15 @@ class WriteLock:
             except HoldfastError as error:
                 grant.ended, grant.unsafe = True, grant.unsafe or str(error)
                 return
-            if not self._busy and (self._wanted or now_ns - self._used_ns >= manners.idle_ms * 1_000_000):
+            if self._free_to_go and (self._wanted or now_ns - self._used_ns >= manners.idle_ms * 1_000_000):
                 if self.on_idle is not None:
                     await self.on_idle()
-                if not self._busy:
+                if self._free_to_go:
                     await self._give_back()
+
+    @property
+    def _free_to_go(self) -> bool:
+        return not self._busy and not self._kept
 
     async def _look(self, grant: Grant) -> None:
         found = await self._store.find(layout.LOCK)

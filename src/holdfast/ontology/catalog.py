@@ -41,9 +41,11 @@ async def stored_schema(store: Store, type_id: TypeId) -> Stored | None:
     if found is None:
         return None
     try:
-        latest = Versions.parse(codec.decode(found.body, key=key), key=key).versions[-1]
-        schema = json.loads(latest.schema_json)
-    except (HoldfastError, IndexError, ValueError):
+        latest = Versions.parse(codec.decode(found.body, key=key), key=key).latest
+        schema = json.loads(latest.schema_json) if latest is not None else None
+    except (HoldfastError, ValueError):
+        return None
+    if latest is None or not isinstance(schema, dict):
         return None
     return Stored(SchemaRef(latest.schema_version_id, latest.schema_hash, 0), schema)
 

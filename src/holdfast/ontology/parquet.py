@@ -5,7 +5,6 @@ Knows nothing of the user's classes. A file of a plain writer has no ``_retracte
 
 import json
 from collections.abc import Iterator
-from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.batch import LARGE, Segment, joined
 from holdfast.ontology.delta import Current, Identity, Row, digest
-from holdfast.ontology.rows import from_parquet
+from holdfast.ontology.rows import from_parquet, from_table, stored_keys
 
 _WANTED = (*names.ENTITY_KEYS, *names.RELATION_KEYS, "commit_id", "fields_json", names.RETRACTED)
 _HABITS = ("\\u", '": ', ', "')
@@ -29,17 +28,14 @@ def read_current(body: bytes, path: str, oldest: int, newest: int) -> Segment | 
     if segment is not None:
         return segment
     return [
-        (identity, Current(commit_id, digest(fields_json), retracted, _other_digest(fields_json, path)))
-        for identity, commit_id, fields_json, retracted in _each(table)
+        (row.identity, Current(commit_id, digest(row.fields_json), row.retracted, _other_digest(row.fields_json, path)))
+        for commit_id, row in _each(table)
         if oldest <= commit_id <= newest
     ]
 
 
 def read_rows(body: bytes, path: str) -> list[tuple[int, Row]]:
-    return [
-        (commit_id, Row(identity, fields_json, retracted))
-        for identity, commit_id, fields_json, retracted in _each(_columns(body, path))
-    ]
+    return list(_each(_columns(body, path)))
 
 
 def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
@@ -50,7 +46,7 @@ def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
     if any(column.null_count for column in table.columns):
         return None
     bodies = table.column("fields_json").cast(pa.string()).combine_chunks()
-    keys = joined([table.column(name).cast(pa.string()).combine_chunks() for name in _keys(table)])
+    keys = joined([table.column(name).cast(pa.string()).combine_chunks() for name in stored_keys(table)])
     foreign = any(pc.any(pc.match_substring(bodies, habit)).as_py() for habit in _HABITS)
     if foreign or pc.count_distinct(keys).as_py() != len(keys):
         return None
@@ -76,19 +72,10 @@ def _other_digest(fields_json: str, path: str) -> bytes | None:
 
 def _columns(body: bytes, path: str) -> pa.Table:
     table = from_parquet(body, key=path, columns=_WANTED)
-    if missing := {*_keys(table), "commit_id", "fields_json"} - set(table.column_names):
+    if missing := {*stored_keys(table), "commit_id", "fields_json"} - set(table.column_names):
         raise Corrupt(f"{path}: not a data file of an ontology, it has no column {', '.join(sorted(missing))}")
     return table
 
 
-def _keys(table: pa.Table) -> tuple[str, ...]:
-    return names.key_columns("entity" if names.ENTITY_KEYS[0] in table.column_names else "relation")
-
-
-def _each(table: pa.Table) -> Iterator[tuple[Identity, int, str, bool]]:
-    identities = zip(*(table.column(name).to_pylist() for name in _keys(table)), strict=True)
-    commits, fields = (table.column(name).to_pylist() for name in ("commit_id", "fields_json"))
-    kept = names.RETRACTED in table.column_names
-    gone = table.column(names.RETRACTED).to_pylist() if kept else repeat(False)
-    for identity, commit_id, fields_json, retracted in zip(identities, commits, fields, gone, strict=False):
-        yield identity, commit_id, fields_json, bool(retracted)
+def _each(table: pa.Table) -> Iterator[tuple[int, Row]]:
+    return zip(table.column("commit_id").to_pylist(), from_table(table), strict=True)

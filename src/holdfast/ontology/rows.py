@@ -217,13 +217,17 @@ def partial_columns(schema: pa.Schema) -> frozenset[str]:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """The rows of a table, of whoever wrote it."""
-    present = set(table.column_names)
-    keys = names.key_columns("entity" if names.ENTITY_KEYS[0] in present else "relation")
-    identities = zip(*(table.column(name).to_pylist() for name in keys), strict=True)
+    """The rows of a table, of whoever wrote it. One without ``_retracted`` has nothing that is."""
+    identities = zip(*(table.column(name).to_pylist() for name in stored_keys(table)), strict=True)
     bodies = table.column("fields_json").to_pylist()
-    gone = table.column(names.RETRACTED).to_pylist() if names.RETRACTED in present else [False] * len(bodies)
+    kept = names.RETRACTED in table.column_names
+    gone = table.column(names.RETRACTED).to_pylist() if kept else [False] * len(bodies)
     return list(map(Row._make, zip(identities, bodies, map(bool, gone), strict=True)))
+
+
+def stored_keys(table: pa.Table) -> tuple[str, ...]:
+    """The columns of the identity, whichever kind the table is of."""
+    return names.key_columns("entity" if names.ENTITY_KEYS[0] in table.column_names else "relation")
 
 
 # --- tables to files ---

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.base import codec
+from holdfast.base import codec, telemetry
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Fenced, HoldfastError, Unavailable
@@ -26,6 +26,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.lease import Grant, Held, Lease, LeaseState
 from holdfast.objects.store import IfMatch, Object, Store, Written
 from holdfast.ontology import layout
+
+log = telemetry.logger("ontology")
 
 WANTED = "wanted_by"
 FREE_FROM = "free_from"
@@ -124,7 +126,7 @@ class WriteLock:
         """Without waiting: whether it is ours now."""
         if self.held:
             return True
-        outcome = await self._lease.try_acquire()
+        outcome = await self._try_acquire()
         if isinstance(outcome, Grant):
             self._begin(outcome)
         return self.held
@@ -161,7 +163,7 @@ class WriteLock:
         pause_ms = 20.0
         while True:
             sent_ns = self._now()
-            outcome = await self._lease.try_acquire()
+            outcome = await self._try_acquire()
             if isinstance(outcome, Grant):
                 self._round_trip_ns = max(1, self._now() - sent_ns)
                 self._begin(outcome)
@@ -178,6 +180,14 @@ class WriteLock:
                 )
             await asyncio.sleep(self._ambient.rng.uniform(0.5, 1.0) * pause_ms / 1000)
             pause_ms = min(pause_ms * 1.5, 150.0)
+
+    async def _try_acquire(self) -> Grant | Held:
+        try:
+            return await self._lease.try_acquire()
+        except Corrupt as error:
+            log.warning("%s; nobody can hold such a lock, so it is broken", error)
+            await break_lock(self._store, self._ambient)
+            return await self._lease.try_acquire()
 
     async def _ask(self, held: Held) -> None:
         """Leave a mark for a holder of ours. Best effort: without it the holder stays a little longer."""
@@ -290,7 +300,7 @@ class LockState:
 
 async def show(store: Store, ambient: Ambient) -> LockState | None:
     found = await store.find(layout.LOCK)
-    return None if found is None else _described(LeaseState.parse(found), ambient)
+    return None if found is None else _described(_state(found), ambient)
 
 
 async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
@@ -299,12 +309,8 @@ async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
         found = await store.find(layout.LOCK)
         if found is None:
             return None
-        try:
-            state = LeaseState.parse(found)
-            before = _described(state, ambient)
-        except Corrupt:  # whatever it is, nobody can hold it
-            state = LeaseState("nobody", 0, 0, 0, {"owner_id": "nobody", "acquired_at": iso(0), "lease_ttl_ms": 0})
-            before = _described(state, ambient)
+        state = _state(found)
+        before = _described(state, ambient)
         document = {
             **state.document,
             "expires_at": iso(ambient.clock.wall_ns()),
@@ -314,6 +320,14 @@ async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
         if isinstance(await store.put(layout.LOCK, codec.encode(document), IfMatch(found.version)), Written):
             return before
     raise Conflict(f"{layout.LOCK}: it keeps changing", remedy="try again")
+
+
+def _state(found: Object) -> LeaseState:
+    """What is no lease, nobody can hold."""
+    try:
+        return LeaseState.parse(found)
+    except Corrupt:
+        return LeaseState("nobody", 0, 0, 0, {"owner_id": "nobody", "acquired_at": iso(0), "lease_ttl_ms": 0})
 
 
 def _described(state: LeaseState, ambient: Ambient) -> LockState:

@@ -18,6 +18,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
@@ -138,6 +139,9 @@ class Ontology:
         progress: Callable[[Progress], None] | None = None,
     ) -> Commit | None:
         """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
+        _check_metadata(metadata)
+        if if_head is not None and type(if_head) is not int:
+            raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
         return await self._committer.commit(metadata, if_head=if_head, progress=progress)
 
     async def register(self) -> Commit | None:
@@ -226,7 +230,7 @@ class Ontology:
 
     def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
-        if not isinstance(given, Iterable):
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy="see ensure")
         parts: dict[type[Mixin], list[Mixin]] = {}
         for one in given:
@@ -240,8 +244,13 @@ class Ontology:
             return None
         if expect is None:
             return Absent()
-        if isinstance(expect, int):
+        if type(expect) is int:
             return AtCommit(expect)
+        if not isinstance(expect, Mixin):
+            raise Invalid(
+                f"{expect!r} cannot be expected of {type_id.name}",
+                remedy="expect None, the number of a commit, or the object as it was read",
+            )
         ((its_type, rows),) = self._rows(expect, None)
         if its_type != type_id or rows[0].identity != identity:
             raise Invalid(f"what is expected of {type_id.name} is another object", remedy="expect the same key")
@@ -250,6 +259,17 @@ class Ontology:
     async def _latest(self, form: Form[Any]) -> Latest:
         ledger = await read_ledger(self._store, self._chain, self._view.ledger)
         return await read_latest(self._store, self._chain, ledger, form.type_id)
+
+
+def _check_metadata(metadata: Any) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
+        raise Invalid("metadata is not a mapping from names to values", remedy='write metadata={"why": "..."}')
+    try:
+        codec.encode(dict(metadata))
+    except Invalid as error:
+        raise Invalid(f"metadata: {error}", remedy="use what JSON has: text, numbers, lists, mappings") from error
 
 
 def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:

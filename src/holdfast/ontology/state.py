@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import blocking, stream_bounded
-from holdfast.base.errors import Corrupt, NotFound, check
+from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
 from holdfast.ontology.batch import Batch, Comparison, Segment, merged
 from holdfast.ontology.delta import Current, Identity, Row, digest
@@ -97,6 +97,8 @@ async def read_file(store: Store, path: str) -> bytes:
         return (await store.get(path)).body
     except NotFound as error:
         raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
+    except Invalid as error:
+        raise Corrupt(f"a manifest names {path!r} as a data file, and that is no key") from error
 
 
 async def latest_rows(

@@ -24,6 +24,9 @@ lock_app = noun_app()
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
 
+SHOWN = 80
+"""Characters of a key or a value in a table."""
+
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 
 
@@ -232,16 +235,23 @@ def _difference_document(found: Difference) -> dict[str, Any]:
 
 
 def _key(found: Difference) -> str:
-    return "/".join(part for part in found.identity if part)
+    key = "/".join(part for part in found.identity if part)
+    return _short(key if key.isprintable() else repr(key))
 
 
 def _fields(found: Difference) -> str:
     """Those that changed, old and new; all of an object that came or went."""
     before, after = found.before, found.after
     if before is None or after is None:
-        return ", ".join(f"{name}={value!r}" for name, value in (after or before or {}).items())
+        return ", ".join(f"{name}={_short(repr(value))}" for name, value in (after or before or {}).items())
     names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    return ", ".join(f"{name}: {before.get(name)!r} to {after.get(name)!r}" for name in names)
+    changed = ((name, _short(repr(before.get(name))), _short(repr(after.get(name)))) for name in names)
+    return ", ".join(f"{name}: {old} to {new}" for name, old, new in changed)
+
+
+def _short(text: str) -> str:
+    """For a table; JSON has all of it."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 # --- lock ---

@@ -9,6 +9,7 @@ Safety is the head CAS alone; the lock object may be deleted, stolen or ignored 
   when it last did), which sessions of ours leave to others (``free_from``), mark or no mark. So it gets in within its
   5 s, however many of ours pass the lock among themselves.
 * A waiter gives up when one holder keeps the lock for the whole of ``timeout_ms``; while it changes hands, it waits on.
+* An object under the lock's key that is no lease holds nobody up: whoever meets it breaks it.
 
 The marks are fields of the lock object that nobody needs: a plain writer that rewrites it may drop them.
 """

@@ -35,6 +35,8 @@ from holdfast.ontology.values import Unfit
 PARTIAL = b"holdfast.partial"
 """Metadata of a file: the typed columns that lack values which ``fields_json`` has, as a JSON list."""
 ROW_GROUP = 65_536
+SAMPLED = 1_000
+"""Values of a column that are looked at before it is written."""
 
 
 # --- objects to rows ---
@@ -240,7 +242,7 @@ def to_parquet(table: pa.Table) -> bytes:
         sink,
         table.schema,
         compression="zstd",
-        use_dictionary=plain,  # the JSON of rows hardly repeats, and nobody compares it
+        use_dictionary=[name for name in plain if _repeats(table.column(name))],
         write_statistics=plain,
         store_schema=False,  # Parquet's own types say it all
     ) as writer:
@@ -248,6 +250,17 @@ def to_parquet(table: pa.Table) -> bytes:
         if table.schema.metadata:
             writer.add_key_value_metadata(table.schema.metadata)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary of its values pays: not for keys, say, where it takes twice the time and the room."""
+    if len(column) < SAMPLED:
+        return True
+    sample = column.take(pa.array(range(0, len(column), len(column) // SAMPLED)))
+    try:
+        return bool(pc.count_distinct(sample).as_py() <= len(sample) // 2)
+    except pa.ArrowNotImplementedError:  # lists cannot be counted
+        return True
 
 
 def from_parquet(body: bytes, *, key: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -90,7 +90,7 @@ async def damage(store: Store, key: str, **changes: Any) -> None:
     await store.put(key, json.dumps({**found, **changes}).encode())
 
 
-async def refused(onto: Ontology, complaint: str) -> None:
+async def check_refused(onto: Ontology, complaint: str) -> None:
     onto.ensure(Customer(id="new"))
     with pytest.raises(Corrupt, match=complaint):
         await onto.commit()
@@ -103,14 +103,14 @@ async def test_paths_that_are_no_keys_are_corrupt_not_a_mistake_of_the_caller() 
         head = json.loads((await hf.store.get(layout.HEAD)).body)
         await damage(hf.store, layout.HEAD, manifest_path="../../elsewhere")
         async with hf.ontology(Customer) as onto:
-            await refused(onto, "the chain names '../../elsewhere' for commit 3")
+            await check_refused(onto, "the chain names '../../elsewhere' for commit 3")
         await hf.store.put(layout.HEAD, json.dumps(head).encode())
         manifest = json.loads((await hf.store.get(head["manifest_path"])).body)
         plain = {name: value for name, value in manifest.items() if name in PLAIN}
         plain["files"][0]["path"] = "commits//x"
         await hf.store.put(head["manifest_path"], json.dumps(plain).encode())
         async with hf.ontology(Customer) as onto:
-            await refused(onto, "names 'commits//x' as a data file")
+            await check_refused(onto, "names 'commits//x' as a data file")
 
 
 PLAIN = ("commit_id", "parent_commit_id", "parent_manifest_path", "created_at", "runtime_id", "metadata", "files")

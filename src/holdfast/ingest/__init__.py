@@ -1,0 +1,1 @@
+"""Ingest: telemetry accepted by any of several collectors, each batch exactly once."""

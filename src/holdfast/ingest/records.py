@@ -15,6 +15,7 @@ from math import isfinite
 from holdfast.base.errors import Invalid
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MOST_OBSERVATIONS = 2**53
 Labels = Mapping[str, str]
 
 
@@ -103,7 +104,7 @@ class Histogram:
             )
         for count in self.counts:
             check_whole(f"{self.name}: a count", count, 0)
-        check_whole(f"{self.name}: the count of observations", self.count, 0)
+        check_whole(f"{self.name}: the count of observations", self.count, 0, MOST_OBSERVATIONS)
 
     @property
     def count(self) -> int:

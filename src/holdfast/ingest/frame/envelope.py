@@ -37,6 +37,8 @@ class Limits:
     payload_bytes: int = 64 << 20
     """Of the payload after decompression."""
     records: int = 1_000_000
+    elements: int = 4_000_000
+    """Labels over all label sets, buckets over all histograms."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

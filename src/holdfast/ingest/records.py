@@ -92,7 +92,8 @@ class Histogram:
         check_text("metric name", self.name, empty=False)
         check_labels(self.name, self.labels)
         check_whole(f"{self.name}: time_ns", self.time_ns, INT64_MIN)
-        object.__setattr__(self, "bounds", tuple(float(bound) for bound in self.bounds))
+        # Adding zero makes -0.0 and 0.0 one bound: they divide observations at the same place.
+        object.__setattr__(self, "bounds", tuple(float(bound) + 0.0 for bound in self.bounds))
         object.__setattr__(self, "counts", tuple(self.counts))
         object.__setattr__(self, "sum", float(self.sum))
         if not all(map(isfinite, self.bounds)) or any(low >= high for low, high in pairwise(self.bounds)):
@@ -143,6 +144,7 @@ class Alert:
         check_whole(f"{self.name}: time_ns", self.time_ns, INT64_MIN)
         if self.state not in State.__members__.values():
             raise Invalid(f"{self.name}: {self.state!r} is no state of an alert")
+        object.__setattr__(self, "state", State(self.state))
         if self.value is not None:
             object.__setattr__(self, "value", float(self.value))
 

@@ -24,6 +24,22 @@ _byte = np.arange(256, dtype=np.int64)
 _UNZIGZAG_BYTE: Ints = (_byte >> 1) ^ -(_byte & 1)
 
 
+class Groups:
+    """How the elements of a column stand together: where each group begins, and which elements begin none."""
+
+    __slots__ = ("inside", "lengths", "starts")
+
+    def __init__(self, lengths: Ints, total: int) -> None:
+        """``lengths`` are at least one each and add up to the total."""
+        self.lengths = lengths
+        self.starts = starts_of(lengths)
+        self.inside = np.ones(total, np.bool_)
+        self.inside[self.starts] = False
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
 class Writer:
     """Collects the payload."""
 
@@ -45,14 +61,10 @@ class Writer:
         """The first value, and what each adds to the one before it."""
         self.ints(np.diff(values, prepend=0))
 
-    def grouped(self, values: Ints, lengths: Ints, *, related: bool) -> None:
+    def grouped(self, values: Ints, groups: Groups, *, related: bool) -> None:
         """First values of groups (as steps from group to group if ``related``), then all steps within groups."""
-        starts = starts_of(lengths)
-        firsts = values[starts]
-        (self.steps if related else self.ints)(firsts)
-        inside = np.ones(len(values), np.bool_)
-        inside[starts] = False
-        self.ints(np.diff(values, prepend=0)[inside])
+        (self.steps if related else self.ints)(values[groups.starts])
+        self.ints(np.diff(values, prepend=0)[groups.inside])
 
     def payload(self) -> bytes:
         return b"".join(self._parts)
@@ -91,24 +103,21 @@ class Reader:
 
     def steps(self, count: int) -> Ints:
         values = self.ints(count)
-        return np.cumsum(values, out=values)
+        return values.cumsum(out=values)
 
-    def grouped(self, count: int, lengths: Ints, *, related: bool) -> Ints:
-        groups = len(lengths)
-        firsts = self.steps(groups) if related else self.ints(groups)
-        inner = self.ints(count - groups)
-        if count == groups:
+    def grouped(self, groups: Groups, *, related: bool) -> Ints:
+        count = len(groups.inside)
+        firsts = self.steps(len(groups)) if related else self.ints(len(groups))
+        steps = self.ints(count - len(groups))
+        if not len(steps):
             return firsts
-        starts = starts_of(lengths)
-        inside = np.ones(count, np.bool_)
-        inside[starts] = False
         values = np.empty(count, np.int64)
-        values[inside] = inner
-        values[starts] = firsts
+        values[groups.inside] = steps
+        values[groups.starts] = firsts
         # A sum over everything runs through the groups if each begins with the way back from the end of the last.
-        ends = np.add.reduceat(values, starts)
-        values[starts[1:]] -= ends[:-1]
-        return np.cumsum(values, out=values)
+        ends = np.add.reduceat(values, groups.starts)
+        values[groups.starts[1:]] -= ends[:-1]
+        return values.cumsum(out=values)
 
     def finish(self) -> None:
         if self._at != len(self._data):
@@ -117,6 +126,6 @@ class Reader:
 
 def starts_of(lengths: Ints) -> Ints:
     """Where each group begins."""
-    starts = np.cumsum(lengths)
+    starts = lengths.cumsum()
     starts -= lengths
     return starts

@@ -20,7 +20,7 @@ from holdfast.ingest.frame.batch import (
     Samples,
     Series,
 )
-from holdfast.ingest.frame.columns import Ints, Reader
+from holdfast.ingest.frame.columns import Groups, Ints, Reader
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import Identity, Limits, unwrap
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
@@ -69,20 +69,21 @@ def _samples(reader: Reader, series: int, samples: int, times: int) -> Samples:
     _ends(lengths, samples)
     if int(lengths.min()) < 1:
         raise FrameInvalid(Reason.COLUMN, "a series has no samples")
-    seq = reader.grouped(samples, lengths, related=True)
-    time_ns = _times(reader, samples, lengths, times)
-    numbers = reader.grouped(samples, lengths, related=False)
+    groups = Groups(lengths, samples)
+    seq = reader.grouped(groups, related=True)
+    time_ns = _times(reader, groups, times)
+    numbers = reader.grouped(groups, related=False)
     value, exact = from_whole(scales, numbers, lengths)
     return Samples(Series(kind, scales == WHOLE, name, labels, lengths), seq, time_ns, value, exact)
 
 
-def _times(reader: Reader, samples: int, lengths: Ints, times: int) -> Ints:
+def _times(reader: Reader, groups: Groups, times: int) -> Ints:
     if not times:
-        return reader.grouped(samples, lengths, related=True)
+        return reader.grouped(groups, related=True)
     table = reader.steps(times)
     if not (table[1:] > table[:-1]).all():
         raise FrameInvalid(Reason.COLUMN, "the table of times is not in order")
-    numbers = reader.grouped(samples, lengths, related=True)
+    numbers = reader.grouped(groups, related=True)
     if int(numbers.min()) < 0 or int(numbers.max()) >= times:
         raise FrameInvalid(Reason.COLUMN, f"a sample has a time that is not among the {times}")
     return table[numbers]
@@ -140,7 +141,7 @@ def _texts(reader: Reader, count: int, size: int) -> pa.StringArray:
 
 def _ends(lengths: Ints, total: int) -> Ints:
     """Where each piece ends, if the lengths are none below zero and add up to the total."""
-    ends = np.cumsum(lengths)
+    ends = lengths.cumsum()
     if len(lengths):
         # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
         right = int(lengths.min()) >= 0 and int(lengths.max()) <= total and int(ends[-1]) == total

@@ -53,6 +53,8 @@ def _histograms(found: Histograms) -> None:
             raise FrameInvalid(Reason.COLUMN, f"{len(bounds)} bounds of a histogram, at most {MOST_BOUNDS} are allowed")
         if not (np.isfinite(bounds).all() and (bounds[1:] > bounds[:-1]).all()):
             raise FrameInvalid(Reason.VALUE, "bounds of a histogram are finite and grow")
+        if (np.signbit(bounds) & (bounds == 0)).any():
+            raise FrameInvalid(Reason.VALUE, "a bound of a histogram at zero is 0.0, not -0.0")
         _within("count of a bucket", counts, 0, EXACT)
         _within("count of a histogram", counts.sum(axis=1), 0, EXACT)
 

@@ -36,7 +36,8 @@ def to_whole(values: Floats, exact: Ints | None, whole: Flags, lengths: Ints) ->
         at = _elements(left, lengths)
         tried = values[at]
         with np.errstate(all="ignore"):
-            rounded = np.rint(tried * divisor)
+            # Adding zero makes -0.0 what it would be as a whole number, so that it is seen not to fit.
+            rounded = np.rint(tried * divisor) + 0.0
             fits = (np.abs(rounded) < EXACT) & ((rounded / divisor).view(np.int64) == tried.view(np.int64))
         found = np.logical_and.reduceat(fits, starts_of(lengths[left]))
         scales[left[found]] = scale

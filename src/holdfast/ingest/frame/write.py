@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples
-from holdfast.ingest.frame.columns import Ints, Writer
+from holdfast.ingest.frame.columns import Groups, Ints, Writer
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import wrap
 from holdfast.ingest.frame.rules import check_batch
@@ -90,13 +90,14 @@ def _samples(writer: Writer, samples: Samples, times: Ints | None) -> None:
     writer.steps(series.name)
     writer.steps(series.labels)
     writer.ints(series.lengths)
-    writer.grouped(samples.seq, series.lengths, related=True)
+    groups = Groups(series.lengths, len(samples))
+    writer.grouped(samples.seq, groups, related=True)
     if times is None:
-        writer.grouped(samples.time_ns, series.lengths, related=True)
+        writer.grouped(samples.time_ns, groups, related=True)
     else:
         writer.steps(times)
-        writer.grouped(np.searchsorted(times, samples.time_ns), series.lengths, related=True)
-    writer.grouped(numbers, series.lengths, related=False)
+        writer.grouped(np.searchsorted(times, samples.time_ns), groups, related=True)
+    writer.grouped(numbers, groups, related=False)
 
 
 def _histograms(writer: Writer, found: Histograms) -> None:

@@ -13,7 +13,7 @@ never names bytes that are not there), and whatever must happen once per accepte
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -22,6 +22,19 @@ from holdfast.base.errors import Invalid
 from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHead:
+    """What a stored frame says of itself, as far as acceptance needs it."""
+
+    identity: BatchIdentity
+    frame_version: int = 1
+    records: Mapping[str, int] = field(default_factory=dict)
+
+
+Inspect = Callable[[bytes], FrameHead | None]
+"""The head of a valid frame; None for other bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +47,8 @@ class Submission:
     wire_version: int = 1
     frame_version: int = 1
     records: Mapping[str, int] = field(default_factory=dict)
+    accepted_at_unix_ns: int | None = None
+    """When a spool accepted it, before it came here; None if it is accepted here or nowhere."""
     batch: Any = field(default=None, compare=False, repr=False)
     """The decoded batch, for those who are told of its acceptance; acceptance itself never looks inside."""
 
@@ -53,6 +68,24 @@ class Submission:
     @property
     def blob_key(self) -> str:
         return layout.blob_key(self.frame_sha256)
+
+    def manifest(
+        self, *, accepted_at_unix_ns: int, collector_id: str, authority_id: str | None, write_id: str | None
+    ) -> AcceptedManifest:
+        """The manifest that accepts this submission."""
+        return AcceptedManifest(
+            identity=self.identity,
+            frame_sha256=self.frame_sha256,
+            frame_bytes=len(self.body),
+            raw_blob_key=self.blob_key,
+            accepted_at_unix_ns=accepted_at_unix_ns,
+            collector_id=collector_id,
+            wire_version=self.wire_version,
+            frame_version=self.frame_version,
+            records=self.records,
+            authority_id=authority_id,
+            write_id=write_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from holdfast.base.errors import Ambiguous, HoldfastError, Refused, Unavailable
 from holdfast.base.ids import Ambient
@@ -51,6 +51,8 @@ class CollectorOptions:
 class Collector:
     """``async with Collector(...)`` also writes derived references as they come, and the rest of them at the end."""
 
+    acceptance: ClassVar[Acceptance] = Acceptance.S3_MANIFEST
+
     def __init__(
         self,
         store: Store,
@@ -60,8 +62,11 @@ class Collector:
         *,
         on_accepted: OnAccepted | None = None,
     ) -> None:
-        if authority.acceptance is not Acceptance.S3_MANIFEST:
-            raise Refused(f"the authority {authority.authority_id} accepts by {authority.acceptance}")
+        if authority.acceptance is not self.acceptance:
+            raise Refused(
+                f"the authority {authority.authority_id} accepts by {authority.acceptance}, not by {self.acceptance}",
+                remedy=f"start every collector of this store with --acceptance {authority.acceptance}",
+            )
         self.store = store
         self.authority = authority
         self.options = options
@@ -149,16 +154,10 @@ class Collector:
         self.references.add(of_blob(submission.frame_sha256, len(submission.body), now))
 
     def _draft(self, submission: Submission) -> AcceptedManifest:
-        return AcceptedManifest(
-            identity=submission.identity,
-            frame_sha256=submission.frame_sha256,
-            frame_bytes=len(submission.body),
-            raw_blob_key=submission.blob_key,
-            accepted_at_unix_ns=self._ambient.clock.wall_ns(),
+        accepted_at = submission.accepted_at_unix_ns
+        return submission.manifest(
+            accepted_at_unix_ns=self._ambient.clock.wall_ns() if accepted_at is None else accepted_at,
             collector_id=self.options.collector_id,
-            wire_version=submission.wire_version,
-            frame_version=submission.frame_version,
-            records=submission.records,
             authority_id=self.authority.authority_id,
             write_id=self._ambient.ids.write_id(),
         )

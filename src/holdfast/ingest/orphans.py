@@ -27,25 +27,13 @@ from enum import Enum
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
-from holdfast.ingest.accept import Standing, standing
+from holdfast.ingest.accept import FrameHead, Inspect, Standing, Submission, standing
 from holdfast.ingest.collector import find_accepted
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.quarantine import find_conflict, record_conflict
 from holdfast.objects.store import CREATE, Lost, Store
 
-
-@dataclass(frozen=True, slots=True)
-class FrameHead:
-    """What a frame says of itself, without its records."""
-
-    identity: BatchIdentity
-    frame_version: int
-    records: int
-
-
-Inspect = Callable[[bytes], FrameHead | None]
-"""The head of a valid frame; None for other bytes."""
 MayGo = Callable[[ConflictManifest], Awaitable[bool]]
 """Whether a conflict is resolved, and the bytes that lost it are needed no more."""
 Held = Callable[[BatchIdentity], bool]
@@ -152,16 +140,10 @@ class OrphanKeeper:
 
     async def _adopt(self, head: FrameHead, body: bytes, sha256: str) -> AcceptedManifest | None:
         """Close the identity. If a collector is faster, its manifest stands, and the next look sees it."""
-        draft = AcceptedManifest(
-            identity=head.identity,
-            frame_sha256=sha256,
-            frame_bytes=len(body),
-            raw_blob_key=layout.blob_key(sha256),
+        found = Submission(head.identity, body, sha256, frame_version=head.frame_version, records=head.records)
+        draft = found.manifest(
             accepted_at_unix_ns=self._ambient.clock.wall_ns(),
             collector_id=self._collector_id,
-            wire_version=1,
-            frame_version=head.frame_version,
-            records={"total": head.records},
             authority_id=self._authority_id,
             write_id=self._ambient.ids.write_id(),
         )

@@ -4,11 +4,10 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from holdfast.ingest.accept import Accepted, Answer, Submission
+from holdfast.ingest.accept import Accepted, Answer, FrameHead, Submission
 from holdfast.ingest.authority import Acceptance, Authority, Place
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.orphans import FrameHead
 from holdfast.sim.history import Done, Operation, Outcome
 from holdfast.sim.world import Process
 
@@ -43,7 +42,7 @@ def inspect(body: bytes) -> FrameHead | None:
         agent_id, boot_id, seq_start, seq_end, _ = json.loads(body)
     except ValueError:
         return None
-    return FrameHead(BatchIdentity(agent_id, boot_id, seq_start, seq_end), frame_version=1, records=10)
+    return FrameHead(BatchIdentity(agent_id, boot_id, seq_start, seq_end))
 
 
 def show(answer: Answer) -> Told:

@@ -55,16 +55,17 @@ class Writer:
         used = int(np.bitwise_or.reduce(zigzag)) if len(zigzag) else 0
         planes = [plane for plane in range(WIDTH) if used >> (8 * plane) & 0xFF]
         self._parts.append(bytes([sum(1 << plane for plane in planes)]))
-        self._parts.extend((zigzag >> np.uint64(8 * plane)).astype(np.uint8).tobytes() for plane in planes)
+        spread = zigzag.astype("<u8", copy=False).view(np.uint8).reshape(-1, WIDTH)
+        self._parts.extend([spread[:, plane].tobytes() for plane in planes])
 
     def steps(self, values: Ints) -> None:
         """The first value, and what each adds to the one before it."""
-        self.ints(np.diff(values, prepend=0))
+        self.ints(_differences(values))
 
     def grouped(self, values: Ints, groups: Groups, *, related: bool) -> None:
         """First values of groups (as steps from group to group if ``related``), then all steps within groups."""
         (self.steps if related else self.ints)(values[groups.starts])
-        self.ints(np.diff(values, prepend=0)[groups.inside])
+        self.ints(_differences(values)[groups.inside])
 
     def payload(self) -> bytes:
         return b"".join(self._parts)
@@ -129,3 +130,10 @@ def starts_of(lengths: Ints) -> Ints:
     starts = lengths.cumsum()
     starts -= lengths
     return starts
+
+
+def _differences(values: Ints) -> Ints:
+    """The first value, and what each adds to the one before it."""
+    steps = values.copy()
+    steps[1:] -= values[:-1]
+    return steps

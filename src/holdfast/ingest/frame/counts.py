@@ -1,7 +1,7 @@
 """The first thing in a payload: how many of everything there is, checked before any of it is read."""
 
 import struct
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Self
 
 from holdfast.ingest.frame.columns import Reader
@@ -42,7 +42,7 @@ class Counts:
         return counts
 
     def to_bytes(self) -> bytes:
-        return _COUNTS.pack(*astuple(self))
+        return _COUNTS.pack(*(getattr(self, name) for name in _NAMES))
 
     @property
     def records(self) -> int:
@@ -75,4 +75,5 @@ MOST_LAYOUTS = 1024
 """Layouts are handled one by one, so there are few."""
 MOST_BOUNDS = 1000
 """Of one layout."""
-_COUNTS = struct.Struct(f"<{len(fields(Counts))}I")
+_NAMES = [field.name for field in fields(Counts)]
+_COUNTS = struct.Struct(f"<{len(_NAMES)}I")

@@ -115,10 +115,19 @@ class References:
         self._news.set()
 
     async def flush(self) -> None:
-        """Write what is owed now."""
+        """Write what is owed now. Whoever is cancelled in the middle still owes the rest."""
         self._news.clear()
-        taken = [self._owed.popleft() for _ in range(len(self._owed))]
-        await map_bounded(taken, self._write, limit=AT_ONCE)
+        taken = dict.fromkeys(self._owed)
+        self._owed.clear()
+
+        async def settle(reference: Reference) -> None:
+            await self._write(reference)
+            del taken[reference]
+
+        try:
+            await map_bounded(list(taken), settle, limit=AT_ONCE)
+        finally:
+            self._owed.extendleft(reversed(taken))
 
     async def run(self) -> None:
         """Write references as they come, until cancelled."""

@@ -30,7 +30,7 @@ def test_records_come_back_to_the_last_bit(records: list[Sequenced], level: int 
 
 
 @given(sequenced(), levels)
-def test_a_reader_written_from_the_page_reads_the_same(records: list[Sequenced], level: int | None) -> None:
+def test_a_reader_that_shares_no_code_reads_the_same(records: list[Sequenced], level: int | None) -> None:
     frame = encode(pack_sequenced("agent", "boot", records), level=level)
     assert plain_frames.read(frame) == shown(decode(frame))
 

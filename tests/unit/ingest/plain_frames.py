@@ -1,4 +1,4 @@
-"""A second reader of frames, written from ``docs/formats.md`` alone: slow, plain Python, no code of the project's.
+"""A second reader of frames, as ``docs/formats.md`` has them: slow, plain Python, no code of the project's.
 
 It checks little, and reads element by element. Whatever our decoder accepts, this one must read as the same records.
 """

@@ -103,6 +103,11 @@ def test_limits_hold_before_anything_is_unpacked() -> None:
     assert len(decode(FRAME, Limits(len(FRAME), size, len(EVERY_SORT)))) == len(EVERY_SORT)
 
 
+def test_a_limit_beyond_what_the_format_allows_is_refused() -> None:
+    with pytest.raises(Invalid, match="must be below"):
+        Limits(payload_bytes=1 << 31)
+
+
 def test_a_decompression_bomb_allocates_nothing() -> None:
     bomb = pa.Codec("zstd").compress(bytes(1 << 26), asbytes=True)
     identity = Identity("a", "b", 0, 0)

@@ -60,8 +60,8 @@ class Counts:
             (self.histogram_times, self.histograms, "times of histograms"),
             (self.layouts, min(self.histograms, MOST_LAYOUTS), "layouts"),
             (self.label_sets, users, "label sets"),
-            (self.texts, self.text_bytes + 1, "texts"),
             (self.pairs, limits.elements, "labels"),
+            (self.texts, self.series + self.histogram_series + self.alerts + 2 * self.pairs, "texts"),
             (self.bounds, limits.elements, "bounds"),
             (self.buckets, limits.elements, "buckets"),
         ):

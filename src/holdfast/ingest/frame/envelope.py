@@ -21,6 +21,8 @@ VERSION = 1
 ZSTD = 0x0001
 """Flag: the payload is one zstd stream."""
 KNOWN_FLAGS = ZSTD
+LARGEST = 2**31
+"""No payload is as long as this, so that offsets of text fit Arrow's 32 bits."""
 NAME_BYTES = 255
 """The longest agent id and boot id, in UTF-8."""
 
@@ -37,8 +39,12 @@ class Limits:
     payload_bytes: int = 64 << 20
     """Of the payload after decompression."""
     records: int = 1_000_000
-    elements: int = 4_000_000
+    elements: int = 1_000_000
     """Labels over all label sets, buckets over all histograms."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.payload_bytes < LARGEST:
+            raise Invalid(f"limit of {self.payload_bytes} bytes for a payload: it must be below {LARGEST}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -139,6 +145,10 @@ def unwrap(data: bytes | memoryview, limits: Limits) -> tuple[Header, memoryview
 
 def wrap(identity: Identity, records: int, payload: bytes, *, level: int | None) -> bytes:
     """A frame around the payload; ``level`` is zstd's, or None to leave the payload as it is."""
+    if len(payload) >= LARGEST:
+        raise Invalid(
+            f"batch {identity}: {len(payload)} bytes are too many for one frame", remedy="send smaller batches"
+        )
     stored = payload if level is None else pa.Codec("zstd", compression_level=level).compress(payload, asbytes=True)
     agent, boot = identity.agent_id.encode(), identity.boot_id.encode()
     flags = 0 if level is None else ZSTD

@@ -3,6 +3,8 @@
 Each rule is a few passes over columns. A batch that breaks one is ``FrameInvalid``; nothing is mended.
 """
 
+from collections.abc import Sized
+
 import numpy as np
 import pyarrow as pa
 
@@ -28,9 +30,42 @@ def check_batch(batch: Batch) -> None:
     _references(batch)
 
 
+def check_shape(batch: Batch) -> None:
+    """Columns of one section are equally long. What was decoded is so by construction."""
+    samples, histograms, sets, logs, alerts = (
+        batch.samples,
+        batch.histograms.samples,
+        batch.label_sets,
+        batch.logs,
+        batch.alerts,
+    )
+    for part in (samples, histograms):
+        series = part.series
+        _equal("series", series.kind, series.whole, series.name, series.labels, series.lengths)
+        _equal("samples", part.seq, part.time_ns, part.value, part.seq if part.exact is None else part.exact)
+        if series.whole.any() and part.exact is None:
+            raise FrameInvalid(Reason.COLUMN, "series of whole numbers have no exact values")
+    _equal("histograms", histograms.seq, batch.histograms.layout)
+    _equal("labels", sets.names, sets.values)
+    _equal("logs", logs.seq, logs.time_ns, logs.severity, logs.attributes, logs.message)
+    _equal("alerts", alerts.seq, alerts.time_ns, alerts.state, alerts.name, alerts.labels, alerts.valued, alerts.value)
+    _equal("alerts", alerts.seq, alerts.message)
+    heights = np.bincount(batch.histograms.layout, minlength=len(batch.histograms.layouts)).tolist()
+    shapes = [(height, len(bounds) + 1) for height, bounds in zip(heights, batch.histograms.layouts, strict=False)]
+    if [counts.shape for counts in batch.histograms.counts] != shapes:
+        raise FrameInvalid(Reason.COLUMN, "there is not one count for each bucket of each histogram")
+
+
+def _equal(what: str, *columns: Sized) -> None:
+    if len({len(column) for column in columns}) != 1:
+        raise FrameInvalid(Reason.COLUMN, f"the columns of {what} are not equally long")
+
+
 def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:
     series = samples.series
     if not len(series):
+        if len(samples):
+            raise FrameInvalid(Reason.COLUMN, "samples belong to no series")
         return
     _within("kind of a series", series.kind, *kinds)
     if kinds[0] == Kind.HISTOGRAM and series.whole.any():

@@ -11,7 +11,7 @@ from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Lo
 from holdfast.ingest.frame.columns import Groups, Ints, Writer
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import wrap
-from holdfast.ingest.frame.rules import check_batch
+from holdfast.ingest.frame.rules import check_batch, check_shape
 from holdfast.ingest.frame.scales import to_whole
 
 LEVEL = 3
@@ -21,6 +21,7 @@ LEVEL = 3
 def encode(batch: Batch, *, level: int | None = LEVEL) -> bytes:
     """The frame of a batch. ``level`` None leaves the payload uncompressed. Raises ``FrameInvalid`` for a batch that
     breaks a rule."""
+    check_shape(batch)
     check_batch(batch)
     return wrap(batch.identity, len(batch), payload_of(batch), level=level)
 

@@ -15,13 +15,19 @@ from holdfast.ingest.doubts import Doubts
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
+from holdfast.ingest.spool import PENDING, Spool, Taken
+from holdfast.objects.layer import Layer
 from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.retry import Retrying, RetryPolicy
-from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Store
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, ONCE, ONE_MANIFEST, RESOLVES
+from holdfast.sim.checkers.ingest_spool import NEW_ONCE
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.scenarios.ingest_accept import IngestAccept
+from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthority
+from holdfast.sim.scenarios.ingest_spool import IngestSpool
+from tests.sim.naive import first_broken, rules
 from tests.sim.test_naive_settle import NoReadBack
 
 QUIET = Limits(crashes=0, lost_responses=0)
@@ -185,3 +191,57 @@ def test_a_naive_part_does_harm(naive: IngestAccept, limits: Limits, harm: str) 
     found = explore(naive, limits).found
     assert found is not None
     assert any(violation.startswith(harm) for violation in found.violations), found.violations
+
+
+class NoNotes(Spool):
+    """What has landed is gone from the disk, so nothing of it needs to stay."""
+
+    async def _landed(self, identity: BatchIdentity) -> Taken | None:
+        return None
+
+
+class NoteLast(Spool):
+    """Clears its disk first and takes notes after."""
+
+    async def has_landed(self, identity: BatchIdentity, manifest: AcceptedManifest) -> None:
+        await self._store.delete(f"{PENDING}{layout.identity_path(identity)}.lmbatch")
+        await super().has_landed(identity, manifest)
+
+
+class LooksOnlyBefore(Spool):
+    """Looks for a note, and then takes the batch in."""
+
+    async def take(self, submission: Submission) -> Taken | None:
+        key = f"{PENDING}{layout.identity_path(submission.identity)}.lmbatch"
+        if await self._landed(submission.identity) is not None:
+            return await super().take(submission)
+        created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
+        return None if created else await super().take(submission)
+
+
+@pytest.mark.parametrize("naive", [NoNotes, NoteLast, LooksOnlyBefore])
+def test_a_naive_spool_forgets_what_it_took(naive: type[Spool]) -> None:
+    class Naive(IngestSpool):
+        spool: ClassVar[type[Spool]] = naive
+
+    assert NEW_ONCE in rules(first_broken(Naive, range(1, 400)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundsBlindly(IngestAuthority):
+    """Everybody writes the authority that it found missing."""
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return Unconditionally(super().stack(backend, ambient))
+
+
+class Unconditionally(Layer):
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return await self.inner.put(key, body, OVERWRITE)
+
+
+def test_an_authority_that_is_written_without_a_condition_is_two() -> None:
+    found = explore(FoundsBlindly(), QUIET).found
+    assert found is not None
+    assert any(violation.startswith(ONE_AUTHORITY) for violation in found.violations)
+    assert explore(IngestAuthority(), Limits(crashes=1, lost_responses=1)).found is None

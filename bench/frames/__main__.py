@@ -17,7 +17,7 @@ from bench.lib import RESULTS, Comparison, Contender, compare, facts, table, wri
 from holdfast.ingest.frame import Batch, pack
 
 SCRAPES = (1, 11, 110, 1100)
-WORK = 400_000
+WORK = 100_000
 """Samples in one run of a contender: small batches are handled many times over."""
 AIMED_AT = 110
 """Scrapes of the batch that the aims are about: some 10,000 samples."""

@@ -64,6 +64,7 @@ def test_a_forged_payload_is_refused_or_means_what_it_says(batches: list[list[Se
         judge_forgeries(pack_sequenced("agent", "boot", records), rng, rounds=20)
 
 
+@pytest.mark.timeout(3 * 3600 if SOAKING else 120)  # a million take a quarter of an hour on a quiet machine
 def test_mutants_of_a_frame_with_every_sort_crash_nothing() -> None:
     rng = random.Random(11)
     batch = pack_sequenced("agent", "boot", [Sequenced(7 + seq, record) for seq, record in enumerate(EVERY_SORT)])

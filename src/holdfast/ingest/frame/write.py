@@ -15,7 +15,7 @@ from holdfast.ingest.frame.rules import check_batch, check_shape
 from holdfast.ingest.frame.scales import to_whole
 
 LEVEL = 3
-"""Of zstd. Higher ones gain two or three in a hundred, and cost several times as much."""
+"""Of zstd. Up to 9 there is next to nothing to gain; 19 gains some seven in a hundred, at many times the cost."""
 
 
 def encode(batch: Batch, *, level: int | None = LEVEL) -> bytes:

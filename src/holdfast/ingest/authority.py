@@ -147,8 +147,9 @@ async def open_authority(
                 remedy="name the store that holds it, or leave the expected id out to begin a new authority here",
             )
         found = await _create(store, ambient, place, acceptance, spool_id)
-    problem = objection(found, place, acceptance, expected_id=expected_id, spool_id=spool_id)
-    if problem is not None and not (unsafe_any_place and not found.covers(place)):
+    claimed = found.place if unsafe_any_place else place
+    problem = objection(found, claimed, acceptance, expected_id=expected_id, spool_id=spool_id)
+    if problem is not None:
         raise problem
     return found
 

@@ -44,7 +44,7 @@ async def test_collectors_of_different_modes_do_not_share_it() -> None:
     with pytest.raises(Refused, match="accepted by s3_manifest here, not by local_spool"):
         await found(desk, mode=SPOOL)
     with pytest.raises(Refused, match="not by local_spool"):
-        await found(desk, mode=SPOOL, unsafe_any_place=True)
+        await found(desk, COPY, mode=SPOOL, unsafe_any_place=True)
 
 
 async def test_a_second_spool_is_refused() -> None:

@@ -8,19 +8,22 @@ from holdfast.ingest.accept import Accepted, FrameHead, IdentityConflict
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, fate
+from holdfast.objects.observe import Usage
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.accept_desk import AcceptDesk
 
 
-def keeper(desk: AcceptDesk, *, resolved: bool = False, held: bool = False) -> OrphanKeeper:
+def keeper(desk: AcceptDesk, *, resolved: bool = False, held: bool = False, usage: Usage | None = None) -> OrphanKeeper:
     async def may_go(_: ConflictManifest) -> bool:
         return resolved
 
     def is_held(_: BatchIdentity) -> bool:
         return held
 
-    return OrphanKeeper(desk.store(), desk.ambient(), kit.inspect, collector_id="keeper", may_go=may_go, held=is_held)
+    return OrphanKeeper(
+        desk.store(usage=usage), desk.ambient(), kit.inspect, collector_id="keeper", may_go=may_go, held=is_held
+    )
 
 
 async def test_an_orphan_whose_identity_is_free_is_adopted_and_its_sender_told_of_a_duplicate() -> None:
@@ -34,6 +37,23 @@ async def test_an_orphan_whose_identity_is_free_is_adopted_and_its_sender_told_o
     assert answer == Accepted(treated.accepted, duplicate=True)
     assert desk.effects == []
     assert (await keeper(desk).treat(batch.blob_key)).fate is Fate.REFERENCED
+
+
+async def test_looking_at_a_blob_is_two_or_three_reads_and_at_most_one_write() -> None:
+    desk = AcceptDesk()
+    for batch in (submission(1), submission(1, 1)):
+        await desk.store().put(batch.blob_key, batch.body)
+    costs = []
+    for batch in (submission(1), submission(1), submission(1, 1), submission(1, 1)):
+        usage = Usage()
+        found = (await keeper(desk, usage=usage).treat(batch.blob_key)).fate
+        costs.append((found, usage.by_verb))
+    assert costs == [
+        (Fate.ADOPT, {"get": 2, "put": 1}),
+        (Fate.REFERENCED, {"get": 2}),
+        (Fate.RECORD, {"get": 3, "put": 1}),
+        (Fate.EVIDENCE, {"get": 3}),
+    ]
 
 
 async def test_an_agent_in_quarantine_is_not_adopted_from() -> None:

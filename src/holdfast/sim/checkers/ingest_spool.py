@@ -7,11 +7,12 @@ from typing import Any
 
 from holdfast.sim.checkers.ingest import Ledger
 from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import Done, Operation
+from holdfast.sim.history import Done, Failed, Operation
 
 KEPT = "what a spool acknowledged is on its disk or in the store"
 NEW_ONCE = "a spool calls a batch new once"
 EFFECT_ONCE = "effects follow once from what a spool takes"
+ALWAYS = "a spool takes batches whatever the store does"
 TRUE_CONFLICT = "a spool's conflict is between different bytes"
 
 
@@ -27,6 +28,8 @@ def spooled_once(
             if operation.key in effects:
                 yield Violation(EFFECT_ONCE, f"[{operation}], for the second time")
             effects.add(operation.key)
+        if operation.call == "accept" and isinstance(operation.outcome, Failed):
+            yield Violation(ALWAYS, f"[{operation}]")
         if operation.call != "accept" or not isinstance(operation.outcome, Done):
             continue
         told: Any = operation.outcome.value

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Answer, Submission
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.orphans import OrphanKeeper
+from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import accepted_once, replayed
 from holdfast.sim.checkers.violation import Violation
@@ -44,10 +46,12 @@ class IngestAccept(Scenario):
     idle_ms: float = 0.0
     references: bool = False
     """Derived references are written too."""
+    outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         return cls(
+            outage=kit.Outage.drawn(rng),
             collectors=rng.randint(2, 4),
             batches=rng.randint(1, 4),
             sends=rng.randint(2, 8),
@@ -62,6 +66,9 @@ class IngestAccept(Scenario):
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
         )
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:
         for number in range(self.collectors):

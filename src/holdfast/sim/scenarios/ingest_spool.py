@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Self, TypeVar
 
+from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import Collector, CollectorOptions
@@ -75,10 +76,12 @@ class IngestSpool(Scenario):
     rivals: int = 0
     """Batches that somebody else accepts in the store, against the rules."""
     disk_ms: float = 1.0
+    outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         return cls(
+            outage=kit.Outage.drawn(rng),
             senders=rng.randint(1, 3),
             batches=rng.randint(1, 4),
             sends=rng.randint(2, 8),
@@ -90,6 +93,9 @@ class IngestSpool(Scenario):
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
         )
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:
         disk = MemoryStore(clock=SimClock(world.loop.time))

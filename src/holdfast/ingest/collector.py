@@ -28,7 +28,7 @@ from holdfast.ingest.doubts import Doubts
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.quarantine import record_conflict
-from holdfast.ingest.references import References, of_accepted, of_blob, of_conflict
+from holdfast.ingest.references import References, of_blob
 from holdfast.objects.store import ADDRESSED, CREATE, Store, Written
 
 OnAccepted = Callable[[AcceptedManifest, Submission], None]
@@ -45,7 +45,7 @@ class Acceptor(Protocol):
 class CollectorOptions:
     collector_id: str
     references_owed: int = 10_000
-    """How many derived references may wait to be written."""
+    """How many accepted batches may wait for their derived references."""
 
 
 class Collector:
@@ -139,11 +139,11 @@ class Collector:
                 submission.frame_sha256,
                 collector_id=self.options.collector_id,
             )
-            self.references.add(*of_conflict(record))
+            self.references.owe(record)
         return IdentityConflict(accepted, record)
 
     def _won(self, manifest: AcceptedManifest, submission: Submission) -> Accepted:
-        self.references.add(*of_accepted(manifest))
+        self.references.owe(manifest)
         if self._on_accepted is not None:
             self._on_accepted(manifest, submission)
         return Accepted(manifest, duplicate=False)
@@ -151,7 +151,7 @@ class Collector:
     def _leave(self, submission: Submission) -> None:
         """The blob may stay without a manifest: let it be found by time."""
         now = self._ambient.clock.wall_ns()
-        self.references.add(of_blob(submission.frame_sha256, len(submission.body), now))
+        self.references.owe(of_blob(submission.frame_sha256, len(submission.body), now))
 
     def _draft(self, submission: Submission) -> AcceptedManifest:
         accepted_at = submission.accepted_at_unix_ns

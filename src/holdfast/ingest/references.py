@@ -94,40 +94,54 @@ async def write(store: Store, reference: Reference) -> None:
     await store.put(reference.key, reference.body, ADDRESSED)
 
 
+Source = AcceptedManifest | ConflictManifest | Reference
+"""What references are made from; they are made when they are written, not on the path of an answer."""
+
+
+def made_from(source: Source) -> Iterator[Reference]:
+    match source:
+        case AcceptedManifest():
+            yield from of_accepted(source)
+        case ConflictManifest():
+            yield from of_conflict(source)
+        case Reference():
+            yield source
+
+
 class References:
     def __init__(self, store: Store, *, most: int = 10_000) -> None:
         self._store = store
         self._most = most
-        self._owed: deque[Reference] = deque()
+        self._owed: deque[Source] = deque()
         self._news = asyncio.Event()
         self.dropped = 0
-        """Left to the reconciler, because the list was full or the store did not take them."""
+        """Sources left to the reconciler, because the list was full or the store did not take what they gave."""
 
     def __len__(self) -> int:
         return len(self._owed)
 
-    def add(self, *references: Reference) -> None:
-        for reference in references:
-            if len(self._owed) >= self._most:
-                self.dropped += 1
-            else:
-                self._owed.append(reference)
+    def owe(self, source: Source) -> None:
+        """Write what follows from ``source`` some time."""
+        if len(self._owed) >= self._most:
+            self.dropped += 1
+            return
+        self._owed.append(source)
         self._news.set()
 
     async def flush(self) -> None:
         """Write what is owed now. Whoever is cancelled in the middle still owes the rest."""
         self._news.clear()
-        taken = dict.fromkeys(self._owed)
+        taken = dict(enumerate(self._owed))
         self._owed.clear()
 
-        async def settle(reference: Reference) -> None:
-            await self._write(reference)
-            del taken[reference]
+        async def settle(number: int) -> None:
+            await self._write(taken[number])
+            del taken[number]
 
         try:
             await map_bounded(list(taken), settle, limit=AT_ONCE)
         finally:
-            self._owed.extendleft(reversed(taken))
+            self._owed.extendleft(reversed(taken.values()))
 
     async def run(self) -> None:
         """Write references as they come, until cancelled."""
@@ -135,9 +149,11 @@ class References:
             await self._news.wait()
             await self.flush()
 
-    async def _write(self, reference: Reference) -> None:
-        try:
-            await write(self._store, reference)
-        except (Unavailable, Ambiguous) as error:
-            self.dropped += 1
-            _log.warning("%s: left to the reconciler: %s", reference.key, error)
+    async def _write(self, source: Source) -> None:
+        for reference in made_from(source):
+            try:
+                await write(self._store, reference)
+            except (Unavailable, Ambiguous) as error:
+                self.dropped += 1
+                _log.warning("%s: left to the reconciler: %s", reference.key, error)
+                return

@@ -142,11 +142,11 @@ async def test_references_are_written_in_the_background_and_at_the_end() -> None
 async def test_references_beyond_what_may_be_owed_are_left_to_the_reconciler() -> None:
     desk = AcceptDesk()
     collector = Collector(
-        desk.store(), desk.ambient(), kit.authority(), CollectorOptions("collector-1", references_owed=4)
+        desk.store(), desk.ambient(), kit.authority(), CollectorOptions("collector-1", references_owed=1)
     )
     await collector.accept(submission(1))
     await collector.accept(submission(2))
-    assert (len(collector.references), collector.references.dropped) == (4, 2)
+    assert (len(collector.references), collector.references.dropped) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -99,12 +99,41 @@ class OntologySection(Section):
     s3_duckdb_memory_limit: str = Field(default="256MB", min_length=1)
 
 
+class IngestSection(Section):
+    """Collectors of telemetry. The first names are those of the specification; the command line goes before all."""
+
+    acceptance: Literal["s3_manifest", "local_spool"] = "s3_manifest"
+    object_landing_interval_ms: int = Field(default=1_000, ge=1)
+    listen: str = Field(default="127.0.0.1:8080", min_length=1)
+    private: str = Field(default="127.0.0.1:8081", min_length=1)
+    tokens: _Path | None = None
+    spool: _Path | None = None
+    collector_id: str | None = Field(default=None, min_length=1, max_length=120)
+    authority_id: str | None = None
+    tls_certificate_file: _Path | None = None
+    tls_key_file: _Path | None = None
+    frame_bytes: ByteSize = Field(default=ByteSize(8 * 1024**2), gt=0)
+    payload_bytes: ByteSize = Field(default=ByteSize(64 * 1024**2), gt=0, lt=2**31)
+    in_flight_bytes: ByteSize = Field(default=ByteSize(512 * 1024**2), gt=0)
+    connections: int = Field(default=1_000, ge=1)
+    requests_per_s: float = Field(default=1_000.0, gt=0)
+    burst: int = Field(default=2_000, ge=1)
+    concurrency: int = Field(default=64, ge=1)
+    header_timeout_ms: int = Field(default=10_000, ge=1)
+    body_timeout_ms: int = Field(default=30_000, ge=1)
+    drain_ms: int = Field(default=20_000, ge=0)
+    live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
+    live_window_s: int = Field(default=900, ge=1)
+    follow_interval_ms: int = Field(default=1_000, ge=1)
+
+
 class Settings(Section):
     store: StoreSection = StoreSection()
     s3: S3Section = S3Section()
     retry: RetrySection = RetrySection()
     cache: CacheSection = CacheSection()
     ontology: OntologySection = OntologySection()
+    ingest: IngestSection = IngestSection()
 
 
 class Resolved(NamedTuple):

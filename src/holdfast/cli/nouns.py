@@ -19,12 +19,14 @@ class Noun(NamedTuple):
 
 
 NOUNS: tuple[Noun, ...] = (
+    Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
     Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
+    Noun("tokens", "holdfast.cli.tokens", "Let agents send to collectors: add, list and revoke tokens."),
 )
 
 

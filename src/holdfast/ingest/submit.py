@@ -1,6 +1,6 @@
-"""From frames to acceptance: what a frame says of itself becomes an identity that keys can hold.
+"""From frames to acceptance: what a frame says of itself becomes the identity that keys are made of.
 
-A frame allows longer names than a key has room for, so a valid frame may still be refused here (``Invalid``).
+Both have the same rules for names and numbers, so a valid frame always has an identity.
 """
 
 from holdfast.base.errors import Invalid

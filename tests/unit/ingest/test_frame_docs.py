@@ -5,8 +5,9 @@ from dataclasses import fields
 
 from holdfast.ingest.frame import Limits, Reason
 from holdfast.ingest.frame.counts import MOST_BOUNDS, MOST_LAYOUTS, Counts
-from holdfast.ingest.frame.envelope import MAGIC, NAME_BYTES
+from holdfast.ingest.frame.envelope import MAGIC
 from holdfast.ingest.frame.scales import DIVISORS
+from holdfast.ingest.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES
 from holdfast.ingest.records import HIGHEST_SEVERITY, Kind, State
 from tests.tidy.tree import ROOT
 
@@ -21,7 +22,8 @@ def test_every_reason_is_explained() -> None:
 def test_numbers_of_the_page_are_those_of_the_code() -> None:
     limits = Limits()
     assert f"`{MAGIC.hex(' ').upper()}`" in PAGE
-    assert f"1 to {NAME_BYTES}" in PAGE
+    assert f"agent id, 1 to {MAX_AGENT_BYTES}" in PAGE
+    assert f"boot id, 1 to {MAX_BOOT_BYTES}" in PAGE
     assert f"{limits.frame_bytes >> 20} MiB a frame, {limits.payload_bytes >> 20} MiB a payload" in PAGE
     assert f"{limits.records:,} records, {limits.elements:,} labels and as many buckets" in PAGE
     assert f"at most {MOST_LAYOUTS:,} layouts, of at most {MOST_BOUNDS:,} bounds each" in PAGE

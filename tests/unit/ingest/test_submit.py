@@ -45,10 +45,14 @@ async def test_a_frame_that_was_left_behind_is_adopted() -> None:
 def test_other_bytes_have_no_head() -> None:
     assert inspect_frame(b"") is None
     assert inspect_frame(frame()[:-1]) is None
-    assert inspect_frame(frame("a" * 200)) is None
 
 
-def test_a_name_that_no_key_has_room_for_is_refused() -> None:
-    body = frame("a" * 200)
-    with pytest.raises(Invalid, match="1 to 120 are allowed"):
-        submission_of(body, decode(body))
+@pytest.mark.parametrize("name", ["a" * 121, "tab\there", ""])
+def test_a_name_that_no_key_can_hold_is_refused_before_it_is_a_frame(name: str) -> None:
+    with pytest.raises(Invalid, match="agent id"):
+        frame(name)
+
+
+def test_the_longest_names_are_accepted() -> None:
+    body = frame("a" * 120)
+    assert submission_of(body, decode(body)).identity.agent_id == "a" * 120

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
+from holdfast.ingest.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES, check_name
 from holdfast.ingest.records import INT64_MAX
 
 MAGIC = b"\x89HFF\r\n\x1a\n"
@@ -23,8 +24,6 @@ ZSTD = 0x0001
 KNOWN_FLAGS = ZSTD
 LARGEST = 2**31
 """No payload is as long as this, so that offsets of text fit Arrow's 32 bits."""
-NAME_BYTES = 255
-"""The longest agent id and boot id, in UTF-8."""
 
 _HEAD = struct.Struct("<8sHHIIIQQIHH")
 _CHECKED_BEFORE, _CHECKED_AFTER = 12, 16
@@ -57,9 +56,9 @@ class Identity:
     seq_end: int
 
     def __post_init__(self) -> None:
-        for what, name in (("agent id", self.agent_id), ("boot id", self.boot_id)):
-            if problem := _name_problem(name):
-                raise Invalid(f"{what} {name!r}: {problem}")
+        # The same names as in the keys of acceptance: a valid frame never fails there.
+        check_name("agent id", self.agent_id, MAX_AGENT_BYTES)
+        check_name("boot id", self.boot_id, MAX_BOOT_BYTES)
         if not 0 <= self.seq_start <= self.seq_end <= INT64_MAX:
             raise Invalid(f"sequence {self.seq_start} to {self.seq_end}: bounds are 0 or more, and in order")
 
@@ -173,13 +172,3 @@ def _identity(data: bytes | memoryview, start: int, end: int, agent: int, boot: 
         return Identity(*names, start, end)
     except Invalid as error:
         raise FrameInvalid(Reason.IDENTITY, str(error)) from error
-
-
-def _name_problem(name: str) -> str | None:
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError as error:
-        return f"has no UTF-8 form ({error.reason})"
-    if not 0 < size <= NAME_BYTES:
-        return f"must be 1 to {NAME_BYTES} bytes long, not {size}"
-    return None

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, Terminated
 from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def collector(
 ) -> None:
     """Accept telemetry from agents, each batch exactly once.
 
-    Any number of collectors share one store and know nothing of each other. SIGTERM and Ctrl-C let requests under way finish; the exit code is then 0.
+    Any number of collectors share one store and know nothing of each other. SIGTERM and Ctrl-C let requests under way
+    finish; the exit code is then 0. A second one does not wait for them, and exits with 143.
     """
     shell = Shell.of(context)
     section = _section(
@@ -104,7 +105,10 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
 
     settings = shell.settings
     async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
-        await run_collector(store, section, query=query, unsafe_any_place=unsafe_any_place, on_serving=on_serving)
+        try:
+            await run_collector(store, section, query=query, unsafe_any_place=unsafe_any_place, on_serving=on_serving)
+        except asyncio.CancelledError:
+            raise Terminated from None  # a second signal: it was asked to end, and then told to
     if watched:
         sys.stderr.write("\n")
 

@@ -183,6 +183,10 @@ class _Guarded(H11Protocol):
         self._stop()
         if self.transport.is_closing():
             return
+        cycle: Any = self.cycle
+        if cycle is not None:
+            cycle.disconnected = True  # the application may still be at work on this request, and must not answer too
+            cycle.message_event.set()
         failure = failure_of(fault)
         body = json.dumps(failure.document).encode()
         headers = {

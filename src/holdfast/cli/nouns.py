@@ -19,6 +19,7 @@ class Noun(NamedTuple):
 
 
 NOUNS: tuple[Noun, ...] = (
+    Noun("agent", "holdfast.cli.agent", "Measure this host and send it to collectors, losing nothing."),
     Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),

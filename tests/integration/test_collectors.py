@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.ingest import BatchConflict, Client, Counter, Gauge, Log, Undelivered
 from holdfast.ingest.frame import encode, pack
+from holdfast.ingest.records import Record
 from tests.integration.collectors import await_start, begin, collectors, end, families, make_token, witness
 from tests.integration.run_places import Place, folder, place_for, s3
 from tests.integration.servers import S3Server
@@ -27,7 +28,8 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 def frame(agent: str, number: int, variant: int = 0) -> bytes:
-    records = [Gauge("load", float(number + variant), 1_000 + number), Counter("requests", number, 1_000 + number)]
+    records: list[Record] = [Gauge("load", float(number + variant), 1_000 + number)]
+    records.append(Counter("requests", number, 1_000 + number))
     return encode(pack(agent, "boot", [*records, Log(f"batch {number}", 2_000)], seq_start=number * 3))
 
 

@@ -20,8 +20,10 @@ class Noun(NamedTuple):
 
 NOUNS: tuple[Noun, ...] = (
     Noun("agent", "holdfast.cli.agent", "Measure this host and send it to collectors, losing nothing."),
+    Noun("authority", "holdfast.cli.authority", "See which store accepts telemetry, and promote a copy."),
     Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
+    Noun("conflicts", "holdfast.cli.conflicts", "See and resolve conflicts over the identity of batches."),
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),

@@ -103,6 +103,8 @@ class IdentityConflict:
     accepted: AcceptedManifest
     quarantine: ConflictManifest | None
     """None if the store failed before the conflict could be recorded."""
+    resolution: str | None = None
+    """What an operator has decided about it, where that is known (see ``resolutions``)."""
 
 
 Answer = Accepted | IdentityConflict

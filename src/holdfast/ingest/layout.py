@@ -1,9 +1,11 @@
 """Where everything of ingest lies. Pure: from identities, hashes and times to keys, and back where somebody lists.
 
     meta/authority.json                                   who may accept here; see ``authority``
+    meta/ingest-holds.json                                agents and boots in quarantine; see ``holds``
     raw-blobs/v1/sha256/{hh}/{hh}/{sha256}.lmbatch        the bytes of a frame, immutable, named by their hash
     accepted/v1/agent={hex}/boot={hex}/{start}-{end}.json the acceptance of an identity: created once, never deleted
     quarantine/v1/identity-conflict/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json    other bytes, same identity
+    quarantine/v1/resolutions/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json          what was decided about it
     raw-blobs-by-time/v1/date={day}/hour={hour}/sha256={sha256}.json                      derived
     accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json                         derived
     accepted-by-blob/v1/sha256/{hh}/{hh}/{sha256}/agent={hex}/boot={hex}/{start}-{end}.json     derived
@@ -20,9 +22,11 @@ from holdfast.base.errors import Invalid
 from holdfast.ingest.identity import BatchIdentity
 
 AUTHORITY = "meta/authority.json"
+HOLDS = "meta/ingest-holds.json"
 BLOBS = "raw-blobs/v1/sha256/"
 ACCEPTED = "accepted/v1/"
 CONFLICTS = "quarantine/v1/identity-conflict/"
+RESOLUTIONS = "quarantine/v1/resolutions/"
 BLOBS_BY_TIME = "raw-blobs-by-time/v1/"
 ACCEPTED_BY_TIME = "accepted-by-time/v1/"
 ACCEPTED_BY_BLOB = "accepted-by-blob/v1/sha256/"
@@ -76,6 +80,10 @@ def conflict_folder(identity: BatchIdentity) -> str:
 
 def conflict_key(identity: BatchIdentity, sha256: str) -> str:
     return f"{conflict_folder(identity)}{check_hash(sha256)}.json"
+
+
+def resolution_key(identity: BatchIdentity, sha256: str) -> str:
+    return f"{RESOLUTIONS}{identity_path(identity)}/{check_hash(sha256)}.json"
 
 
 def accepted_by_time_key(accepted_at_ns: int, identity: BatchIdentity) -> str:

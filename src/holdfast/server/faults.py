@@ -27,6 +27,7 @@ REASONS: dict[str, Row] = {
     "bad_request": Row("invalid", 400, "the request is no HTTP, or a parameter of it is wrong"),
     "unauthenticated": Row("denied", 401, "there is no token, or it is not valid"),
     "agent_not_allowed": Row("denied", 403, "the token is valid, and not for this agent"),
+    "identity_quarantined": Row("denied", 403, "an operator holds this agent and boot; keep the batch and try later"),
     "no_such_route": Row("not_found", 404, "nothing is served at this path"),
     "method_not_allowed": Row("invalid", 405, "the path is served, and not by this method"),
     "timeout": Row("invalid", 408, "the request did not come in time"),

@@ -21,6 +21,7 @@ from holdfast.ingest import frame
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
 from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.frame import Header
+from holdfast.ingest.holds import IdentityQuarantined
 from holdfast.ingest.submit import submission_of
 from holdfast.server.faults import Fault
 from holdfast.server.limits import Limits
@@ -137,6 +138,8 @@ class Intake:
             submission = await self._decode(data, header)
             try:
                 return await self._acceptor.accept(submission)
+            except IdentityQuarantined as error:
+                raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
             except Ambiguous as error:
                 raise Fault("outcome_unknown", str(error), remedy="send the same batch again") from error
             except Unavailable as error:
@@ -200,6 +203,7 @@ def _conflict(answer: IdentityConflict) -> Fault:
             "accepted_manifest_key": accepted.key,
             "accepted_frame_sha256": accepted.frame_sha256,
             "quarantine_manifest_key": None if record is None else record.key,
+            "resolution": answer.resolution,
         },
     )
 

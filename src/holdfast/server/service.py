@@ -21,9 +21,12 @@ from holdfast.ingest.accept import Submission
 from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.follow import Follower
+from holdfast.ingest.guard import Guarded
+from holdfast.ingest.holds import Holds
 from holdfast.ingest.landing import SpoolCollector, SpoolOptions
 from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.resolutions import Resolutions
 from holdfast.ingest.spool import Spool, open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.objects.certificate import StartCheck, start_check
@@ -61,6 +64,7 @@ class Service:
     refusals: Refusals
     collector_id: str
     query: bool
+    holds: Holds
     draining: bool = False
     rebuilt: bool = False
     _probed_ns: int | None = None
@@ -209,6 +213,7 @@ async def open_service(
             unsafe_any_place=unsafe_any_place,
         )
         service = _compose(store, section, authority, check, tokens, spool, query)
+        await service.holds.refresh()
         await stack.enter_async_context(service.acceptor)
         _gauges(service)
         async with _beside(service):
@@ -220,6 +225,7 @@ async def _beside(service: Service) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(service.read_tokens(), name="tokens"),
         asyncio.create_task(service.keep_live(), name="live state"),
+        asyncio.create_task(service.holds.run(), name="holds"),
     ]
     try:
         yield
@@ -287,7 +293,9 @@ def _compose(
         concurrency=section.concurrency,
         in_flight_bytes=section.in_flight_bytes,
     )
-    intake = Intake(acceptor, tokens, limits, meters, clock, frames=frames, body_timeout_ms=section.body_timeout_ms)
+    holds = Holds(store, ambient)
+    guarded = Guarded(acceptor, holds, Resolutions(store, ambient))
+    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, body_timeout_ms=section.body_timeout_ms)
     return Service(
         section=section,
         store=store,
@@ -304,6 +312,7 @@ def _compose(
         refusals=Refusals(clock),
         collector_id=collector_id,
         query=query,
+        holds=holds,
     )
 
 

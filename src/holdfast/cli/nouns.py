@@ -27,6 +27,11 @@ NOUNS: tuple[Noun, ...] = (
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
+    Noun(
+        "policy",
+        "holdfast.cli.policy",
+        "Print policies that protect accepted telemetry, and check a live store for them.",
+    ),
     Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("tokens", "holdfast.cli.tokens", "Let agents send to collectors: add, list and revoke tokens."),

@@ -182,7 +182,9 @@ class Client:
             yield http
 
     def _open(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(timeout=self._timeout_s, verify=self._verify, trust_env=False)
+        # As many connections as there are sends at a time, and all of them kept: that is the caller's to bound.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        return httpx.AsyncClient(timeout=self._timeout_s, verify=self._verify, trust_env=False, limits=limits)
 
     async def __aenter__(self) -> Self:
         """Keep connections open for as long as the block lasts; without it, each ``send`` opens its own."""

@@ -24,8 +24,11 @@ ACCEPTED_BY_BLOB_SCHEMA = "holdfast.accepted_by_blob.v1"
 CONFLICT_BY_BLOB_SCHEMA = "holdfast.conflict_by_blob.v1"
 BLOB_BY_TIME_SCHEMA = "holdfast.raw_blob_by_time.v1"
 
-AT_ONCE = 8
-"""Writes under way at a time: the path of acceptance has the better right to the connections."""
+MOST_AT_ONCE = 64
+"""Writes under way at a time, at the most."""
+PER_WRITER = 16
+"""Sources owed for each further write at a time: the path of acceptance has the better right to the store, so one
+writer does while little is owed; but what is owed does not grow without end."""
 
 _log = logger("ingest")
 
@@ -131,15 +134,22 @@ class References:
     async def flush(self) -> None:
         """Write what is owed now. Whoever is cancelled in the middle still owes the rest."""
         self._news.clear()
-        taken = dict(enumerate(self._owed))
-        self._owed.clear()
+        left = len(self._owed)
+        while left and self._owed:
+            writers = min(MOST_AT_ONCE, 1 + len(self._owed) // PER_WRITER)
+            group = [self._owed.popleft() for _ in range(min(left, len(self._owed), 4 * writers))]
+            left -= len(group)
+            await self._write_all(group, writers)
+
+    async def _write_all(self, group: list[Source], writers: int) -> None:
+        taken = dict(enumerate(group))
 
         async def settle(number: int) -> None:
             await self._write(taken[number])
             del taken[number]
 
         try:
-            await map_bounded(list(taken), settle, limit=AT_ONCE)
+            await map_bounded(list(taken), settle, limit=writers)
         finally:
             self._owed.extendleft(reversed(taken.values()))
 

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError
@@ -28,18 +29,38 @@ HEARTBEAT_S = 15.0
 _log = logger("server")
 
 
-def ingest_app(service: Service) -> FastAPI:
-    """What agents and load balancers reach."""
-    app = _app(service, "Holdfast collector: ingest")
+BATCH = "/ingest/v1/batch"
 
-    @app.post("/ingest/v1/batch", **openapi.BATCH)
-    async def batch(request: Request) -> Response:
-        """Send one batch: a frame as the body, its identity in the headers."""
+
+class IngestApp:
+    """What agents and load balancers reach. Batches take a short way past the framework, which otherwise costs a small
+    batch a tenth of its time; everything else, and the description of all, is the framework's."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.framework = _app(service, "Holdfast collector: ingest")
+
+        @self.framework.post(BATCH, **openapi.BATCH)
+        async def batch(request: Request) -> Response:
+            """Send one batch: a frame as the body, its identity in the headers."""
+            return await self._take(request)
+
+        _health(self.framework, service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == BATCH and scope["method"] == "POST":
+            request = Request(scope, receive)
+            try:
+                response = await self._take(request)
+            except Exception as error:  # noqa: BLE001  # whatever it is, it becomes an answer, and is logged
+                response = _refuse(self._service, request, error)
+            await response(scope, receive, send)
+        else:
+            await self.framework(scope, receive, send)
+
+    async def _take(self, request: Request) -> Response:
         headers = lowered(request.scope["headers"])
-        return _answer(service, 200, await service.intake.take(headers, request.stream()))
-
-    _health(app, service)
-    return app
+        return _answer(self._service, 200, await self._service.intake.take(headers, request.stream()))
 
 
 def private_app(service: Service) -> FastAPI:

@@ -15,7 +15,7 @@ from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid
 from holdfast.base.telemetry import logger
 from holdfast.objects.stack import OpenStore
-from holdfast.server.app import ingest_app, private_app
+from holdfast.server.app import IngestApp, private_app
 from holdfast.server.service import Service, open_service
 from holdfast.server.wire import Address, Server, Wire, bound, server_for
 
@@ -47,7 +47,7 @@ async def run_collector(
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
         async with open_service(store, section, query=query, unsafe_any_place=unsafe_any_place) as service:
             servers = [
-                server_for(ingest_app(service), _wire(section, tls=True)),
+                server_for(IngestApp(service), _wire(section, tls=True)),
                 server_for(private_app(service), _wire(section, tls=False)),
             ]
             scheme = "https" if section.tls_certificate_file is not None else "http"

@@ -131,13 +131,14 @@ def test_a_client_that_cannot_work_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
         Client("http://c", agent_id="", token="t")
     (tmp_path / "token").write_text("secret\n")
-    assert Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
+    made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
+    assert made.next_seq == 0
 
 
 async def test_with_a_block_connections_are_kept(tmp_path: Path) -> None:
-    from holdfast.server.app import ingest_app
+    from holdfast.server.app import IngestApp
 
-    async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service)) as url:
+    async with server_desk(tmp_path) as desk, listening(IngestApp(desk.service)) as url:
         async with Client(url, agent_id="web-1", token=desk.token) as client:
             for number in range(3):
                 await client.send(Gauge("load", float(number), number))

@@ -17,7 +17,7 @@ from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore, compose
-from holdfast.server.app import ingest_app, private_app
+from holdfast.server.app import IngestApp, private_app
 from holdfast.server.service import Service, open_service
 from holdfast.server.tokens import add_token
 from holdfast.server.wire import Address, Wire, bound, server_for
@@ -41,14 +41,18 @@ class ServerDesk:
     usage: Usage
     script: Scripted
 
-    async def post(self, body: bytes, *, seqs: tuple[int, int] = (0, 0), **headers: str) -> httpx.Response:
-        usual = {
+    async def post(
+        self, body: bytes | AsyncIterator[bytes], *, seqs: tuple[int, int] = (0, 0), length: int | None = None
+    ) -> httpx.Response:
+        headers = {
             "authorization": f"Bearer {self.token}",
             "x-lightmetrics-agent": "web-1",
             "x-lightmetrics-seq-start": str(seqs[0]),
             "x-lightmetrics-seq-end": str(seqs[1]),
         }
-        return await self.ingest.post("/ingest/v1/batch", content=body, headers={**usual, **headers})
+        if length is not None:
+            headers["content-length"] = str(length)
+        return await self.ingest.post("/ingest/v1/batch", content=body, headers=headers)
 
     async def get(self, path: str, status: int = 200) -> Any:
         answer = await self.private.get(path)
@@ -68,7 +72,7 @@ async def server_desk(folder: Path, *, query: bool = False, **settings: Any) -> 
     store = OpenStore(stack, StoreSpec.parse("memory:desk"), usage, ambient)
     section = IngestSection.model_validate({"tokens": tokens, **settings})
     async with open_service(store, section, query=query) as service:
-        transports = [httpx.ASGITransport(app, False) for app in (ingest_app(service), private_app(service))]
+        transports = [httpx.ASGITransport(app, False) for app in (IngestApp(service), private_app(service))]
         clients = [httpx.AsyncClient(transport=each, base_url="http://collector") for each in transports]
         async with clients[0] as ingest, clients[1] as private:
             yield ServerDesk(service, ingest, private, token, usage, script)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from holdfast.server.app import ingest_app, private_app
+from holdfast.server.app import IngestApp, private_app
 from holdfast.server.faults import REASONS
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import server_desk
@@ -35,7 +35,7 @@ def documented() -> dict[str, tuple[str, set[int]]]:
 
 async def test_every_route_is_listed_with_its_listener_and_statuses(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
-        ingest, private = routes(ingest_app(desk.service)), routes(private_app(desk.service))
+        ingest, private = routes(IngestApp(desk.service).framework), routes(private_app(desk.service))
     expected = {
         route: (
             "both" if route in ingest and route in private else "ingest" if route in ingest else "private",

@@ -7,7 +7,6 @@ counted, lines stay in their files, and alerts wait; the next batch that fits sa
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.aio import blocking
@@ -28,6 +27,8 @@ from holdfast.ingest.records import Alert, Counter, Gauge, Log, Record, Severity
 
 LOGS = "logs"
 FIRING = "firing"
+CONFESSED = "confessed"
+"""Of what was dropped, how much a record in the queue tells of."""
 METRICS_DROPPED = "dropped_metrics"
 ALERTS_DROPPED = "dropped_alerts"
 DAMAGED = "damaged_bytes"
@@ -37,14 +38,6 @@ MOST_LINES = 4_000
 _log = logger("agent")
 
 Spoken = Callable[[str], None]
-
-
-@dataclass(slots=True)
-class _Shortage:
-    """There was no room for a while."""
-
-    since_ns: int
-    records: int = 0
 
 
 class Agent:
@@ -71,7 +64,8 @@ class Agent:
         self.shipper = Shipper(queue, transport, ambient, options, self._told)
         self._samples: list[Record] = []
         self._alerts: list[Alert] = []
-        self._shortage: _Shortage | None = None
+        self._short_since_ns: int | None = None
+        """Since when there is no room."""
         self._cut_at_ns: int | None = None
         self._troubled: dict[int, str] = {}
 
@@ -141,37 +135,43 @@ class Agent:
         if not records:
             self._tailer.commit(lines)  # the rest of a line that was too long: the next batch makes it durable
             return True
-        note = {LOGS: {**self._tailer.positions(), **lines.note()}, FIRING: self._rules.state()}
+        note = {
+            LOGS: {**self._tailer.positions(), **lines.note()},
+            FIRING: self._rules.state(),
+            CONFESSED: self._dropped(),
+        }
         try:
             await self.queue.append(records, note)
         except Unavailable as error:
             await self._no_room(samples, alerts, now_ns, error)
             return False
         self._tailer.commit(lines)
-        self._shortage = None
+        self._short_since_ns = None
         self.shipper.notify()
         return True
 
     async def _no_room(self, samples: list[Record], alerts: list[Alert], now_ns: int, error: Unavailable) -> None:
-        if self._shortage is None:
-            self._shortage = _Shortage(now_ns)
+        if self._short_since_ns is None:
+            self._short_since_ns = now_ns
             self._speak(f"{error}; samples are dropped until there is room")
         kept = alerts[-MOST_ALERTS:]
         self._alerts = kept + self._alerts
-        self._shortage.records += len(samples) + len(alerts) - len(kept)
         self.queue.count(METRICS_DROPPED, len(samples))
         self.queue.count(ALERTS_DROPPED, len(alerts) - len(kept))
         await self.queue.save_cursor()
 
     def _confession(self, now_ns: int) -> list[Record]:
         """What was dropped, as a record of its own in the first batch that fits."""
-        if self._shortage is None or not self._shortage.records:
+        records = self._dropped() - int(self.queue.state.get(CONFESSED, 0))
+        if records <= 0:
             return []
-        text = (
-            f"{self._shortage.records} records were dropped from {iso(self._shortage.since_ns)} to {iso(now_ns)}:"
-            " the queue had no room"
-        )
-        return [Log(text, now_ns, Severity.WARN, {"source": "lmagent", "dropped": str(self._shortage.records)})]
+        since = "" if self._short_since_ns is None else f" since {iso(self._short_since_ns)}"
+        text = f"{records} records were dropped{since}: the queue had no room"
+        return [Log(text, now_ns, Severity.WARN, {"source": "lmagent", "dropped": str(records)})]
+
+    def _dropped(self) -> int:
+        totals = self.queue.totals
+        return totals.get(METRICS_DROPPED, 0) + totals.get(ALERTS_DROPPED, 0)
 
     async def _own(self, now_ns: int) -> list[Record]:
         """The agent's own figures."""

@@ -6,6 +6,7 @@ Afterwards a witness that knows none of our code reads the objects: what was ack
 import asyncio
 import hashlib
 import json
+import ssl
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,7 @@ from holdfast.ingest.records import Record
 from tests.integration.collectors import await_start, begin, collectors, end, families, make_token, witness
 from tests.integration.run_places import Place, folder, place_for, s3
 from tests.integration.servers import S3Server
+from tests.tidy.tree import ROOT
 
 AGENTS = 4
 BATCHES = 9
@@ -177,3 +179,18 @@ async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: 
     contents = place.contents()
     assert set(witness(contents)) == {("web-1", "boot", 3, 5)}
     assert families(contents)["quarantine"] == 1
+
+
+async def test_tls_is_spoken_where_batches_come_in(tmp_path: Path) -> None:
+    place = folder(tmp_path / "store")
+    token = make_token(tmp_path / "tokens.toml", "web-*")
+    tls = ROOT / "tests" / "golden" / "tls"  # a key of no use to anybody but this test
+    options = ("--tls-certificate", str(tls / "certificate.pem"), "--tls-key", str(tls / "key.pem"))
+    with collectors(place, tmp_path / "tokens.toml", options) as (one,):
+        assert one.ingest.startswith("https://")
+        trusted = ssl.create_default_context(cafile=str(tls / "certificate.pem"))
+        receipt = await Client(one.ingest, agent_id="web-1", token=token, verify=trusted).send(Gauge("load", 1.0, 1))
+        assert receipt.records == 1
+        with pytest.raises(Undelivered, match="CERTIFICATE_VERIFY_FAILED"):
+            await Client(one.ingest, agent_id="web-1", token=token, tries=1).send(Gauge("load", 1.0, 1))
+    assert len(witness(place.contents())) == 1

@@ -83,7 +83,7 @@ def _section(settings: IngestSection, **given: Any) -> IngestSection:
 
 async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_any_place: bool) -> None:
     try:
-        from holdfast.server.logs import log_to  # noqa: PLC0415  # the web framework is an extra
+        from holdfast.server.logs import logging_to  # noqa: PLC0415  # the web framework is an extra
         from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
     except ImportError as error:
         raise HoldfastError(
@@ -93,8 +93,7 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
     from holdfast.objects.stack import open_store  # noqa: PLC0415  # as above
 
     watched = sys.stderr.isatty() and not shell.out.as_json
-    if not shell.out.verbose:
-        log_to(sys.stderr, logging.WARNING if watched else logging.INFO)
+    level = logging.DEBUG if shell.out.verbose else logging.WARNING if watched else logging.INFO
 
     async def on_serving(serving: "Serving") -> None:
         _announce(shell.out, serving)
@@ -104,11 +103,15 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
             sys.stderr.flush()
 
     settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
-        try:
-            await run_collector(store, section, query=query, unsafe_any_place=unsafe_any_place, on_serving=on_serving)
-        except asyncio.CancelledError:
-            raise Terminated from None  # a second signal: it was asked to end, and then told to
+    opening = open_store(settings.store.uri, settings=settings, immutable=layout.immutable)
+    with logging_to(sys.stderr, level):
+        async with opening as store:
+            try:
+                await run_collector(
+                    store, section, query=query, unsafe_any_place=unsafe_any_place, on_serving=on_serving
+                )
+            except asyncio.CancelledError:
+                raise Terminated from None  # a second signal: it was asked to end, and then told to
     if watched:
         sys.stderr.write("\n")
 

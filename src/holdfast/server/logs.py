@@ -2,6 +2,8 @@
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.base.clock import Clock, iso
@@ -33,15 +35,24 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_to(stream: TextIO, level: int = logging.INFO) -> None:
-    """Send the logs of this process there. For programs; a library never calls it."""
+@contextmanager
+def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
+    """Send the logs of this process there until the block ends. For programs; a library never calls it."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
-    for name in ("holdfast", "uvicorn"):
-        chosen = logging.getLogger(name)
-        chosen.addHandler(handler)
-        chosen.setLevel(level if name == "holdfast" else max(level, logging.WARNING))
-        chosen.propagate = False
+    loggers = {name: logging.getLogger(name) for name in ("holdfast", "uvicorn")}
+    before = {name: (each.level, each.propagate) for name, each in loggers.items()}
+    for name, each in loggers.items():
+        each.addHandler(handler)
+        each.setLevel(level if name == "holdfast" else max(level, logging.WARNING))
+        each.propagate = False
+    try:
+        yield
+    finally:
+        for name, each in loggers.items():
+            each.removeHandler(handler)
+            each.setLevel(before[name][0])
+            each.propagate = before[name][1]
 
 
 class Refusals:

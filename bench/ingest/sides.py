@@ -1,11 +1,12 @@
-"""The two sides of a comparison: a collector in a process of its own, and bare obstore doing the same two PUTs."""
+"""The two sides of a comparison: a collector in a process of its own, and bare writes of the same two objects."""
 
 import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 import httpx
 import obstore
 import psutil
-from obstore.store import LocalStore, S3Store
+from obstore.store import S3Store
 
 from bench.ingest.batches import Batches
 from bench.ingest.sender import request, send_all
+from bench.objects.clients import _write as write_safely
 from bench.objects.server import BUCKET, s3_server
 from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
@@ -82,28 +84,36 @@ def collector(store_uri: str, folder: Path, environ: dict[str, str]) -> Iterator
         process.communicate()
 
 
-async def floor(bare: Any, batches: Batches, number: int, writers: int, *, puts: int = 2) -> None:
-    """The same bytes under keys as long as ours, then small objects: all created, none hashed or looked into."""
+Put = Callable[[str, bytes], Awaitable[Any]]
+"""Creates one object, as durably as the store at hand can."""
+
+
+async def floor(put: Put, batches: Batches, number: int, writers: int, *, puts: int = 2) -> None:
+    """The same bytes under keys like ours, then small objects: none is hashed or looked into."""
     waiting = iter([batches.make() for _ in range(number)])
     small = b"0" * MANIFEST_BYTES
 
     async def writer() -> None:
         for body in waiting:
-            name = f"{next(_numbers):064d}"
-            await obstore.put_async(bare, f"raw-blobs/v1/sha256/00/00/{name}.lmbatch", body, mode="create")
+            name = f"{next(_numbers):064x}"
+            await put(f"raw-blobs/v1/sha256/{name[-2:]}/{name[-4:-2]}/{name}.lmbatch", body)
             for each in range(puts - 1):
-                await obstore.put_async(bare, f"accepted/v1/agent=00/boot=0{each}/{name}.json", small, mode="create")
+                await put(f"accepted/v1/agent=00/boot=0{each}/{name}.json", small)
 
     await asyncio.gather(*(writer() for _ in range(writers)))
 
 
 @contextmanager
-def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Any]]:
+def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put]]:
     """A collector and a bare store, each with a place of its own on the same disk or the same server."""
     if store == "file":
-        (folder / "bare").mkdir()
-        with collector(f"file:{folder / 'ours'}", folder, {}) as ours:
-            yield ours, LocalStore(str(folder / "bare"))
+        with collector(f"file:{folder / 'ours'}", folder, {}) as ours, ThreadPoolExecutor(64) as threads:
+
+            def plain(key: str, body: bytes) -> Awaitable[Any]:
+                # obstore's local store does not sync, so a file that is written safely stands in for it.
+                return asyncio.get_running_loop().run_in_executor(threads, write_safely, folder / "bare" / key, body)
+
+            yield ours, plain
         return
     with s3_server(folder) as address:
         environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
@@ -117,5 +127,9 @@ def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Any]]:
             client_options={"allow_http": True},
             retry_config={"max_retries": 0},
         )
+
+        def create(key: str, body: bytes) -> Awaitable[Any]:
+            return obstore.put_async(bare, key, body, mode="create")
+
         with collector(f"s3://{BUCKET}/ours?endpoint={address}", folder, environ) as ours:
-            yield ours, bare
+            yield ours, create

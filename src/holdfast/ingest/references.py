@@ -29,6 +29,12 @@ MOST_AT_ONCE = 64
 PER_WRITER = 16
 """Sources owed for each further write at a time: the path of acceptance has the better right to the store, so one
 writer does while little is owed; but what is owed does not grow without end."""
+QUIET_S = 0.02
+PATIENCE = 25
+"""Looks, ``QUIET_S`` apart, for which a burst of acceptances is given way: agents send all at once, then for seconds
+not at all."""
+MUCH = 512
+"""Sources owed beyond which nobody is given way."""
 
 _log = logger("ingest")
 
@@ -157,7 +163,16 @@ class References:
         """Write references as they come, until cancelled."""
         while True:
             await self._news.wait()
+            await self._give_way()
             await self.flush()
+
+    async def _give_way(self) -> None:
+        """Until nothing more has come to be owed for a moment, or it has waited long enough."""
+        for _ in range(PATIENCE):
+            before = len(self._owed)
+            await asyncio.sleep(QUIET_S)
+            if len(self._owed) == before or before >= MUCH:
+                return
 
     async def _write(self, source: Source) -> None:
         for reference in made_from(source):

@@ -20,6 +20,7 @@ from holdfast.base.telemetry import logger
 from holdfast.ingest.quarantine import conflicts
 from holdfast.ingest.select import Wanted, select
 from holdfast.server import openapi
+from holdfast.server.conflicts import add_conflict_routes
 from holdfast.server.faults import Fault, failure_of
 from holdfast.server.intake import lowered
 from holdfast.server.service import Service
@@ -90,6 +91,8 @@ def private_app(service: Service) -> FastAPI:
             if len(found) >= limit:
                 break
         return _answer(service, 200, {"conflicts": found, "truncated": len(found) >= limit})
+
+    add_conflict_routes(app, service, _answer)
 
     @app.get("/metrics", **openapi.METRICS)
     async def metrics() -> Response:

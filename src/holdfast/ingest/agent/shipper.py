@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast.base.errors import Corrupt, Unavailable
+from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.base.telemetry import logger
 from holdfast.ingest.agent.parked import Parked, parked_names, read_parked, write_parked
 from holdfast.ingest.agent.queue import Position, Queue, Queued
 from holdfast.ingest.agent.sender import (
@@ -39,6 +40,7 @@ from holdfast.ingest.agent.sender import (
 )
 from holdfast.ingest.frame import Identity
 
+_log = logger("agent")
 FULL_DISK_MS = 5_000
 """How long to wait before a batch is tried to be parked again."""
 
@@ -146,7 +148,7 @@ class Shipper:
             if self._now_ms() >= offer_at:
                 if self._offering is not None:
                     await self._offering
-                self._offering = asyncio.create_task(self.offer_parked(), name="parked batches")
+                self._offering = asyncio.create_task(self._offer_parked(), name="parked batches")
                 offer_at = self._now_ms() + self._options.parked_retry_ms
             await self._fill()
             if not self._events:
@@ -166,6 +168,13 @@ class Shipper:
                 return False
             await asyncio.sleep(0.02)
         return self.idle
+
+    async def _offer_parked(self) -> int:
+        try:
+            return await self.offer_parked()
+        except HoldfastError as error:
+            _log.warning("parked batches were not offered: %s", error)
+            return 0
 
     async def offer_parked(self) -> int:
         """Offer every parked batch once more; how many have gone."""

@@ -16,3 +16,7 @@ def test_agents_lose_nothing(first: int) -> None:
         assert run.violations == []
         faults.update(run.tally)
     assert faults["crashes"] > 0
+
+
+def test_the_name_of_a_queue_outlasts_a_power_failure_in_its_first_write() -> None:
+    assert simulate(IngestAgents, 1122).violations == []

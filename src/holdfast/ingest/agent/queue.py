@@ -293,6 +293,9 @@ async def open_queue(
         about = {"agent_id": agent_id, "boot_id": ambient.ids.unique(), "created_at_unix_ns": ambient.clock.wall_ns()}
         body = codec.encode({**about, "format": FORMAT, "version": VERSION})
         await folder.replace(ABOUT, body)
+    else:
+        # A life that ended within its first write may have left it unforced, and segments must not outlast it.
+        await folder.force(ABOUT)
     document = codec.decode(body, key=ABOUT)
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
     if document["agent_id"] != agent_id:

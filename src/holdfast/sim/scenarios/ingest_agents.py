@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Self
 
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest.agent.queue import Queue, QueueOptions, open_queue
 from holdfast.ingest.agent.sender import Backoff
@@ -112,7 +112,7 @@ class IngestAgents(Scenario):
         while True:
             try:
                 return await open_queue(folder, process.family, process.ambient, self.queue)
-            except HoldfastError as error:
+            except Unavailable as error:
                 process.note("cannot open", str(error))
                 await asyncio.sleep(0.5)
 

@@ -6,7 +6,7 @@ finished is handed back, without counting as a failure. Cancelling does the same
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,12 +63,17 @@ class Runner:
     metadata: dict[str, object] = field(default_factory=dict)
     context: Callable[[Context], Context] = lambda ctx: ctx
     """What the platform makes of a context before a handler gets it."""
+    mend: Callable[[], Awaitable[object]] | None = None
+    """Publishes what others promised to this bus and a crash left out. Called at the start, by every sweep, and before
+    a worker says that it is idle."""
     session_id: str = ""
 
     def __post_init__(self) -> None:
         ids = [handler.id for handler in self.handlers]
         if len(set(ids)) < len(ids):
             raise BadHandler(f"two handlers are called {max(ids, key=ids.count)}", remedy="give each an id of its own")
+        if durable := [handler.id for handler in self.handlers if handler.durable]:
+            raise BadHandler(f"{durable[0]} is durable, which takes the platform", remedy="run it with hf.run(...)")
         self.session_id = self.session_id or layout.spelled_id(self.ambient.ids.unique())
         options = self.options
         self.worked = Worked()
@@ -100,6 +105,7 @@ class Runner:
         """
         stop = stop if stop is not None else asyncio.Event()
         await self.session.register()
+        await self._mend()
         helpers = [asyncio.ensure_future(self._beat())]
         if self.schedules:
             ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
@@ -153,7 +159,15 @@ class Runner:
         self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
         self._hungry = await self.feed.poll() > 0
 
+    async def _mend(self) -> None:
+        if self.mend is not None:
+            try:
+                await self.mend()
+            except HoldfastError as error:
+                log.warning("not everything that was promised is published (%s); again later", error)
+
     async def _sweep(self) -> None:
+        await self._mend()
         if await attempted(self.sweep):
             self._hungry = True
         with suppress(HoldfastError):  # sessions of the dead do no harm; the next sweep prunes them
@@ -161,6 +175,7 @@ class Runner:
 
     async def _is_drained(self) -> bool:
         """Nothing is left to do, by a look at everything."""
+        await self._mend()
         await self._poll()
         if self._hungry or not self._is_idle():
             return False

@@ -17,12 +17,11 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.bus import BadHandler, Handler, Options, Schedule
-from holdfast.bus.bus import Bus
+from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.runner import Runner
 from holdfast.cli.output import Output
 from holdfast.cli.shell import Shell
-from holdfast.objects.stack import open_store
+from holdfast.platform.open import open_platform
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -47,10 +46,11 @@ def worker(
 
     async def work() -> None:
         settings = shell.settings
-        async with open_store(settings.store.uri, settings=settings) as store:
-            bus = Bus(store, store.ambient, namespace, Options.of(settings.bus))
-            metadata = {"hostname": platform.node(), "pid": os.getpid()}
-            runner = bus.runner(handlers, schedules=schedules, metadata=metadata)
+        metadata = {"hostname": platform.node(), "pid": os.getpid()}
+        async with (
+            open_platform(settings.store.uri, settings=settings) as hf,
+            hf.runner(handlers, schedules=schedules, namespace=namespace, metadata=metadata) as runner,
+        ):
             stop = asyncio.Event()
             _stop_on_signals(stop, asyncio.current_task())
             view = asyncio.ensure_future(_watch(shell.out, runner))

@@ -41,6 +41,18 @@ class TypeForm(Protocol):
         ...
 
 
+class Witness(Protocol):
+    """Who knows of every attempt at one commit before its head is sent, for whoever has to ask the chain later.
+
+    ``places`` are the attempts so far, by anybody. ``note`` fails for who may not go on.
+    """
+
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+    async def note(self, place: Place) -> None: ...
+
+
 @dataclass(frozen=True)
 class Attempt:
     manifest: Manifest
@@ -50,6 +62,8 @@ class Attempt:
     rows: Mapping[TypeId, Sequence[Row]]
     intents: int
     """How many of the queued intents, from the first, it carries."""
+    enclosed: int = 0
+    """And how much of the queued outbox."""
     wanted: bool = True
     """Somebody waits to hear of it."""
 
@@ -84,6 +98,7 @@ class Draft:
     metadata: Mapping[str, Any]
     runtime_id: str
     intents: int
+    outbox: Sequence[Document] = ()
 
 
 def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
@@ -110,5 +125,6 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
         files=tuple(files),
         registered=tuple(draft.registered),
         summary=next_summary(ledger, refs, ambient.ids.unique(), draft.registered, draft.dropped),
+        outbox=tuple(draft.outbox),
     )
-    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents)
+    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents, len(draft.outbox))

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base import aio
+from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
+from holdfast.runs.courier import begin_letters
 from holdfast.runs.outcome import Retry
 
 ONCE = Retry(attempts=1)
@@ -46,17 +48,16 @@ class Call:
     retry: Retry
     timeout: float | None
 
-    async def attempt(self, key: str, ambient: Ambient) -> Any:
-        """The function's result, after as many tries as the policy allows; else its last error."""
+    async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, list[Document]]:
+        """The function's result and what it emitted, after as many tries as the policy allows; else its last error."""
         token = _key.set(key)
         failures = 0
         try:
             while True:
+                letters = begin_letters()
                 try:
-                    if self.timeout is None:
-                        return await self._invoke()
                     async with asyncio.timeout(self.timeout):
-                        return await self._invoke()
+                        return await self._invoke(), list(letters)
                 except Exception as error:
                     failures += 1
                     if not self.retry.again(failures, error):

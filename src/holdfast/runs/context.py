@@ -21,13 +21,14 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import mailbox, recorded
 from holdfast.runs.attempt import ONCE, Call, current_key
+from holdfast.runs.courier import OUTBOX, Post, current_letters
 from holdfast.runs.deferred import Deferred, Whose
-from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.entry import Draft
 from holdfast.runs.errors import Cancelled, RunFinished, StepFailed
 from holdfast.runs.journal import Journal
 from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
 from holdfast.runs.outcome import Outcome, Retry
-from holdfast.runs.recorded import Packed, unpack, unpack_group
+from holdfast.runs.recorded import Packed, unpack, unpack_group, wake_of
 from holdfast.runs.replay import GROUP, Place, Replay
 from holdfast.runs.standing import Continued, Standing, Suspended
 from holdfast.runs.values import to_json
@@ -48,6 +49,7 @@ class Context:
         self._deferred = Deferred()
         self._struck: set[Whose] = set()
         self.standing = Standing()
+        self.post = Post(journal.history.entries)
 
     @property
     def run_id(self) -> str:
@@ -91,6 +93,12 @@ class Context:
             if self._is_main():
                 return await self._answer_main(name, ident, call)
             return await self._answer_aside(name, ident, call, lane="task")
+
+    def emit(self, event: Any, **options: Any) -> None:
+        """Publish an event with the step that is running: if and when that is recorded, once."""
+        letters = current_letters()
+        event_id = self._draw_unique(f"{self.key} emits {len(letters)}")
+        letters.append(self.post.compose(event, event_id, options))
 
     async def parallel(
         self,
@@ -261,11 +269,12 @@ class Context:
             marks["lane"] = lane
         with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
             try:
-                value = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
+                value, letters = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
             except Exception as error:
                 failure = StepFailed(ident, type(error).__name__, str(error))
                 self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
                 raise failure from error
+            marks |= {OUTBOX: letters} if letters else {}
             return await self._write_step(marks, Packed(value, f"result of step {ident}"))
 
     async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
@@ -313,7 +322,7 @@ class Context:
             return await unpack(self._store, place.entries[1], "value")
         else:
             self._strike()
-            wake_ns = _wake_of(place.entries[0])
+            wake_ns = wake_of(place.entries[0])
             if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
                 await self._append(Draft("resume", {"event": event, "value": None}))
                 return None
@@ -364,7 +373,8 @@ class Context:
         task = asyncio.current_task()
         due = self._deferred.take() if task is self.main else self._deferred.take(task)
         with self.standing.recording():
-            await self._journal.append(*due, draft)
+            entries = await self._journal.append(*due, self.post.marked(draft))
+            await self.post.send(entries)
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
         with self.standing.recording():
@@ -387,8 +397,3 @@ class Context:
 
     def _is_main(self) -> bool:
         return asyncio.current_task() is self.main
-
-
-def _wake_of(suspend: Entry) -> int | None:
-    wake = suspend.fields.get("wakeAt")
-    return parse_iso(wake) if wake else None

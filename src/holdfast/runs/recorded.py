@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.base import aio, codec
+from holdfast.base.clock import parse_iso
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs.entry import Entry
@@ -92,6 +93,12 @@ async def unpack_group(store: Store, group: str, entries: Mapping[str, Entry | N
         return await unpack(store, entry)
 
     return await aio.map_bounded(entries.items(), one, limit=_READS)
+
+
+def wake_of(suspend: Entry) -> int | None:
+    """When a recorded wait is over by itself."""
+    wake = suspend.fields.get("wakeAt")
+    return parse_iso(wake) if wake else None
 
 
 def _certainly_small(value: Any) -> bool:

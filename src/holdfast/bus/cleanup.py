@@ -6,7 +6,7 @@ deleted finds the boundary past it. What a handler has still to do is kept, with
 A cleanup that was interrupted is finished by the next.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
@@ -93,6 +93,6 @@ async def _forget(register: Register[Digest], limit: str, ambient: Ambient) -> N
         if digest is None:
             return UNCHANGED
         sections = {name: forget_before(section, limit) for name, section in digest.sections.items()}
-        return Digest(sections, digest.swept_ns, digest.swept_to)
+        return replace(digest, sections=sections)
 
     await register.edit(ambient.ids.unique(), forget)

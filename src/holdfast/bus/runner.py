@@ -31,6 +31,8 @@ from holdfast.objects.store import Store
 log = telemetry.logger("bus")
 
 _MS = 1_000_000
+HELP_EVERY = 10
+"""Polls after which a busy worker looks at the events of others as well."""
 _YIELD_NS = 50 * _MS
 """How long an event is left alone that another worker has just taken from under us."""
 
@@ -81,7 +83,8 @@ class Runner:
         self.publisher = Publisher(
             self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
         )
-        self.feed = Feed(self.store, self.namespace, self.ambient, {each.id: each.types for each in self.handlers})
+        types = {each.id: each.types for each in self.handlers}
+        self.feed = Feed(self.store, self.namespace, self.ambient, types, self.session_id)
         self.claims = Claims(
             self.store,
             self.namespace,
@@ -95,6 +98,9 @@ class Runner:
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._polled_ns: int | None = None
         self._hungry = False
+        self._polls = 0
+        self._greedy = False
+        """Nothing of this worker's own is left to do, so it helps the others."""
 
     async def run(
         self, *, until_idle: bool = False, stop: asyncio.Event | None = None, grace_ms: int | None = None
@@ -128,6 +134,7 @@ class Runner:
 
     async def step(self) -> int:
         """Poll once and hand out what is due; how many events were handed out. For callers with a loop of their own."""
+        self._greedy = True
         await self._poll()
         return await self._claim()
 
@@ -144,6 +151,7 @@ class Runner:
             if self.sweep.is_due():
                 await self._sweep()
             started = await self._claim()
+            self._greedy = self._greedy and not started
             if started or not until_idle or not self._is_idle():
                 return False
             return await self._is_drained()
@@ -157,7 +165,11 @@ class Runner:
         if self.feed.unwritten or self._polled_ns is None:
             await self.feed.flush()
         self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
-        self._hungry = await self.feed.poll() > 0
+        self._polls += 1
+        greedy = (
+            self._greedy or self._polls % HELP_EVERY == 0
+        )  # a worker that is never idle must not starve the others'
+        self._hungry = await self.feed.poll(greedy=greedy) > 0
 
     async def _mend(self) -> None:
         if self.mend is not None:
@@ -168,10 +180,11 @@ class Runner:
 
     async def _sweep(self) -> None:
         await self._mend()
-        if await attempted(self.sweep):
-            self._hungry = True
+        alive: list[str] | None = None
         with suppress(HoldfastError):  # sessions of the dead do no harm; the next sweep prunes them
-            await prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
+            alive = await prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
+        if await attempted(self.sweep, alive):
+            self._hungry = True
 
     async def _is_drained(self) -> bool:
         """Nothing is left to do, by a look at everything."""
@@ -187,7 +200,9 @@ class Runner:
         soon_ns = now_ns + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         self.worked.waiting = sum(len(self.feed.view(handler.id).open) for handler in self.handlers)
-        return not self._running and not any(due is not None and due <= soon_ns for due in dues)
+        return (
+            not self._running and not self.feed.unread and not any(due is not None and due <= soon_ns for due in dues)
+        )
 
     def _poll_is_due(self) -> bool:
         if self._polled_ns is None:
@@ -211,9 +226,12 @@ class Runner:
         heads = self.feed.heads(handler.id) if handler.ordered else {}
         section = self.feed.view(handler.id)
         names: list[str] = []
+        greedy = self._greedy or self._polls % HELP_EVERY == 0
         for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
             key = section.open[name].order_key if handler.ordered else None
             if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
+                continue
+            if not greedy and not self.feed.is_mine(name):
                 continue
             names.append(name)
             if len(names) == count:
@@ -263,6 +281,7 @@ class Runner:
         delivery = Delivery(self, handler, name, hold)
         task = asyncio.ensure_future(self._deliver(delivery))
         self._running[handler.id, name] = task
+        self.feed.defer(handler.id, name, hold.claim.lease_ns)  # so that others need not try
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -290,7 +309,8 @@ class Runner:
         ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
         wait_ms = min([self.options.poll_ms, *ahead_ms])
         waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping]
-        await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
+        self._greedy = not ended and not self._running
 
     async def _beat(self) -> None:
         while True:
@@ -315,5 +335,5 @@ class Runner:
         await asyncio.gather(*everything, return_exceptions=True)
         self.worked.in_flight = 0
         with suppress(HoldfastError):  # both are advice, and both are made good by others
-            await self.feed.flush()
+            await self.feed.flush(leaving=True)
             await self.session.end()

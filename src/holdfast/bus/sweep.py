@@ -42,8 +42,9 @@ class Sweep:
         return abs(self._ambient.clock.wall_ns() - self._feed.digest.swept_ns) >= self._every_ns
 
     async def run(self, *, whole: bool = False, workers: list[str] | None = None) -> int:
-        """Look at the next pages of history, or at all of it; how many names were brought to light. ``workers`` are alive,
-        as far as the caller knows.
+        """Look at the next pages of history, or at all of it; how many names were brought to light.
+
+        ``workers`` are alive, as far as the caller knows.
         """
         self._tried_ns = self._ambient.clock.monotonic_ns()
         await self._feed.flush()  # what is compared must be what the digest says

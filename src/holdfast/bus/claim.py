@@ -76,6 +76,8 @@ class Release:
 
     due_ns: int = 0
     """Not to be claimed before."""
+    untried: bool = False
+    """The handler was never called: nothing is known about the event that was not known before."""
 
 
 Action = Take | Renew | Ack | Fail | Release
@@ -240,9 +242,10 @@ def step(claim: Claim, action: Action, now_ns: int, owner: Owner | None = None) 
             return replace(claim, ack_ns=now_ns, outbox=outbox)
         case Fail():
             return _failed(claim, action, now_ns)
-        case Release(due_ns):
+        case Release(due_ns, untried):
+            lost = claim.lost_leases if untried else 0
             due_ns = max(now_ns, due_ns)
-            return replace(claim, lease_ns=now_ns, available_ns=due_ns, last_error=HANDED_BACK, lost_leases=0)
+            return replace(claim, lease_ns=now_ns, available_ns=due_ns, last_error=HANDED_BACK, lost_leases=lost)
 
 
 def _taken(claim: Claim, take: Take, now_ns: int) -> Claim:

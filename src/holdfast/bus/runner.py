@@ -31,6 +31,9 @@ from holdfast.objects.store import Store
 log = telemetry.logger("bus")
 
 _MS = 1_000_000
+SUSPECT = 2
+"""After so many claims in a row without a word an event is handled alone: if it ends the worker, it ends nobody else's
+try, and those that only were there come out of suspicion."""
 HELP_EVERY = 10
 """Polls after which a busy worker looks at the events of others as well."""
 _YIELD_NS = 50 * _MS
@@ -98,7 +101,10 @@ class Runner:
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._polled_ns: int | None = None
         self._hungry = False
+        self._suspects: list[tuple[Handler, str]] = []
+        self._alone: tuple[str, str] | None = None
         self._polls = 0
+        self._looked_ns: int | None = None
         self._greedy = False
         """Nothing of this worker's own is left to do, so it helps the others."""
 
@@ -131,6 +137,19 @@ class Runner:
         finally:
             await self._close([*helpers, stopping])
         return self.worked
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since the store last answered a poll; None if it never has."""
+        if self._looked_ns is None:
+            return None
+        return (self.ambient.clock.monotonic_ns() - self._looked_ns) / 1e9
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it has looked for events within a lease, or ten polls if that is longer."""
+        allowed_s = max(self.options.lease_ms, 10 * self.options.poll_ms) / 1000
+        return self.silent_s is not None and self.silent_s <= allowed_s
 
     async def step(self) -> int:
         """Poll once and hand out what is due; how many events were handed out. For callers with a loop of their own."""
@@ -170,6 +189,7 @@ class Runner:
             self._greedy or self._polls % HELP_EVERY == 0
         )  # a worker that is never idle must not starve the others'
         self._hungry = await self.feed.poll(greedy=greedy) > 0
+        self._looked_ns = self.ambient.clock.monotonic_ns()
 
     async def _mend(self) -> None:
         if self.mend is not None:
@@ -212,6 +232,11 @@ class Runner:
     async def _claim(self) -> int:
         """Claim what there is room for, best handler first; how many were started."""
         started = 0
+        if self._alone in self._running or (self._suspects and self._running):
+            return 0
+        if self._suspects:
+            handler, name = self._suspects.pop(0)
+            return await self._claim_for(handler, [name])
         for handler in sorted(self.handlers, key=lambda each: -each.priority):
             room = handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
             names = self._wanted(handler, min(room, self.options.claim_limit))
@@ -250,6 +275,8 @@ class Runner:
             match outcome:
                 case Hold() if outcome.created and name < spent:
                     self.feed.settle(handler.id, name)
+                case Hold() if outcome.claim.lost_leases >= SUSPECT and (len(names) > 1 or self._running):
+                    await self._set_aside(handler, name, outcome)
                 case Hold():
                     self._start(handler, name, outcome)
                     started += 1
@@ -262,6 +289,15 @@ class Runner:
                 case BaseException():
                     raise outcome
         return started
+
+    async def _set_aside(self, handler: Handler, name: str, hold: Hold) -> None:
+        """Give an event back that may be what kills workers, to claim it again when nothing else is in flight."""
+        try:
+            await self.claims.release(hold, untried=True)
+        except HoldfastError as error:
+            self._again_later(handler, name, error)
+        else:
+            self._suspects.append((handler, name))
 
     async def _meet(self, handler: Handler, name: str, claim: Claim) -> None:
         """An event that somebody has settled: whoever did may have died before the effects."""
@@ -279,6 +315,8 @@ class Runner:
 
     def _start(self, handler: Handler, name: str, hold: Hold) -> None:
         delivery = Delivery(self, handler, name, hold)
+        if hold.claim.lost_leases >= SUSPECT:
+            self._alone = (handler.id, name)
         task = asyncio.ensure_future(self._deliver(delivery))
         self._running[handler.id, name] = task
         self.feed.defer(handler.id, name, hold.claim.lease_ns)  # so that others need not try
@@ -307,7 +345,9 @@ class Runner:
         now_ns = self.ambient.clock.wall_ns()
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
-        wait_ms = min([self.options.poll_ms, *ahead_ms])
+        # What is due and was not claimed is another's: it has a little while, then this worker helps.
+        others = self.feed.unread or any(due is not None and due <= now_ns for due in dues)
+        wait_ms = min([self.options.poll_ms / 4 if others else self.options.poll_ms, *ahead_ms])
         waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping]
         ended, _ = await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
         self._greedy = not ended and not self._running

@@ -200,7 +200,7 @@ class Claim:
                 commits=tuple((int(n), int(at), str(path)) for n, at, path in document.get("commits", ())),
                 extra={name: value for name, value in document.items() if name not in _FIELDS},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise Corrupt(f"{key}: not a claim ({error!r})") from error
 
 

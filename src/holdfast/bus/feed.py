@@ -215,8 +215,9 @@ class Feed:
         except Corrupt as error:
             log.error("%s; it is left alone", error)
             return None
-        if envelope.name != name:
-            envelope = replace(envelope, id=layout.event_id(name), created_ns=layout.created_ns(name))
+        if (envelope.name, envelope.namespace) != (name, self.namespace):  # where it lies is what it is called
+            event_id, created_ns = layout.event_id(name), layout.created_ns(name)
+            envelope = replace(envelope, id=event_id, created_ns=created_ns, namespace=self.namespace)
         if len(found.body) <= CACHED_BYTES:
             self._envelopes[name] = envelope
         if len(self._envelopes) > CACHED:

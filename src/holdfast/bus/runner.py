@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base import telemetry
-from holdfast.base.errors import HoldfastError, Unavailable
+from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim
@@ -36,6 +36,8 @@ SUSPECT = 2
 try, and those that only were there come out of suspicion."""
 HELP_EVERY = 10
 """Polls after which a busy worker looks at the events of others as well."""
+_MENDING_NS = 3_600 * 1_000 * _MS
+"""How long an event is left alone whose claim cannot be read."""
 _YIELD_NS = 50 * _MS
 """How long an event is left alone that another worker has just taken from under us."""
 
@@ -311,7 +313,9 @@ class Runner:
 
     def _again_later(self, handler: Handler, name: str, error: HoldfastError) -> None:
         log.warning("event %s: %s; again later", name, error)
-        self.feed.defer(handler.id, name, self.ambient.clock.wall_ns() + self.options.poll_ms * _MS)
+        # A claim that cannot be read takes an operator: until then it should neither cost requests nor hold up others.
+        rest_ns = _MENDING_NS if isinstance(error, Corrupt) else self.options.poll_ms * _MS
+        self.feed.defer(handler.id, name, self.ambient.clock.wall_ns() + rest_ns)
 
     def _start(self, handler: Handler, name: str, hold: Hold) -> None:
         delivery = Delivery(self, handler, name, hold)

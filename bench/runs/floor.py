@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bench.objects.clients import Plan, Step
 from bench.runs.work import Workload
 from holdfast.base.ids import Ambient
-from holdfast.objects import IfMatch, Lost, Object, OpenStore, RetryPolicy, StoreSpec, Usage, Version, Written
+from holdfast.objects import IfMatch, Lost, Object, OpenStore, RetryPolicy, StoreSpec, Usage, Written
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.stack import compose
@@ -35,7 +35,7 @@ class Recorder(Layer):
         super().__init__(inner)
         self.noted: list[Step] = []
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object:
+    async def get(self, key: str) -> Object:
         found = await self.inner.get(key)
         self._note(Step("get", key))
         return found

@@ -20,7 +20,6 @@ from holdfast.objects.store import (
     Lost,
     Meta,
     Mode,
-    NotModified,
     Object,
     Overwrite,
     Page,
@@ -37,9 +36,9 @@ class SharedMemoryStore(MemoryStore):
     def capabilities(self) -> Capabilities:
         return Capabilities(name="memory", durable=False, shared=True)
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         await asyncio.sleep(0)
-        return await super().get(key) if unless is None else await super().get(key, unless=unless)
+        return await super().get(key)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         await asyncio.sleep(0)
@@ -117,10 +116,10 @@ class WithoutVersions(SharedMemoryStore):
 
     NONE = Version("")
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         await asyncio.sleep(0)
         found = self._at(key)
-        return NotModified() if unless == self.NONE else Object(key, found.body, found.modified_ns, self.NONE)
+        return Object(key, found.body, found.modified_ns, self.NONE)
 
     async def head(self, key: str) -> Meta:
         found = self._at(key)
@@ -155,12 +154,12 @@ class RemembersAbsence(SharedMemoryStore):
         super().__init__(shelf)
         self._absent: set[str] = set()
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         if key not in self.shelf.objects:
             self._absent.add(key)
         if key in self._absent:
             raise NotFound(f"{key}: no such object")
-        return await super().get(key, unless=unless)
+        return await super().get(key)
 
 
 class RemembersHeads(SharedMemoryStore):

@@ -90,7 +90,7 @@ async def order(ctx: runs.Context, customer: str) -> dict[str, Any]:
 async def nap(ctx: runs.Context) -> str:
     """Due at once, for whoever looks first."""
     first = await ctx.step("before", act, ctx, f"{ctx.run_id} before", None)
-    await ctx.sleep()
+    await ctx.suspend("morning")
     await ctx.step("after", act, ctx, f"{ctx.run_id} after", first["gave"])
     return "rested"
 
@@ -200,6 +200,7 @@ async def begin(store_uri: str, names: list[str]) -> None:
     async with open_store(store_uri, settings=load()) as store:
         for name in names:
             await nap.start(store, run_id=name)
+            await runs.deliver(store, name, "morning")
 
 
 async def help_out(store_uri: str, helpers: int) -> dict[str, int]:

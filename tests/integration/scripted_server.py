@@ -8,7 +8,7 @@ It runs in the test's own loop; obstore asks from its own threads.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -51,7 +51,7 @@ def error_body(code: str, message: str = "as scripted") -> bytes:
 class ScriptedServer:
     """``reply`` answers every request, or is called with each one."""
 
-    def __init__(self, reply: Reply | Callable[[Request], Reply]) -> None:
+    def __init__(self, reply: Reply | Callable[[Request], Reply | Awaitable[Reply]]) -> None:
         self.reply = reply
         self.requests: list[Request] = []
         self._end = asyncio.Event()
@@ -93,6 +93,8 @@ class ScriptedServer:
         request = await _read(reader)
         self.requests.append(request)
         reply = self.reply(request) if callable(self.reply) else self.reply
+        if isinstance(reply, Awaitable):
+            reply = await reply
         if isinstance(reply, Silence):
             await self._end.wait()
         if not isinstance(reply, Answer):

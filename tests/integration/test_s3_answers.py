@@ -42,7 +42,7 @@ async def folders(store: CloudStore) -> object:
 
 READS: dict[str, Callable[[CloudStore], Awaitable[object]]] = {
     "get": lambda store: store.get("k"),
-    "get unless": lambda store: store.get("k", unless=Version('"etag"')),
+    "get unless": lambda store: store.get_unless("k", Version('"etag"')),
     "head": lambda store: store.head("k"),
     "range": lambda store: store.range("k", 0, 5),
     "list": first_page,

@@ -131,15 +131,15 @@ async def test_conditions(store: Store) -> None:
     assert isinstance(second, Written)
     assert await store.put("k", b"three", IfMatch(first.version)) == Lost()
     assert await store.put("missing", b"x", IfMatch(first.version)) == Lost()
-    assert await store.get("k", unless=second.version) == NotModified()
-    found = await store.get("k", unless=first.version)
+    assert await store.get_unless("k", second.version) == NotModified()
+    found = await store.get_unless("k", first.version)
     assert not isinstance(found, NotModified)
     assert (found.key, found.body, found.version) == ("k", b"two", second.version)
     head = await store.head("k")
     assert (head.key, head.size, head.version) == ("k", 3, second.version)
     assert head.modified_ns == found.modified_ns > 0
     with pytest.raises(NotFound):
-        await store.get("missing", unless=Version('"x"'))
+        await store.get_unless("missing", Version('"x"'))
 
 
 async def test_deleting_is_idempotent(store: Store) -> None:

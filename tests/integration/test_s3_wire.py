@@ -1,5 +1,6 @@
 """What goes over the wire: how many requests, with which headers, to each of the three kinds of store."""
 
+import asyncio
 import base64
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import pytest
 
 from holdfast.objects.cloud import CloudStore, CloudTarget
 from holdfast.objects.cloud.store import LARGE_BYTES, PART_BYTES
+from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,
@@ -42,7 +44,7 @@ async def test_every_verb_is_one_request() -> None:
     async with ScriptedServer(OK) as server:
         store = CloudStore(target(server), environ={})
         await store.get("k")
-        await store.get("k", unless=Version('"e0"'))
+        await store.get_unless("k", Version('"e0"'))
         await store.head("k")
         await store.put("k", b"x", CREATE)
         await store.put("k", b"x", IfMatch(Version('"e1"')))
@@ -68,7 +70,7 @@ async def test_conditions_of_s3_are_etags_in_headers() -> None:
         store = CloudStore(target(server), environ={})
         await store.put("k", b"x", CREATE)
         await store.put("k", b"x", IfMatch(Version('"e1"')))
-        await store.get("k", unless=Version('"e0"'))
+        await store.get_unless("k", Version('"e0"'))
         await store.put("k", b"x")
         create, if_match, unless, plain = (request.headers for request in server.requests)
         assert create["if-none-match"] == "*"
@@ -182,6 +184,60 @@ async def test_only_large_bodies_without_a_condition_go_up_in_parts() -> None:
             assert [(request.method, len(request.body)) for request in requests] == [("PUT", len(body))]
 
 
+async def test_parts_are_counted_as_the_requests_that_they_are() -> None:
+    requests: list[Request] = []
+    usage = Usage()
+    async with ScriptedServer(multipart(requests)) as server:
+        store = Observed(CloudStore(target(server), environ={}), usage)
+        for size, mode in ((LARGE_BYTES + 1, OVERWRITE), (LARGE_BYTES + PART_BYTES, ADDRESSED), (LARGE_BYTES, CREATE)):
+            before = usage.requests("put")
+            requests.clear()
+            await store.put("k", bytes(size), mode)
+            assert usage.requests("put") - before == len(requests)
+    assert usage.requests() == (2 + 5) + (2 + 5) + 1
+    assert (
+        CloudStore(CloudTarget("az", "b", options=(("account", "a"),)), environ={}).put_requests(
+            LARGE_BYTES + 1, OVERWRITE
+        )
+        == 1 + 5
+    )
+
+
+class Crowd:
+    """Answers nobody before the test says so; how many waited at once is remembered."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.largest = 0
+        self.turn = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Reply:
+        self.waiting += 1
+        self.largest = max(self.largest, self.waiting)
+        await self.turn.wait()
+        self.waiting -= 1
+        return Answer(200, b"hello", {"etag": '"e"', "last-modified": "Thu, 01 Jan 2026 00:00:00 GMT"})
+
+
+async def test_no_more_requests_are_under_way_than_allowed() -> None:
+    crowd = Crowd()
+    async with ScriptedServer(crowd) as server:
+        store = CloudStore(target(server, requests_in_flight="3"), environ={})
+        verbs = [store.get("k"), store.head("k"), store.put("k", b"x"), store.find("k"), store.find("l")]
+        calls = [asyncio.ensure_future(verb) for verb in (*verbs, *(store.get(f"k{n}") for n in range(15)))]
+        while crowd.waiting < 3:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)  # for those that should not come
+        given_up = calls[-2:]
+        for call in given_up:
+            call.cancel()
+        crowd.turn.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [asyncio.CancelledError] * 2
+        assert len(server.requests) == 18
+    assert crowd.largest == 3
+
+
 async def test_conditions_of_google_are_generations() -> None:
     async with ScriptedServer(OK) as server:
         store: Store = CloudStore(target(server, "gs"), environ={})
@@ -194,8 +250,8 @@ async def test_conditions_of_google_are_generations() -> None:
         assert update["x-goog-if-generation-match"] == "17"
         assert create["authorization"] == "Bearer token"
         assert (await store.get("k")).version == written.version
-        assert await store.get("k", unless=written.version) == NotModified()
-        changed = await store.get("k", unless=Version("16"))
+        assert await store.get_unless("k", written.version) == NotModified()
+        changed = await store.get_unless("k", Version("16"))
         assert not isinstance(changed, NotModified)
         assert changed.body == b"hello"
         assert (await store.head("k")).version == written.version

@@ -44,7 +44,7 @@ def test_every_law_is_judged_in_some_run() -> None:
 def test_register_and_lease_hold_for_a_hundred_thousand_operations_with_a_quarter_of_responses_lost() -> None:
     totals = Totals()
     tasks = chain.from_iterable(shares(name, SEEDS) for name in LOSSY)
-    asyncio.run(run_all(tasks, lambda _, share: totals.add(share), jobs=2))
+    asyncio.run(run_all(tasks, lambda _, share, __: totals.add(share), jobs=2))
     assert totals.broken == {}
     assert totals.runs == len(LOSSY) * len(SEEDS)
     assert totals.operations >= 100_000

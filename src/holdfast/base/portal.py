@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -92,7 +92,7 @@ class Portal:
         if os.getpid() != self._pid:
             reason = Invalid("this connection was opened before a fork", remedy="connect again in the child process")
         elif self._loop is None:
-            reason = Invalid("this connection is closed", remedy="use it inside its with block")
+            reason = Invalid("this connection is closed", remedy="connect again, or close it later")
         elif threading.current_thread() is self._thread:
             reason = Invalid("a blocking call was made on the portal's own loop", remedy="await it instead")
         if reason is not None:
@@ -108,7 +108,7 @@ class Portal:
             future = asyncio.run_coroutine_threadsafe(call, loop)
         except RuntimeError as error:  # the loop was closed since we looked
             _close_unstarted(call)
-            raise Invalid("this connection is closed", remedy="use it inside its with block") from error
+            raise Invalid("this connection is closed", remedy="connect again, or close it later") from error
         self._waiting[future] = call
         if self._loop is None and self._thread is not None:  # closed since we looked: it may not have seen this call
             self._thread.join()
@@ -198,6 +198,29 @@ class View:
             except _Exhausted:
                 return
             yield self._portal.view(item)
+
+
+class Connection(View):
+    """The view of something that a portal of its own was opened for: closing it ends both."""
+
+    @classmethod
+    def open(cls, manager: AbstractAsyncContextManager[Any], *, timeout: float | None = None) -> "Connection":
+        portal = Portal(timeout=timeout)
+        with ExitStack() as undo:
+            undo.enter_context(portal)
+            connection = cls(portal, _unwrap(portal.enter(manager)))
+            undo.pop_all()
+            return connection
+
+    def close(self) -> None:
+        """End it. Closing it again does nothing."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._portal.__exit__(*details)
 
 
 class _Exhausted(Exception):  # not an error: the end of an iterator

@@ -142,7 +142,7 @@ class Feed:
             if self._seen is None:
                 found: Object | NotModified = await self._store.get(self._key)
             else:
-                found = await self._store.get(self._key, unless=self._seen.version)
+                found = await self._store.get_unless(self._key, self._seen.version)
         except NotFound:
             self._seen, self.digest = None, Digest()
             self._forget_views()

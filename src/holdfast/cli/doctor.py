@@ -18,7 +18,14 @@ from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.certificate import CERTIFICATE_KEY, certify, endpoint_of, write_certificate
+from holdfast.objects.certificate import (
+    CERTIFICATE_KEY,
+    LEAST,
+    certify,
+    endpoint_of,
+    too_little,
+    write_certificate,
+)
 from holdfast.objects.examine import Connect, Examination, examine
 from holdfast.objects.lawbook import LAWS
 from holdfast.objects.laws import BROKEN, UNJUDGED, Effort, Finding, Law
@@ -80,8 +87,14 @@ def doctor(
     laws = _chosen(law or [])
     if certify and len(laws) < len(LAWS):
         raise Invalid("a certificate needs every law", remedy="leave out --law or --certify")
+    effort = Effort(races=races, rounds=rounds, keys=keys, large_bytes=_EFFORT.large_bytes)
+    if certify and (missing := too_little(effort)) is not None:
+        raise Invalid(
+            f"a certificate stands for more than that: {missing}",
+            remedy=f"use at least --races {LEAST.races} --rounds {LEAST.rounds} --keys {LEAST.keys}, or no --certify",
+        )
     spec = StoreSpec.parse(uri if uri is not None else shell.settings.store.uri, shell.settings)
-    plan = Plan(Effort(races=races, rounds=rounds, keys=keys, large_bytes=_EFFORT.large_bytes), laws, certify)
+    plan = Plan(effort, laws, certify)
     shell.run(run_doctor(shell.out, spec, plan))
 
 

@@ -1,15 +1,15 @@
 """``holdfast onto``: an ontology's head, commits and lock. Nothing here needs the classes of its types."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
+from holdfast.cli import onto_compact, onto_feed, onto_verify
+from holdfast.cli.onto_query import query
+from holdfast.cli.onto_shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology import history, layout, lock
 from holdfast.ontology.head import Head, read_head
@@ -21,8 +21,19 @@ from holdfast.ontology.manifest import Manifest
 app = noun_app()
 commits_app = noun_app()
 lock_app = noun_app()
+app.command("query")(query)
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
+app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
+app.command("verify")(onto_verify.verify_store)
+app.command()(onto_compact.compact)
+app.command()(onto_feed.changes)
+app.command()(onto_feed.revert)
+app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
+app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types.")
+
+SHOWN = 80
+"""Characters of a key or a value in a table."""
 
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 
@@ -30,13 +41,6 @@ CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's n
 @app.callback()
 def onto() -> None:
     """See typed entities and relations, their commits and their lock."""
-
-
-@asynccontextmanager
-async def _open(shell: Shell) -> AsyncIterator[OpenStore]:
-    settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
-        yield store
 
 
 @app.command()
@@ -48,7 +52,7 @@ def init(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             ambient = store.ambient
             empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
             outcome = await store.put(layout.HEAD, empty.body(ambient.ids.write_id()), CREATE)
@@ -71,7 +75,7 @@ def info(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await read_info(store, store.ambient)
             if shell.out.as_json:
                 shell.out.document(_info_document(found))
@@ -137,7 +141,7 @@ def list_commits(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = [each async for each in history.commits(store, limit=limit, before=before)]
             if shell.out.as_json:
                 shell.out.document([_commit_document(each) for each in found])
@@ -155,7 +159,7 @@ def show(context: typer.Context, commit_id: CommitId) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await history.find_commit(store, commit_id)
             if shell.out.as_json:
                 shell.out.document(_commit_document(found))
@@ -184,7 +188,7 @@ def diff(context: typer.Context, older: CommitId, newer: CommitId) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await history.diff(store, older, newer)
             if shell.out.as_json:
                 shell.out.document([_difference_document(each) for each in found])
@@ -232,16 +236,23 @@ def _difference_document(found: Difference) -> dict[str, Any]:
 
 
 def _key(found: Difference) -> str:
-    return "/".join(part for part in found.identity if part)
+    key = "/".join(part for part in found.identity if part)
+    return _short(key if key.isprintable() else repr(key))
 
 
 def _fields(found: Difference) -> str:
     """Those that changed, old and new; all of an object that came or went."""
     before, after = found.before, found.after
     if before is None or after is None:
-        return ", ".join(f"{name}={value!r}" for name, value in (after or before or {}).items())
+        return ", ".join(f"{name}={_short(repr(value))}" for name, value in (after or before or {}).items())
     names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    return ", ".join(f"{name}: {before.get(name)!r} to {after.get(name)!r}" for name in names)
+    changed = ((name, _short(repr(before.get(name))), _short(repr(after.get(name)))) for name in names)
+    return ", ".join(f"{name}: {old} to {new}" for name, old, new in changed)
+
+
+def _short(text: str) -> str:
+    """For a table; JSON has all of it."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 # --- lock ---
@@ -253,7 +264,7 @@ def show_lock(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await lock.show(store, store.ambient)
             if shell.out.as_json:
                 shell.out.document(_lock_document(found))
@@ -272,7 +283,7 @@ def break_lock(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await lock.break_lock(store, store.ambient)
             if found is None:
                 raise NotFound(f"{layout.LOCK}: there is no lock to break", remedy="nothing holds writers up")

@@ -51,6 +51,10 @@ class Output:
         if not self.as_json:
             self._write(printable(text))
 
+    def raw(self, text: str) -> None:
+        """A line for programs that read neither tables nor JSON."""
+        self._write(text)
+
     def note(self, text: str) -> None:
         """Something worth knowing that is not a result."""
         if not self.as_json:

@@ -11,6 +11,7 @@ from holdfast.cli.output import printable
 from holdfast.cli.times import clock_time, span
 from holdfast.runs.describe import Description, error_text
 from holdfast.runs.entry import Entry
+from holdfast.runs.errors import explained
 from holdfast.runs.run import FINISHED
 from holdfast.runs.summary import RunSummary
 
@@ -43,6 +44,8 @@ def waits_for(summary: RunSummary, now_ns: int) -> str | None:
     """What has to happen before the run goes on; None if it is over or somebody is at work on it."""
     if summary.finished:
         return None
+    if summary.blocked is not None:
+        return f"somebody: {summary.blocked}"
     if summary.detached:
         return "a worker or a call"
     if summary.wake_ms is not None:
@@ -74,6 +77,7 @@ def summary_document(summary: RunSummary) -> dict[str, Any]:
         "changed_at": iso(summary.updated_ms * _MS),
         "tags": list(summary.tags),
         "detached": summary.detached,
+        "blocked": summary.blocked,
         "cut": summary.cut,
     }
 
@@ -99,6 +103,8 @@ def description_record(found: Description, now_ns: int) -> dict[str, object]:
         "changed": f"{clock_time(changed)} ({span(now_ns - changed)} ago)",
         "result": shortened(found.result) if found.status == "success" else None,
         "last error": _error(found),
+        "blocked": _blocked(found, now_ns),
+        "to do": found.blocked.remedy if found.blocked is not None else None,
         "cancelled": found.cancel_reason,
         "metadata": shortened(found.metadata) if found.metadata else None,
         "tags": ", ".join(found.tags) or None,
@@ -127,7 +133,15 @@ def _error(found: Description) -> str | None:
     last = found.last_error
     if last is None:
         return None
-    return f"{last.type}: {last.message} (offset {last.offset}, failures {found.failures})"
+    return f"{explained(last.type, last.message)} (offset {last.offset}, failures {found.failures})"
+
+
+def _blocked(found: Description, now_ns: int) -> str | None:
+    blocked = found.blocked
+    if blocked is None:
+        return None
+    when = f" ({span(now_ns - parse_iso(blocked.at))} ago)" if blocked.at else ""
+    return f"the latest call ended in {explained(blocked.type, blocked.message)}{when}"
 
 
 def entry_line(entry: Entry) -> str:
@@ -167,7 +181,7 @@ def _value(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _error_text(error: object) -> str:
-    return ": ".join(error_text(error))
+    return explained(*error_text(error))
 
 
 def shortened(value: object) -> str:

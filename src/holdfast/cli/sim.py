@@ -5,8 +5,7 @@ fixed.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated
 
 import typer
@@ -19,8 +18,10 @@ from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.sim_view import Report, figures, raise_if_any, show_exploration, show_history
 from holdfast.sim.explore import Choices, Exploration, Limits
-from holdfast.sim.pool import HASH_SEED, SHARE, Runner, Task, run_all, shares
-from holdfast.sim.scenario import built_in, find
+from holdfast.sim.fair import FairShares
+from holdfast.sim.pool import HASH_SEED, Runner, Task, run_all, shares
+from holdfast.sim.run import Totals
+from holdfast.sim.scenario import built_in, find, small
 
 app = noun_app()
 
@@ -73,8 +74,9 @@ def run_everything(
     names = list(built_in())
     runners = jobs or os.cpu_count() or 1
     shell.out.note(f"{len(names)} scenarios for {minutes:g} minutes on {runners} cores, from seed {first}")
-    tasks = _until(ambient.clock, minutes, names, first)
-    shell.run(_run(shell.out, dict.fromkeys(names), tasks, runners, hash_seed))
+    fair = FairShares(names, first)
+    tasks = _until(ambient.clock, minutes, fair)
+    shell.run(_run(shell.out, dict.fromkeys(names), tasks, runners, hash_seed, fair.done))
 
 
 @app.command("replay")
@@ -109,7 +111,7 @@ def explore_scenario(
     """Follow every course of events of a scenario's small configuration."""
     shell = Shell.of(context)
     limits = Limits(crashes, lost_responses, timeouts, duplicates, contended)
-    find(scenario)
+    small(find(scenario))
     if choices is None:
         shell.run(_explore(shell.out, scenario, limits))
     else:
@@ -135,24 +137,33 @@ def parse_choices(text: str) -> Choices:
         raise Invalid(f"--choices {text}: not a list of choices", remedy="copy it from the report") from None
 
 
-async def _run(out: Output, wanted: Mapping[str, int | None], tasks: Iterable[Task], jobs: int, hash_seed: int) -> None:
+async def _run(
+    out: Output,
+    wanted: Mapping[str, int | None],
+    tasks: Iterable[Task],
+    jobs: int,
+    hash_seed: int,
+    on_done: Callable[[Task, float], None] | None = None,
+) -> None:
+    def done(task: Task, totals: Totals, seconds: float) -> None:
+        report.add(task, totals)
+        if on_done is not None:
+            on_done(task, seconds)
+
     clock = Ambient.system().clock
     began_ns = clock.monotonic_ns()
     report = Report(wanted, hash_seed)
     async with live(out, report.checklist):
-        await run_all(tasks, report.add, jobs=jobs, hash_seed=hash_seed)
+        await run_all(tasks, done, jobs=jobs, hash_seed=hash_seed)
     report.show(out, (clock.monotonic_ns() - began_ns) / 1e9)
     report.raise_if_broken()
 
 
-def _until(clock: Clock, minutes: float, scenarios: list[str], first: int) -> Iterator[Task]:
-    """A share of every scenario in turn, again and again, until the time is up."""
+def _until(clock: Clock, minutes: float, fair: FairShares) -> Iterator[Task]:
+    """Turns of all scenarios until the time is up; one of each in any case."""
     end_ns = clock.monotonic_ns() + minutes * 60e9
-    for seed in count(first, SHARE):
-        for scenario in scenarios:
-            if clock.monotonic_ns() > end_ns:
-                return
-            yield Task(scenario, seed, SHARE)
+    while clock.monotonic_ns() <= end_ns or not fair.all_had_a_turn:
+        yield fair.next()
 
 
 async def _replay(out: Output, scenario: str, seed: int, trace: bool, hash_seed: int) -> None:

@@ -10,6 +10,8 @@ from holdfast.sim.explore import Exploration, Limits
 from holdfast.sim.pool import HASH_SEED, Replayed, Task
 from holdfast.sim.run import Totals
 
+LATEST = 20
+"""Events of a replayed run that are printed if not all are wanted."""
 SHOWN = 5
 """Broken seeds that are printed in full; of the rest only the number."""
 
@@ -98,19 +100,23 @@ class Report:
 
 
 def show_history(out: Output, replayed: Replayed, *, trace: bool) -> None:
-    """One run: its settings, what happened if that is wanted, and what was wrong."""
-    lines = replayed.trace if trace else []
+    """One run: its settings, what happened (in short, or all of it), and the verdict."""
+    lines = replayed.trace if trace else replayed.history[-LATEST:]
     if out.as_json:
-        out.document({**asdict(replayed), "trace": lines})
+        out.document({**asdict(replayed), "trace": replayed.trace if trace else []})
         return
     out.line(replayed.settings)
+    if not trace and len(replayed.history) > LATEST:
+        out.line(f"... {len(replayed.history) - LATEST:,} events before these; --trace prints everything, requests too")
     for line in lines:
         out.line(line)
-    for violation in replayed.violations:
-        out.line(f"broken: {violation}")
     totals = replayed.totals
     faults = sum(totals.tally.values())
     out.line(f"{totals.operations:,} operations, {totals.requests:,} requests, {faults:,} faults")
+    for violation in replayed.violations:
+        out.line(f"broken: {violation}")
+    if not replayed.violations:
+        out.line("no rule was broken")
 
 
 def figures(exploration: Exploration) -> str:

@@ -28,6 +28,9 @@ CERTIFICATE_KEY = "meta/certificate.json"
 FORMAT_NAME = "holdfast.certificate"
 NEWEST = 1
 
+LEAST = Effort()
+"""What a certificate stands for at least: the effort of an ordinary examination."""
+
 START_CHECK_PREFIX = "holdfast-start-check-"
 
 
@@ -64,7 +67,9 @@ class Certificate(_Record):
 def certify(
     spec: StoreSpec, findings: Sequence[Finding], effort: Effort, *, holdfast_version: str, ambient: Ambient
 ) -> Certificate:
-    """The certificate that the findings allow; ``Refused`` unless every law was kept."""
+    """The certificate that the findings allow; ``Refused`` unless every law was kept, with effort enough."""
+    if (missing := too_little(effort)) is not None:
+        raise Refused(f"{spec.uri}: no certificate: {missing}", remedy="run holdfast doctor --certify as it is")
     doubts = [f"{finding.law.name} is {finding.verdict}" for finding in findings if not finding.kept]
     if doubts or not findings:
         raise Refused(
@@ -82,6 +87,16 @@ def certify(
         large_bytes=effort.large_bytes,
         laws=tuple(LawRecord(name=each.law.name, verdict=each.verdict, figure=each.figure) for each in findings),
     )
+
+
+def too_little(effort: Effort) -> str | None:
+    """What an examination with this effort lacks for a certificate; None if nothing."""
+    short = [
+        f"{name} {getattr(effort, name):,} of at least {getattr(LEAST, name):,}"
+        for name in ("races", "rounds", "keys")
+        if getattr(effort, name) < getattr(LEAST, name)
+    ]
+    return f"too little effort: {', '.join(short)}" if short else None
 
 
 async def write_certificate(store: Store, certificate: Certificate, ambient: Ambient) -> None:

@@ -206,10 +206,10 @@ async def conditional_get(bench: Bench) -> str:
     """A reader that has the current version is told so, and one that does not gets the bytes."""
     store = bench.client()
     first = await _written(store, "cell", b"first")
-    demand(await store.get("cell", unless=first) == NotModified(), "the same version was sent again")
+    demand(await store.get_unless("cell", first) == NotModified(), "the same version was sent again")
     second = await _written(store, "cell", b"second")
     demand(second != first, "two different bodies have one version")
-    found = await store.get("cell", unless=first)
+    found = await store.get_unless("cell", first)
     demand(not isinstance(found, NotModified) and found.body == b"second", "a change was hidden by a conditional get")
     return "2 reads"
 

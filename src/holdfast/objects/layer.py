@@ -1,7 +1,6 @@
 """A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each."""
 
 from collections.abc import AsyncIterator, Iterable
-from typing import overload
 
 from holdfast.objects.store import (
     OVERWRITE,
@@ -26,14 +25,11 @@ class Layer(Store):
     def capabilities(self) -> Capabilities:
         return self.inner.capabilities
 
-    @overload
-    async def get(self, key: str) -> Object: ...
-    @overload
-    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        if unless is None:
-            return await self.inner.get(key)
-        return await self.inner.get(key, unless=unless)
+    async def get(self, key: str) -> Object:
+        return await self.inner.get(key)
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        return await self.inner.get_unless(key, version)
 
     async def head(self, key: str) -> Meta:
         return await self.inner.head(key)
@@ -43,6 +39,9 @@ class Layer(Store):
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self.inner.put(key, body, mode)
+
+    def put_requests(self, size: int, mode: Mode) -> int:
+        return self.inner.put_requests(size, mode)
 
     async def delete(self, key: str) -> None:
         await self.inner.delete(key)

@@ -20,7 +20,6 @@ from holdfast.objects.store import (
     Lost,
     Meta,
     Mode,
-    NotModified,
     Object,
     Page,
     Store,
@@ -75,9 +74,8 @@ class MemoryStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name="memory", durable=False, shared=False)
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
-        found = self._at(key)
-        return NotModified() if unless is not None and found.version == unless else found
+    async def get(self, key: str) -> Object:
+        return self._at(key)
 
     async def head(self, key: str) -> Meta:
         found = self._at(key)

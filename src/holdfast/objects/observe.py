@@ -101,9 +101,15 @@ class Observed(Layer):
         self.usage = usage
         self._family = family
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         with self._counted("get", key) as tally:
-            found = await super().get(key, unless=unless)
+            found = await self.inner.get(key)
+            tally.received_bytes += len(found.body)
+            return found
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        with self._counted("get", key) as tally:
+            found = await self.inner.get_unless(key, version)
             if isinstance(found, Object):
                 tally.received_bytes += len(found.body)
             return found
@@ -121,6 +127,7 @@ class Observed(Layer):
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         with self._counted("put", key) as tally:
             tally.sent_bytes += len(body)
+            tally.requests += self.inner.put_requests(len(body), mode) - 1
             return await self.inner.put(key, body, mode)
 
     async def delete(self, key: str) -> None:

@@ -72,8 +72,11 @@ class Retrying(Layer):
         self._policy = policy
         self._ambient = ambient
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
-        return await self._repeat(lambda: super(Retrying, self).get(key, unless=unless))
+    async def get(self, key: str) -> Object:
+        return await self._repeat(lambda: self.inner.get(key))
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        return await self._repeat(lambda: self.inner.get_unless(key, version))
 
     async def head(self, key: str) -> Meta:
         return await self._repeat(lambda: self.inner.head(key))

@@ -27,8 +27,11 @@ class Scoped(Layer):
         super().__init__(inner)
         self.prefix = check_prefix(prefix)
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
-        found = await super().get(self.prefix + key, unless=unless)
+    async def get(self, key: str) -> Object:
+        return replace(await self.inner.get(self.prefix + key), key=key)
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        found = await self.inner.get_unless(self.prefix + key, version)
         return replace(found, key=key) if isinstance(found, Object) else found
 
     async def head(self, key: str) -> Meta:

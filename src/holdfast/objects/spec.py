@@ -17,21 +17,21 @@ from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from holdfast.base.config import Settings
+from holdfast.base.config import REQUESTS_IN_FLIGHT, Settings
 from holdfast.base.errors import Invalid
 from holdfast.objects.redact import shown
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import check_key
 
 SCHEMES = ("file", "memory", "s3", "gs", "az")
-_TIMEOUTS = {"connect_timeout_ms", "request_timeout_ms"}
+_LIMITS = {"connect_timeout_ms", "request_timeout_ms", "requests_in_flight"}
 # The backend checks values, and says what each option means; a test compares the names.
 CLOUD_OPTIONS = {
     "s3": {"endpoint", "region", "allow_http", "virtual_hosted_style", "anonymous", "profile", "sse", "sse_kms_key_id"}
     | {"unquoted_if_match", "bulk_delete"}
-    | _TIMEOUTS,
-    "gs": {"endpoint", "allow_http", "anonymous"} | _TIMEOUTS,
-    "az": {"endpoint", "account", "allow_http", "anonymous"} | _TIMEOUTS,
+    | _LIMITS,
+    "gs": {"endpoint", "allow_http", "anonymous"} | _LIMITS,
+    "az": {"endpoint", "account", "allow_http", "anonymous"} | _LIMITS,
 }
 FILE_OPTIONS = {"unsafe_network_filesystem"}
 SECRET_NAMES = {"access_key_id", "secret_access_key", "session_token", "secret", "token", "key", "password"}
@@ -125,6 +125,8 @@ class StoreSpec:
         if prefix:
             check_key(prefix)
         options = _options(uri, parts.query, CLOUD_OPTIONS[scheme])
+        if settings.store.requests_in_flight != REQUESTS_IN_FLIGHT:
+            options.setdefault("requests_in_flight", str(settings.store.requests_in_flight))
         secrets: dict[str, str] = {}
         if scheme == "s3":
             options = {**_s3_defaults(settings), **options}

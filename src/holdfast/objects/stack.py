@@ -3,12 +3,12 @@
 ``compose`` is the only place where layers meet, so that production, tests and the simulator run the same stack.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.base.config import CacheSection, Settings
 from holdfast.base.ids import Ambient
+from holdfast.base.opening import Opening
 from holdfast.objects.cache.cached import Cached
 from holdfast.objects.format import check_format
 from holdfast.objects.layer import Layer
@@ -39,29 +39,37 @@ def compose(backend: Store, *, ambient: Ambient, retry: RetryPolicy, usage: Usag
     return Settled(Retrying(Observed(backend, usage), retry, ambient), retry, ambient)
 
 
-@asynccontextmanager
-async def open_store(
+def open_store(
     address: str | StoreSpec,
     *,
     settings: Settings | None = None,
     ambient: Ambient | None = None,
     immutable: Callable[[str], bool] | None = None,
     any_format: bool = False,
-) -> AsyncIterator[OpenStore]:
-    """The store at ``address``. One request checks that this client can read it, unless ``any_format``.
+) -> Opening[OpenStore]:
+    """The store at ``address``, for an ``async with`` block or, awaited, until its ``close``.
 
-    Objects whose keys are ``immutable`` (see ``cache``) are kept on disk, if the settings name a folder for them.
+    One request checks that this client can read it, unless ``any_format``. Objects whose keys are ``immutable`` (see
+    ``cache``) are kept on disk, if the settings name a folder for them.
     """
-    spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
-    ambient = ambient if ambient is not None else Ambient.system()
-    usage = Usage()
-    stack = compose(backend(spec), ambient=ambient, retry=spec.retry, usage=usage)
-    if immutable is not None and settings is not None:
-        stack = _with_cache(stack, settings.cache, spec, immutable, ambient)
-    async with OpenStore(stack, spec, usage, ambient) as store:
-        if not any_format:
-            await check_format(store)
-        yield store
+
+    async def opened() -> OpenStore:
+        spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
+        around = ambient if ambient is not None else Ambient.system()
+        usage = Usage()
+        stack = compose(backend(spec), ambient=around, retry=spec.retry, usage=usage)
+        if immutable is not None and settings is not None:
+            stack = _with_cache(stack, settings.cache, spec, immutable, around)
+        store = OpenStore(stack, spec, usage, around)
+        try:
+            if not any_format:
+                await check_format(store)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    return Opening(opened)
 
 
 def _with_cache(

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NewType, Self, overload
+from typing import NewType, Self
 
 from holdfast.base.errors import Invalid, NotFound
 
@@ -126,13 +126,13 @@ class Store(ABC):
     @abstractmethod
     def capabilities(self) -> Capabilities: ...
 
-    @overload
-    async def get(self, key: str) -> Object: ...
-    @overload
-    async def get(self, key: str, *, unless: Version) -> Object | NotModified: ...
     @abstractmethod
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        """The object; with ``unless``, ``NotModified`` if it still has that version."""
+    async def get(self, key: str) -> Object: ...
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        """The object, unless it still has this version. A backend that can leave the bytes where they are does so."""
+        found = await self.get(key)
+        return NotModified() if found.version == version else found
 
     @abstractmethod
     async def head(self, key: str) -> Meta: ...
@@ -143,6 +143,10 @@ class Store(ABC):
 
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
+
+    def put_requests(self, size: int, mode: Mode) -> int:
+        """How many requests a ``put`` of so many bytes is. A backend that sends large bodies in parts says so."""
+        return 1
 
     @abstractmethod
     async def delete(self, key: str) -> None:

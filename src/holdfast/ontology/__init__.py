@@ -13,17 +13,24 @@ from holdfast.ontology.errors import (
     UnsupportedAnnotation,
 )
 from holdfast.ontology.fields import Field, FieldExpr
+from holdfast.ontology.filters.errors import InvalidQuery
+from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
+from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.model import Entity, Mixin, Relation
 
 __all__ = [
+    "Condition",
     "Entity",
     "Field",
     "FieldExpr",
+    "Figure",
+    "InvalidQuery",
     "InvalidType",
     "InvalidValue",
     "MissingKey",
     "Mixin",
     "NotAnEntity",
+    "Ordering",
     "Relation",
     "ReservedName",
     "SchemaDrift",
@@ -31,4 +38,8 @@ __all__ = [
     "UnfitKey",
     "UnreadableRow",
     "UnsupportedAnnotation",
+    "count",
+    "count_where",
+    "left",
+    "right",
 ]

@@ -15,6 +15,7 @@ from holdfast.base.ids import Ambient
 from holdfast.ontology import layout
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift
+from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import Ledger, next_summary
 from holdfast.ontology.manifest import FileEntry, FileRef, Manifest, Place, Registered, TypeId, compose
@@ -61,7 +62,7 @@ class Attempt:
     data: Mapping[str, bytes]
     rows: Mapping[TypeId, Sequence[Row]]
     intents: int
-    """How many of the queued intents, from the first, it carries."""
+    """How many of what is queued, intents and batches, it carries from the first."""
     enclosed: int = 0
     """And how much of the queued outbox."""
     wanted: bool = True
@@ -111,7 +112,8 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
         body = forms[type_id].encode(rows, commit_id, version_id)
         key = layout.data_key(commit_id, mark, type_id.kind, type_id.name)
         data[key] = body
-        files.append(FileEntry(type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest()))
+        stats = stats_of(body, key=key)
+        files.append(FileEntry(type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest(), stats))
     refs = [FileRef(commit_id, entry.type_id, entry.path) for entry in files]
     # Times along the chain never run backwards, whatever the clocks of its writers say.
     created_ns = max(ambient.clock.wall_ns(), ledger.created_ns + 1_000)
@@ -124,7 +126,14 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
         metadata=draft.metadata,
         files=tuple(files),
         registered=tuple(draft.registered),
-        summary=next_summary(ledger, refs, ambient.ids.unique(), draft.registered, draft.dropped),
+        summary=next_summary(
+            ledger,
+            refs,
+            ambient.ids.unique(),
+            draft.registered,
+            draft.dropped,
+            {entry.path: entry.stats for entry in files if entry.stats is not None},
+        ),
         outbox=tuple(draft.outbox),
     )
     return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents, len(draft.outbox))

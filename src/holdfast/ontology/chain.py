@@ -17,14 +17,17 @@ from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Corrupt, HoldfastError, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import layout
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
 from holdfast.ontology.manifest import FileRef, Manifest, Place, file_ref, file_row, parse
+from holdfast.ontology.stats import FileStats
 
 KEPT = 256
 """Manifests kept in memory."""
+STATS_KEPT = 20_000
+"""Files whose statistics are kept; past it, the memory starts anew."""
 PATIENCE = 16
 """Plain manifests read one after the other before the folder is listed."""
 PARALLEL = 32
@@ -56,6 +59,8 @@ class Chain:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._kept: OrderedDict[str, Manifest] = OrderedDict()
+        self.stats: dict[str, FileStats] = {}
+        """Of the files of manifests that were read, by path."""
 
     async def manifest(self, place: Place) -> Manifest:
         kept = self._kept.get(place.path)
@@ -159,6 +164,8 @@ class Chain:
         """Straight from the store, and not kept."""
         try:
             found = await self.store.get(place.path)
+        except Invalid as error:
+            raise Corrupt(f"the chain names {place.path!r} for commit {place.commit_id}, and that is no key") from error
         except NotFound as error:
             raise Corrupt(
                 f"{place.path}: the chain names this manifest for commit {place.commit_id}, and it is missing"
@@ -170,6 +177,12 @@ class Chain:
         self._kept.move_to_end(manifest.path)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
+        if len(self.stats) > STATS_KEPT:
+            self.stats.clear()
+        if manifest.summary is not None:
+            for path, stats in manifest.summary.stats.items():
+                self.stats.setdefault(path, stats)
+        self.stats.update((entry.path, entry.stats) for entry in manifest.files if entry.stats is not None)
         return manifest
 
 

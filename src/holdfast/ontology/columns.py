@@ -2,7 +2,8 @@
 
 A column repeats what ``fields_json`` says in a form that engines can prune and compare by; ``fields_json`` decides. A
 value that the column's type cannot hold (a whole number beyond 64 bits, a Decimal of more digits, a value of an older
-schema) is null there, and the column is then ``partial``: its nulls prove nothing.
+schema) is null there, and the column is then ``partial``: its nulls prove nothing. A value that is there is the one
+that queries read from ``fields_json`` (``filters/reading.py``), so they may ask either.
 
     str, UUID, enums of strings  string          datetime   timestamp(us, UTC)
     int, enums of numbers        int64           date       date32
@@ -14,8 +15,6 @@ Rows of flat types are parsed by Arrow, without a Python object for any of them;
 value.
 """
 
-import base64
-import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -25,11 +24,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from holdfast.base.errors import Corrupt
+from holdfast.ontology.filters import reading
+from holdfast.ontology.filters.ast import Reading
 from holdfast.ontology.typespec import Choice, ListOf, Node, Primitive, without_null
-from holdfast.ontology.values import in_utc, to_json
+from holdfast.ontology.values import to_json
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 DECIMAL = pa.decimal128(38, 18)
@@ -47,7 +49,13 @@ _TYPES: dict[type, pa.DataType] = {
     bytes: pa.binary(),
 }
 _JSON_TYPES: dict[pa.DataType, type] = {pa.string(): str, pa.int64(): int, pa.float64(): float, pa.bool_(): bool}
-_FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError, InvalidOperation, binascii.Error)
+_FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError, InvalidOperation)
+_CASTABLE = {
+    TIMESTAMP: f"^(?:{reading.DATETIME_UTC})$",
+    pa.date32(): f"^(?:{reading.DATE})$",
+    DECIMAL: f"^(?:{reading.DECIMAL})$",
+}
+"""Texts that Arrow casts to what we read from them; it takes others as well."""
 _LARGEST_SCAN = 1 << 30
 """Bytes of JSON that are parsed in one go."""
 
@@ -85,9 +93,9 @@ def column(node: Node, values: list[Any]) -> Column:
     written = _as_written(plain, kind)
     if written is not None and _uniform(values, written):
         try:
-            return Column(pa.array(values, written).cast(kind))
+            return Column(_cast(pa.array(values, written), kind))
         except (pa.ArrowException, OverflowError):
-            pass  # one of them is out of range: value by value
+            pass  # one of them is out of range, or written otherwise: value by value
     read = _reader(plain)
     if written is None:
         try:
@@ -140,9 +148,20 @@ def _scanned(nodes: Mapping[str, Node], bodies: Sequence[str]) -> dict[str, pa.A
         ).combine_chunks()
         if table.num_rows != len(bodies):  # somebody writes JSON over several lines
             return None
-        return {name: table.column(name).combine_chunks().cast(kind) for name, kind in kinds.items()}
+        return {name: _cast(table.column(name).combine_chunks(), kind) for name, kind in kinds.items()}
     except pa.ArrowException:
         return None
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """To the type of the column; ``ArrowInvalid`` if there is a text that is not written as it should be."""
+    leaves, leaf = array, kind
+    while isinstance(leaf, pa.ListType):
+        leaves, leaf = leaves.flatten(), leaf.value_type
+    pattern = _CASTABLE.get(leaf)
+    if pattern is not None and pc.all(pc.match_substring_regex(leaves, pattern), min_count=0).as_py() is False:
+        raise pa.ArrowInvalid(f"a text that is not a {leaf}")
+    return array.cast(kind)
 
 
 def _as_written(node: Node, kind: pa.DataType) -> pa.DataType | None:
@@ -197,19 +216,25 @@ def _exactly(kind: type) -> Callable[[Any], Any]:
     return read
 
 
-def _number(value: Any) -> float:
-    if type(value) is bool:
-        raise TypeError("a boolean is not a number")
-    return float(value)
+def _read(kind: Reading) -> Callable[[Any], Any]:
+    """As a query reads it."""
+
+    def read(value: Any) -> Any:
+        made = reading.read(value, kind)
+        if made is None:
+            raise TypeError(f"{value!r} is not a {kind}")
+        return made
+
+    return read
 
 
 _text = _exactly(str)
 _READERS: dict[type, Callable[[Any], Any]] = {
     int: _exactly(int),
-    float: _number,
+    float: _read("float"),
     bool: _exactly(bool),
-    datetime: lambda text: in_utc(datetime.fromisoformat(text)),
-    date: date.fromisoformat,
-    Decimal: lambda text: Decimal(_text(text)),
-    bytes: lambda text: base64.b64decode(text, validate=True),
+    datetime: _read("datetime"),
+    date: _read("date"),
+    Decimal: _read("decimal"),
+    bytes: _read("bytes"),
 }

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from uuid import UUID
 
 from holdfast.base.errors import Invalid
+from holdfast.ontology.filters.ast import FieldPath
+from holdfast.ontology.filters.ends import declared_node
+from holdfast.ontology.filters.exprs import RowTerm
+from holdfast.ontology.filters.types import node_at
+from holdfast.ontology.typespec import Node
 
 if TYPE_CHECKING:
     from holdfast.ontology.model import Entity
@@ -31,22 +36,45 @@ MISSING = Missing.MISSING
 
 
 @dataclass(frozen=True, eq=False)
-class FieldExpr(Generic[T]):
-    """A field of a type, or a path into one, as a term of a query. Never equal to another by accident."""
+class FieldExpr(RowTerm[T]):
+    """A field of a type, or a path into one, as a term of a query. Comparing it gives a ``Condition``.
+
+    ``end`` says whose field it is: the type's own, or that of the entity at an end of a relation (``left``, ``right``).
+    """
 
     owner: type
     name: str
     steps: tuple[str, ...] = ()
+    end: Literal["own", "left", "right"] = "own"
 
     def path(self, path: str) -> "FieldExpr[Any]":
         """What lies at ``path`` inside the field: names of nested fields or keys, with dots in between."""
         steps = path.split(".")
         if not all(steps):
             raise Invalid(f"{self}: {path!r} is not a path", remedy='write names with dots in between, as in "a.b"')
-        return FieldExpr(self.owner, self.name, (*self.steps, *steps))
+        made: FieldExpr[Any] = FieldExpr(self.owner, self.name, (*self.steps, *steps), self.end)
+        node_at(made._declared, made.steps, f"{made.owner.__name__}.{made.name}")
+        return made
 
     def __str__(self) -> str:
-        return ".".join((self.owner.__name__, self.name, *self.steps))
+        end = () if self.end == "own" else (self.end,)
+        return ".".join((self.owner.__name__, *end, self.name, *self.steps))
+
+    @property
+    def _root(self) -> type:
+        return self.owner
+
+    @property
+    def _path(self) -> FieldPath:
+        return FieldPath(self.end, self.name, self.steps)
+
+    @property
+    def _node(self) -> Node:
+        return node_at(self._declared, self.steps, f"{self.owner.__name__}.{self.name}")
+
+    @property
+    def _declared(self) -> Node:
+        return declared_node(getattr(self.owner, "__declaration__", None), self.end, self.name, self.owner.__name__)
 
 
 class Field(Generic[T]):

@@ -23,6 +23,7 @@ from holdfast.ontology.manifest import (
     TypeId,
     fold,
 )
+from holdfast.ontology.stats import FileStats
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ class Ledger:
     """The latest full manifest, this one included."""
     recent: tuple[FileRef, ...] = ()
     """The files of all commits after ``base``."""
+    stats: Mapping[str, FileStats] = field(default_factory=dict)
+    """What is known of them, by path."""
     heads: Mapping[TypeId, TypeHead] = field(default_factory=dict)
     schemas: Mapping[TypeId, SchemaRef] = field(default_factory=dict)
     changed: frozenset[TypeId] = frozenset()
@@ -107,6 +110,7 @@ def next_summary(
     attempt_id: str,
     registered: Iterable[Registered] = (),
     dropped: Iterable[TypeId] = (),
+    stats: Mapping[str, FileStats] | None = None,
 ) -> Summary:
     """What the next manifest, with these files, says beyond the specification."""
     commit_id = ledger.commit_id + 1
@@ -132,6 +136,7 @@ def next_summary(
         base=ledger.base,
         skips=ledger.spine,
         recent=recent,
+        stats={**ledger.stats, **{path: each.short() for path, each in (stats or {}).items()}},
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
         outbox_before=ledger.outbox,
@@ -184,6 +189,7 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
         spine=next_spine(summary.skips, manifest.place),
         base=manifest.place if summary.full else summary.base,
         recent=() if summary.full else summary.recent,
+        stats={} if summary.full else summary.stats,
         heads=heads,
         schemas=schemas,
         changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),

@@ -7,6 +7,7 @@ A manifest has the fields of the specification. Ours carry more, so that nobody 
   ancestor is reached in O(log n) reads;
 * ``base``         the latest earlier manifest that is ``full``, or null;
 * ``recent``       ``[[commit_id, kind, type, path], ...]``: the files of all commits after ``base``, this one included;
+* ``recent_stats`` rows, bytes and key range of each of them, or null; ``files`` have the same and more, as ``stats``;
 * ``type_heads``   per type ``[last commit, files, digest]``; the digest folds the type's whole list of files, so a list
   from an index or a checkpoint, which may lie, is proved or refuted without another read;
 * ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
@@ -29,6 +30,7 @@ from holdfast.base import codec
 from holdfast.base.clock import parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
+from holdfast.ontology.stats import FileStats, parse_stats
 
 FORMAT = "holdfast.ontology.manifest"
 VERSION = 1
@@ -100,9 +102,10 @@ class FileEntry:
     row_count: int
     schema_version_id: int
     content_sha256: str
+    stats: FileStats | None = None
 
     def document(self) -> Document:
-        return {
+        document: Document = {
             "kind": self.type_id.kind,
             "type_name": self.type_id.name,
             "path": self.path,
@@ -110,6 +113,9 @@ class FileEntry:
             "schema_version_id": self.schema_version_id,
             "content_sha256": self.content_sha256,
         }
+        if self.stats is not None:
+            document["stats"] = self.stats.document()
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,8 @@ class Summary:
     recent: tuple[FileRef, ...]
     type_heads: Mapping[TypeId, TypeHead | None]
     schemas: Mapping[TypeId, SchemaRef | None]
+    stats: Mapping[str, FileStats] = field(default_factory=dict)
+    """Of the recent files, by path; without columns."""
     outbox_before: Place | None = None
 
 
@@ -245,6 +253,7 @@ _KNOWN = {
     "base",
     "skips",
     "recent",
+    "recent_stats",
     "type_heads",
     "schemas",
     "outbox",
@@ -280,6 +289,7 @@ def _parse_file(entry: Document) -> FileEntry:
         row_count=int(entry.get("row_count", 0)),
         schema_version_id=int(entry.get("schema_version_id") or 1),
         content_sha256=str(entry.get("content_sha256", "")),
+        stats=parse_stats(entry.get("stats")),
     )
 
 
@@ -294,12 +304,15 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=path)
     base, outbox_before = document["base"], document.get("outbox_before")
     schemas = document["schemas"]
+    recent = tuple(file_ref(*item) for item in document["recent"])
+    stats = zip(recent, map(parse_stats, document.get("recent_stats") or ()), strict=False)
     return Summary(
         attempt_id=str(document["attempt_id"]),
         full=bool(document["full"]),
         base=Place(int(base[0]), str(base[1])) if base is not None else None,
         skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
-        recent=tuple(file_ref(*item) for item in document["recent"]),
+        recent=recent,
+        stats={ref.path: each for ref, each in stats if each is not None},
         type_heads={
             type_id(*label.split("/", 1)): TypeHead(int(value[0]), int(value[1]), str(value[2])) if value else None
             for label, value in document["type_heads"].items()
@@ -330,6 +343,9 @@ def _summary_document(summary: Summary) -> Document:
         "base": list(summary.base) if summary.base is not None else None,
         "skips": [list(place) for place in summary.skips],
         "recent": [file_row(ref) for ref in summary.recent],
+        "recent_stats": [
+            summary.stats[ref.path].document() if ref.path in summary.stats else None for ref in summary.recent
+        ],
         "type_heads": {
             each.label: list(head) if head is not None else None for each, head in summary.type_heads.items()
         },

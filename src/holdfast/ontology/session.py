@@ -18,23 +18,30 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
+from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
-from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, digest
+from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
+from holdfast.ontology.engine import Engine
 from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import Manifest, TypeId
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.tidying import THRESHOLD, Policy
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
+from holdfast.ontology.warm import Warm
 
 M = TypeVar("M", bound=Mixin)
 
@@ -55,6 +62,9 @@ class Options:
     lease_ttl_ms: int = 30_000
     strict: bool = False
     """Refuse relations whose ends do not exist."""
+    memory_limit: str = "256MB"
+    """Of DuckDB, which answers queries."""
+    compaction: Policy = THRESHOLD
 
 
 class Ontology:
@@ -71,7 +81,7 @@ class Ontology:
         self._view = View(store)
         manners = Manners(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
-        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id)
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
@@ -84,6 +94,8 @@ class Ontology:
             ends=self._ends() if options.strict else None,
         )
         self._chain = Chain(store)
+        self._warm = Warm(store, options.memory_limit)
+        self._engine = Engine(store, self._view, self._warm)
 
     # --- what should be ---
 
@@ -101,14 +113,19 @@ class Ontology:
         """
         queued = self._intents(given, of, expect)
         self._committer.queue += queued
-        return len(queued)
+        return size(queued)
 
-    def _intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent]:
-        return [
-            Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
-            for type_id, rows in self._rows(given, of)
-            for row in rows
-        ]
+    def _intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent | Batch]:
+        queued: list[Intent | Batch] = []
+        for type_id, rows in self._rows(given, of):
+            if isinstance(rows, Batch) and expect is ANY:
+                queued.append(rows)
+                continue
+            queued += [
+                Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
+                for row in rows
+            ]
+        return queued
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
         """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
@@ -124,7 +141,7 @@ class Ontology:
     @property
     def pending(self) -> int:
         """How many intents are queued, and documents for others."""
-        return len(self._committer.queue) + len(self._committer.outbox)
+        return size(self._committer.queue) + len(self._committer.outbox)
 
     def discard(self) -> int:
         """Forget what is queued; how much that was."""
@@ -138,6 +155,9 @@ class Ontology:
         progress: Callable[[Progress], None] | None = None,
     ) -> Commit | None:
         """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
+        _check_metadata(metadata)
+        if if_head is not None and type(if_head) is not int:
+            raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
         return await self._committer.commit(metadata, if_head=if_head, progress=progress)
 
     async def register(self) -> Commit | None:
@@ -149,6 +169,10 @@ class Ontology:
         self._upkeep.note(manifest)
 
     # --- what is ---
+
+    def query(self, of: type[M]) -> Query[M]:
+        """A question about a type: ``await onto.query(Customer).where(Customer.tier == "Gold").all()``."""
+        return query(self._engine, self._form(of))
 
     async def get(self, of: type[M], *key: Any) -> M | None:
         """The object with this key, at the head of now; None if there is none."""
@@ -162,20 +186,30 @@ class Ontology:
         latest = await self._latest(form)
         return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
 
+    def changes(self, *types: type[Mixin], since: int = 0) -> Feed:
+        """What the commits after ``since`` changed: ``async for change in onto.changes(since=7).changes()``.
+
+        ``follow()`` in the place of ``changes()`` goes on with what is committed later. Without types, of all types.
+        """
+        return Feed(self._store, since=since, types=[self._form(each).type_id for each in types] or None)
+
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
         return await read_info(self._store, self._ambient, last_index_warning=self._upkeep.warning)
 
     async def flush(self) -> bool:
         """Bring all indexes up to now; False if that failed, for which see ``info``."""
-        return await self._turn.try_take() and await self._upkeep.flush(everything=True)
+        return await self._upkeep.flush(everything=True)
 
     async def close(self) -> None:
         """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""
         try:
             await self._upkeep.close()
         finally:
-            await self._turn.close()
+            try:
+                await self._turn.close()
+            finally:
+                await self._warm.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -214,13 +248,13 @@ class Ontology:
             if form.declared.ends is not None
         }
 
-    def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Any]]]:
+    def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         if isinstance(given, Mixin):
             form = self._form(type(given))
-            return [(form.type_id, form.rows(given))]
+            return [(form.type_id, form.queued(given))]
         if of is not None or hasattr(given, "__arrow_c_stream__"):
             form = self._form(of) if of is not None else self._only_form()
-            return [(form.type_id, form.rows(given))]
+            return [(form.type_id, form.queued(given))]
         return self._mixed(given)
 
     def _only_form(self) -> Form[Any]:
@@ -228,24 +262,29 @@ class Ontology:
             raise Invalid("a table does not say of which type it is", remedy="ensure(table, Customer)")
         return next(iter(self._forms.values()))
 
-    def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Any]]]:
+    def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
-        if not isinstance(given, Iterable):
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy="see ensure")
         parts: dict[type[Mixin], list[Mixin]] = {}
         for one in given:
             if not isinstance(one, Mixin):
                 raise Invalid(f"a {type(one).__name__} is not an object of a type of this session")
             parts.setdefault(type(one), []).append(one)
-        return [(form.type_id, form.rows(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
+        return [(form.type_id, form.queued(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
 
     def _expectation(self, expect: Any, type_id: TypeId, identity: Identity) -> Expectation | None:
         if expect is ANY:
             return None
         if expect is None:
             return Absent()
-        if isinstance(expect, int):
+        if type(expect) is int:
             return AtCommit(expect)
+        if not isinstance(expect, Mixin):
+            raise Invalid(
+                f"{expect!r} cannot be expected of {type_id.name}",
+                remedy="expect None, the number of a commit, or the object as it was read",
+            )
         ((its_type, rows),) = self._rows(expect, None)
         if its_type != type_id or rows[0].identity != identity:
             raise Invalid(f"what is expected of {type_id.name} is another object", remedy="expect the same key")
@@ -254,6 +293,17 @@ class Ontology:
     async def _latest(self, form: Form[Any]) -> Latest:
         ledger = await read_ledger(self._store, self._chain, self._view.ledger)
         return await read_latest(self._store, self._chain, ledger, form.type_id)
+
+
+def _check_metadata(metadata: Any) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
+        raise Invalid("metadata is not a mapping from names to values", remedy='write metadata={"why": "..."}')
+    try:
+        codec.encode(dict(metadata))
+    except Invalid as error:
+        raise Invalid(f"metadata: {error}", remedy="use what JSON has: text, numbers, lists, mappings") from error
 
 
 def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
@@ -269,4 +319,4 @@ def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
     return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Policy", "Progress", "lock"]

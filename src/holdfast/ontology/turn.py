@@ -26,6 +26,10 @@ class Turn(Protocol):
         """Nothing is under way now, however it ended."""
         ...
 
+    def keep(self, tasks: int) -> None:
+        """So many more, or fewer, want it kept while they work, even if no commit is under way."""
+        ...
+
 
 class Open:
     """A turn that nobody has to wait for."""
@@ -43,4 +47,7 @@ class Open:
         return
 
     def done(self) -> None:
+        return
+
+    def keep(self, tasks: int) -> None:
         return

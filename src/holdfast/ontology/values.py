@@ -98,7 +98,11 @@ def _decode_float(value: Any) -> float:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """A time without a zone is taken as UTC."""
+    """A time without a zone is taken as UTC. One of another library becomes Python's own."""
+    if type(moment) is not datetime:
+        if getattr(moment, "nanosecond", 0):
+            raise ValueError("is finer than a microsecond")
+        moment = datetime.combine(moment.date(), moment.timetz())
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
@@ -109,8 +113,9 @@ def _as_given(moment: datetime) -> datetime:
 
 def _datetime(zone: Callable[[datetime], datetime]) -> Codec:
     def encode(value: Any) -> str:
-        if type(value) is not datetime:
-            raise wrong("a datetime", value)
+        # pandas has a subclass with nanoseconds, which would be lost
+        if not isinstance(value, datetime) or getattr(value, "nanosecond", False):
+            raise wrong("a datetime in whole microseconds", value)
         return zone(value).isoformat(timespec="microseconds")
 
     return Codec(encode, _from_text(lambda text: zone(datetime.fromisoformat(text)), "a datetime"))

@@ -20,6 +20,7 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import Context as BusContext
 from holdfast.bus.claims import Claims, Hold
 from holdfast.objects.store import Store
+from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.commit import Commit
 from holdfast.ontology.delta import Intent
 from holdfast.ontology.manifest import Place
@@ -54,7 +55,7 @@ class Desk:
 
     async def commit(
         self,
-        intents: Sequence[Intent],
+        intents: Sequence[Intent | Batch],
         outbox: Sequence[dict[str, Any]],
         metadata: Mapping[str, Any],
         if_head: int | None,
@@ -109,7 +110,7 @@ class Context(BusContext):
     """What a handler is given besides its event."""
 
     desk: Desk = field(kw_only=True, repr=False)
-    intents: list[Intent] = field(default_factory=list, repr=False)
+    intents: list[Intent | Batch] = field(default_factory=list, repr=False)
     commits: int = 0
 
     @classmethod
@@ -125,7 +126,7 @@ class Context(BusContext):
         types = [of] if of is not None else [type(each) for each in objects if isinstance(each, Mixin)]
         queued = self.desk.session(*types).intents(given, of, expect)
         self.intents += queued
-        return len(queued)
+        return size(queued)
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
         """Queue that the object with this key be gone."""

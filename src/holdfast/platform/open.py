@@ -1,16 +1,18 @@
 """One door to everything: ``async with holdfast.open(uri) as hf``; for blocking code, ``with holdfast.connect(uri)``.
 
+Without a block: ``hf = await holdfast.open(uri)``, or ``hf = holdfast.connect(uri)``, and ``close`` at the end.
 The blocking one is the same object seen through the portal, not a second API.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.config import Settings, load
 from holdfast.base.ids import Ambient
-from holdfast.base.portal import Portal
+from holdfast.base.opening import Opening
+from holdfast.base.portal import Connection
 from holdfast.objects.lease import Lease
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.spec import StoreSpec
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.bus import Worked as Handled
     from holdfast.bus.runner import Runner
     from holdfast.ontology.model import Mixin
+    from holdfast.ontology.session import Options as SessionOptions
     from holdfast.platform.outbox import Outbox
     from holdfast.platform.session import Session
 
@@ -45,6 +48,10 @@ class Holdfast:
     @property
     def ambient(self) -> Ambient:
         return self.store.ambient
+
+    async def close(self) -> None:
+        """Release what is held open. Idempotent."""
+        await self.store.close()
 
     def register(self, key: str, *, format_name: str = "user.register") -> Register[Any]:
         """A register of any JSON value under ``key``."""
@@ -88,12 +95,17 @@ class Holdfast:
         ``strict`` refuses relations whose ends do not exist. ``runtime_id`` names the session in commits and in the
         lock; it must be its own. ``onto.emit(event)`` publishes an event with the next commit.
         """
-        from holdfast.ontology.session import Options  # noqa: PLC0415  # loads Arrow, which takes a while
-        from holdfast.platform.session import Session  # noqa: PLC0415  # as above
+        from holdfast.platform.session import Session  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        return Session(self.store, self.ambient, types, self._session_options(runtime_id, strict=strict))
+
+    def _session_options(self, runtime_id: str | None = None, *, strict: bool = False) -> "SessionOptions":
+        from holdfast.ontology.session import Options, Policy  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
-        options = Options(runtime_id, section.s3_lock_timeout_ms, section.s3_lease_ttl_ms, strict)
-        return Session(self.store, self.ambient, types, options)
+        times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
+        policy = Policy(section.compaction, section.compaction_threshold, section.compaction_every_s)
+        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, policy)
 
     def bus(self, namespace: str = "default") -> "Bus":
         """The events of one namespace: publish them, hand them to handlers, look at them."""
@@ -126,13 +138,11 @@ class Holdfast:
         metadata: dict[str, Any] | None = None,
     ) -> "AsyncIterator[Runner]":
         """What ``run`` runs: handlers may commit, and those that are durable are workflows."""
-        from holdfast.ontology.session import Options  # noqa: PLC0415  # loads Arrow, which takes a while
-        from holdfast.platform.durable import as_run  # noqa: PLC0415  # as above
+        from holdfast.platform.durable import as_run  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.platform.handlers import Context, Desk  # noqa: PLC0415  # as above
 
-        bus, section = self.bus(namespace), self.settings.ontology
-        options = Options(None, section.s3_lock_timeout_ms, section.s3_lease_ttl_ms)
-        desk = Desk(self.store, self.ambient, options)
+        bus = self.bus(namespace)
+        desk = Desk(self.store, self.ambient, self._session_options())
         try:
             yield bus.runner(
                 [as_run(handler, self.store, self.ambient) for handler in handlers],
@@ -147,16 +157,28 @@ class Holdfast:
         return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)
 
 
-@asynccontextmanager
-async def open_platform(
+def open_platform(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, ambient: Ambient | None = None
-) -> AsyncIterator[Holdfast]:
+) -> Opening[Holdfast]:
     """The platform at ``address``; without one, at the store that the settings name."""
-    settings = settings if settings is not None else load()
-    target = address if address is not None else settings.store.uri
-    spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, settings), settings)
-    async with open_store(spec, settings=settings, ambient=ambient) as store:
-        yield Holdfast(store, settings)
+
+    async def opened() -> Holdfast:
+        known = settings if settings is not None else load()
+        target = address if address is not None else known.store.uri
+        spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, known), known)
+        return Holdfast(await open_store(spec, settings=known, ambient=ambient, immutable=_immutable(known)), known)
+
+    return Opening(opened)
+
+
+def _immutable(settings: Settings) -> Callable[[str], bool] | None:
+    """Which keys the disk cache may keep: those that a domain never writes twice."""
+    if settings.cache.dir is None:
+        return None
+    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
+
+    return lambda key: ontology.immutable(key) or runs.immutable(key)
 
 
 def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
@@ -168,10 +190,11 @@ def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:
     return replace(spec, options=tuple(sorted(options.items())))
 
 
-@contextmanager
 def connect(
     address: str | StoreSpec | None = None, *, settings: Settings | None = None, timeout: float | None = None
-) -> Iterator[Any]:
-    """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done."""
-    with Portal(timeout=timeout) as portal:
-        yield portal.enter(open_platform(address, settings=settings))
+) -> Connection:
+    """The same for blocking code: every async method of ``hf``, and of what it hands out, blocks until it is done.
+
+    For a ``with`` block, or until ``hf.close()``.
+    """
+    return Connection.open(open_platform(address, settings=settings), timeout=timeout)

@@ -132,7 +132,7 @@ class Outbox:
         """The head, if there is one and it is another than the one that was mended last."""
         if self._head is None:
             return await self._store.find(layout.HEAD)
-        found = await self._store.get(layout.HEAD, unless=self._head)
+        found = await self._store.get_unless(layout.HEAD, self._head)
         return None if isinstance(found, NotModified) else found
 
     async def _left(self) -> list[Manifest]:

@@ -22,6 +22,7 @@ from holdfast.bus.event import DEFAULT_PRIORITY
 from holdfast.bus.handler import Emission
 from holdfast.objects.store import Store
 from holdfast.ontology.attempt import Witness
+from holdfast.ontology.batch import Batch
 from holdfast.ontology.commit import Commit, Progress
 from holdfast.ontology.delta import Intent
 from holdfast.ontology.manifest import Manifest
@@ -66,7 +67,7 @@ class Session(Ontology):
         """One more type that this session has."""
         self._add(python)
 
-    def intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent]:
+    def intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent | Batch]:
         """What ``ensure`` would queue."""
         return self._intents(given, of, expect)
 
@@ -74,7 +75,7 @@ class Session(Ontology):
         """What ``retract`` would queue."""
         return self._retraction(of, key, expect)
 
-    def enqueue(self, intents: Iterable[Intent], outbox: Iterable[Document]) -> None:
+    def enqueue(self, intents: Iterable[Intent | Batch], outbox: Iterable[Document]) -> None:
         self._committer.queue += intents
         self._committer.outbox += outbox
 

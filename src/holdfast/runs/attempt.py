@@ -6,7 +6,7 @@ function runs in a thread; a time limit ends the wait for it, not the thread.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,11 +14,23 @@ from typing import Any
 
 from holdfast.base import aio
 from holdfast.base.codec import Document
+from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.runs.courier import begin_letters
+from holdfast.runs.courier import OUTBOX, begin_letters
 from holdfast.runs.outcome import Retry
 
 ONCE = Retry(attempts=1)
+
+
+def check_calls(group: str, calls: Iterable[tuple[object, object]]) -> None:
+    """A mistake in one call of a group is told before any of them has run."""
+    for member, call in calls:
+        if not isinstance(call, tuple | list) or not call or not callable(call[0]):
+            raise Invalid(
+                f"call {member!r} of group {group!r} is not a function with its arguments, but {call!r:.80}",
+                remedy="write (function, argument, ...) for each",
+            )
+
 
 _key: ContextVar[str | None] = ContextVar("holdfast_step_key", default=None)
 
@@ -48,16 +60,23 @@ class Call:
     retry: Retry
     timeout: float | None
 
-    async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, list[Document]]:
-        """The function's result and what it emitted, after as many tries as the policy allows; else its last error."""
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise Invalid(
+                f"a {type(self.function).__name__} was given where a step's function is wanted",
+                remedy="give the function, then its arguments, and do not call it: step(name, function, argument)",
+            )
+
+    async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, Document]:
+        """The result, and the field of what was emitted, after as many tries as the policy allows; else the last error."""
         token = _key.set(key)
         failures = 0
         try:
             while True:
                 letters = begin_letters()
                 try:
-                    async with asyncio.timeout(self.timeout):
-                        return await self._invoke(), list(letters)
+                    result = await (self._invoke() if self.timeout is None else self._in_time(self.timeout))
+                    return result, {OUTBOX: list(letters)} if letters else {}
                 except Exception as error:
                     failures += 1
                     if not self.retry.again(failures, error):
@@ -65,6 +84,16 @@ class Call:
                 await asyncio.sleep(self.retry.delay_ms(failures, ambient) / 1000)
         finally:
             _key.reset(token)
+
+    async def _in_time(self, limit: float) -> Any:
+        scope = asyncio.timeout(limit)
+        try:
+            async with scope:
+                return await self._invoke()
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise TimeoutError(f"no result within {limit:g} s, its time limit") from error
 
     async def _invoke(self) -> Any:
         try:

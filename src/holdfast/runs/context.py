@@ -11,24 +11,25 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base import aio, telemetry
-from holdfast.base.clock import iso, parse_iso
+from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.runs import mailbox, recorded
-from holdfast.runs.attempt import ONCE, Call, current_key
-from holdfast.runs.courier import OUTBOX, Post, current_letters
+from holdfast.runs import children, recorded
+from holdfast.runs.attempt import ONCE, Call, check_calls, current_key
+from holdfast.runs.courier import Post
 from holdfast.runs.deferred import Deferred, Whose
 from holdfast.runs.entry import Draft
-from holdfast.runs.errors import Cancelled, RunFinished, StepFailed
+from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal import Journal
+from holdfast.runs.mailbox import Inbox
 from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
-from holdfast.runs.outcome import Outcome, Retry
-from holdfast.runs.recorded import Packed, unpack, unpack_group, wake_of
+from holdfast.runs.outcome import Retry
+from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay
 from holdfast.runs.standing import Continued, Standing, Suspended
 from holdfast.runs.values import to_json
@@ -48,6 +49,7 @@ class Context:
         self._ids = StepIds()
         self._deferred = Deferred()
         self._struck: set[Whose] = set()
+        self._inbox = Inbox(store, journal.history)
         self.standing = Standing()
         self.post = Post(journal.history.entries)
 
@@ -96,9 +98,7 @@ class Context:
 
     def emit(self, event: Any, **options: Any) -> None:
         """Publish an event with the step that is running: if and when that is recorded, once."""
-        letters = current_letters()
-        event_id = self._draw_unique(f"{self.key} emits {len(letters)}")
-        letters.append(self.post.compose(event, event_id, options))
+        self.post.emit(event, self.key, self._draw_unique, options)
 
     async def parallel(
         self,
@@ -116,6 +116,7 @@ class Context:
         with self._question(f"group {group!r}"):
             check_name(group, "group")
             named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
+            check_calls(group, named.items())
             ident = self._identify(group, None)
             for member in named:
                 self._ids.claim(keyed(ident, member))
@@ -147,13 +148,9 @@ class Context:
         """Wait for a time, with no process needed while it passes."""
         with self._question("the sleep"):
             ident = self._wait_ident("sleep")
-            span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-            wake_ns = self._ambient.clock.wall_ns() + span // timedelta(microseconds=1) * 1000
-            if until is not None:
-                if until.tzinfo is None:
-                    raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
-                wake_ns = parse_iso(until.isoformat())
-            await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": iso(wake_ns)}, wake_ns)
+            span_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+            wake_ns, wake_at = recorded.wake_time(self._ambient.clock.wall_ns(), span_s, until)
+            await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": wake_at}, wake_ns)
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
         """Run another workflow as a child run with a journal of its own; its result."""
@@ -163,8 +160,12 @@ class Context:
                     f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
                 )
             ident = self._identify(child.name, key)
+            parent = {"runId": self.run_id, "stepId": ident}
             try:
-                return await self._run_child(child, ident, args, kwargs)
+                return await self._run_child(child, parent, args, kwargs)
+            except Cancelled:
+                await children.stop(child, self._store, self._ambient, parent)
+                raise
             finally:
                 self._ids.done(ident)
 
@@ -178,8 +179,10 @@ class Context:
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> None:
         """Go on under the same run id with new arguments and an empty history, for loops that never end."""
-        self.standing.check()
-        raise self.standing.leave(Continued(args, kwargs))
+        with self._question("continue_as_new"):
+            if self._replay.cancel_noticed:
+                raise Invalid("a run that is being cancelled cannot continue as new", remedy="let runs.Cancelled go on")
+            raise self.standing.leave(Continued(args, kwargs))
 
     # --- how questions are answered ---
 
@@ -249,33 +252,30 @@ class Context:
         if self._replay.cancel_pending:
             self._replay.cancel_pending = False
             if not self._struck:
+                self._replay.cancel_noticed = True
                 raise Cancelled
 
     def _strike_aside(self) -> None:
-        """Strike tasks beside the workflow's own, each once, until one of them has passed it on: then it is known, and
-        what comes after it is clean-up.
-        """
+        """Strike tasks beside the workflow's own, each once, until one passed it on: what comes then is clean-up."""
         task = asyncio.current_task()
         known = any(struck is not None and struck.done() for struck in self._struck)
         if self._replay.cancel_pending and task not in self._struck and not known:
             self._struck.add(task)
+            self._replay.cancel_noticed = True
             raise Cancelled
 
     async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
         """Run a step that is not recorded, and record it."""
         self.standing.check()
-        marks: dict[str, Any] = {"stepId": ident, "name": name}
-        if lane is not None:
-            marks["lane"] = lane
+        marks = {"stepId": ident, "name": name, **({} if lane is None else {"lane": lane})}
         with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
             try:
-                value, letters = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
+                value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
             except Exception as error:
                 failure = StepFailed(ident, type(error).__name__, str(error))
                 self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
                 raise failure from error
-            marks |= {OUTBOX: letters} if letters else {}
-            return await self._write_step(marks, Packed(value, f"result of step {ident}"))
+            return await self._write_step({**marks, **outbox}, Packed(value, f"result of step {ident}"))
 
     async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
         """Record a step's result, and return what a replay will return."""
@@ -283,10 +283,12 @@ class Context:
         await self._append(Draft("step", {**marks, **await self._fields("result", packed)}))
         return value
 
-    async def _run_child(self, child: "Workflow", ident: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    async def _run_child(
+        self, child: "Workflow", parent: dict[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
         """The child's result, as often as it takes to wait for it."""
-        link = {"stepId": ident, "name": child.name, "child": f"{self.run_id}.{ident}"}
-        parent = {"runId": self.run_id, "stepId": ident}
+        ident = parent["stepId"]
+        link = {"stepId": ident, "name": child.name, "child": children.child_id(parent)}
         for turn in itertools.count(1):
             wait = counted(f"child {ident}", turn)
             fields: dict[str, Any] = {"event": f"{CHILD_EVENT}{link['child']}", "stepId": wait}
@@ -296,10 +298,8 @@ class Context:
             place = self._place("step", ident)
             if place is not None:
                 return await unpack(self._store, place.entries[0])
-            try:
-                outcome = await child.start(self._store, *args, run_id=link["child"], parent=parent, **kwargs)
-            except RunFinished as gone:
-                outcome = Outcome(link["child"], "failed", error=str(gone))
+            await self._append()  # what came before a child is recorded before it begins: see ``children``
+            outcome = await children.call(child, self._store, parent, args, kwargs)
             if outcome.status == "success":
                 return await self._write_step(link, Packed(outcome.result))
             if outcome.finished:
@@ -322,12 +322,12 @@ class Context:
             return await unpack(self._store, place.entries[1], "value")
         else:
             self._strike()
-            wake_ns = wake_of(place.entries[0])
-            if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
-                await self._append(Draft("resume", {"event": event, "value": None}))
-                return None
+            wake_ns = recorded.wake_of(place.entries[0])
+        if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
+            await self._append(Draft("resume", {"event": event, "value": None}))
+            return None
         if wake_ns is None and not event.startswith(CHILD_EVENT):
-            mail = await mailbox.collect(self._store, self.run_id, event, mailbox.taken(self._journal.history))
+            mail = await self._inbox.collect(event)
             if mail is not None:
                 packed = Packed(mail.value, f"value of event {event}")
                 value = packed.read_back()
@@ -369,12 +369,12 @@ class Context:
         if due := self._deferred.take(*whose):
             self._journal.hold(*due)
 
-    async def _append(self, draft: Draft) -> None:
+    async def _append(self, *drafts: Draft) -> None:
         task = asyncio.current_task()
         due = self._deferred.take() if task is self.main else self._deferred.take(task)
         with self.standing.recording():
-            entries = await self._journal.append(*due, self.post.marked(draft))
-            await self.post.send(entries)
+            marked = [self.post.marked(draft) for draft in drafts]
+            await self.post.send(await self._journal.append(*due, *marked))
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
         with self.standing.recording():

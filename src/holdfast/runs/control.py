@@ -18,7 +18,7 @@ from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Conflict, HoldfastError, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.runs import layout
+from holdfast.runs import children, layout
 from holdfast.runs.delete import AGAINST_OTHERS, Deleted, Purged
 from holdfast.runs.delete import delete as delete_run
 from holdfast.runs.delete import purge as purge_runs
@@ -123,10 +123,13 @@ async def reindex(store: Store, progress: Callable[[int], None] | None = None) -
 
 
 async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled", now: bool = False) -> Requested:
-    """Ask for a run to be cancelled, without its code. A worker or the next call then lets it clean up.
+    """Ask for a run to be cancelled, without its code. A worker or the next call then lets it clean up, after the child
+    that it may be waiting for.
 
-    ``now`` ends it in the same write: it is cancelled, and no clean-up step will run.
+    ``now`` ends it in the same write: it is cancelled, and no clean-up step will run. Its children are ended before it.
     """
+    if now:
+        await _end_children(store, run_id, reason)
 
     def plan(state: RunState) -> _Change | None:
         if state.finished or (state.cancelled_at is not None and not now):
@@ -135,6 +138,18 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
         return _Change({"cancelling": True, "reason": reason}, end)
 
     return await _change(store, run_id, plan)
+
+
+async def _end_children(store: Store, run_id: str, reason: str) -> None:
+    """First whoever works on the run is fenced, so that it cannot go on to another child; it ends after its children,
+    so that a crash in between leaves a run that is being cancelled.
+    """
+    history = await existing(store, run_id)
+    if history.state.finished or await anext(children.live(store, run_id), None) is None:
+        return
+    await request_cancel(store, run_id, reason=reason)
+    async for child in children.live(store, run_id):
+        await request_cancel(store, child, reason=children.reason_of(run_id), now=True)
 
 
 async def request_retry(store: Store, run_id: str) -> Requested:

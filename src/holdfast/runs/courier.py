@@ -7,7 +7,7 @@ written out by the next session, before anything else. So an event becomes visib
 Runs do not know what events are: a courier does, which whoever calls the run provides.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -51,13 +51,6 @@ def begin_letters() -> list[Document]:
     return letters
 
 
-def current_letters() -> list[Document]:
-    letters = _letters.get()
-    if letters is None:
-        raise Invalid("ctx.emit was called outside a step", remedy="emit inside the function that the step runs")
-    return letters
-
-
 class Post:
     """The outgoing events of one session."""
 
@@ -70,8 +63,12 @@ class Post:
         for entry in known:
             self._note(entry)
 
-    def compose(self, event: Any, event_id: str, options: dict[str, Any]) -> Document:
-        return self._courier().compose(event, event_id, options)
+    def emit(self, event: Any, key: str, draw: Callable[[str], str], options: dict[str, Any]) -> None:
+        """One more event of the step that is running, whose key this is. ``draw`` makes its id of a text."""
+        letters = _letters.get()
+        if letters is None:
+            raise Invalid("ctx.emit was called outside a step", remedy="emit inside the function that the step runs")
+        letters.append(self._courier().compose(event, draw(f"{key} emits {len(letters)}"), options))
 
     async def send(self, entries: Iterable[Entry] = ()) -> None:
         """Bring out what these entries, and those before them, hold."""

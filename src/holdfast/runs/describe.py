@@ -5,12 +5,13 @@ Also an entry as a plain document, with its large values in place of the referen
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.objects.store import Store
+from holdfast.runs.blocked import Blocked, find_mark
 from holdfast.runs.control import existing
 from holdfast.runs.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
 from holdfast.runs.history import History
@@ -67,11 +68,14 @@ class Description:
     """Nobody is at work on it: a worker or the next call takes it up."""
     result: Any = None
     """Of a run that succeeded, in its JSON form; a large one is the reference to its payload."""
+    blocked: Blocked | None = None
+    """Why the latest call could not go on, if nothing has happened since and the same call would end so again."""
 
 
 async def describe(store: Store, run_id: str) -> Description:
     """Where a run stands and how it got there. ``NotFound`` if there is no such run."""
-    return description(await existing(store, run_id))
+    history = await existing(store, run_id)
+    return replace(description(history), blocked=await find_mark(store, run_id, history.state))
 
 
 def description(history: History) -> Description:

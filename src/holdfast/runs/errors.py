@@ -16,12 +16,21 @@ from holdfast.base.errors import (
 )
 
 
+def explained(error_type: str, message: str) -> str:
+    """Both, or the type alone: many exceptions say nothing but what they are."""
+    return f"{error_type}: {message}" if message else error_type
+
+
 class RunFinished(Refused):
     """The run has ended; it takes no further work under this id."""
 
 
 class InputMismatch(Invalid):
     """The run id is taken by a run with another input."""
+
+
+class ParentMismatch(Invalid):
+    """The run id is taken by a run with another parent: a child run where none was meant, or the other way round."""
 
 
 class WrongWorkflow(Invalid):
@@ -52,7 +61,7 @@ class StepFailed(HoldfastError):
     """A step failed for good. The same on the first run and on every replay, so it may be caught."""
 
     def __init__(self, step_id: str, error_type: str, message: str) -> None:
-        super().__init__(f"step {step_id} failed: {error_type}: {message}")
+        super().__init__(f"step {step_id} failed: {explained(error_type, message)}")
         self.step_id = step_id
         self.error_type = error_type
         self.message = message

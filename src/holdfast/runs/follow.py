@@ -38,7 +38,7 @@ async def follow(store: Store, run_id: str, *, last: int | None = None, poll_ms:
 
 async def _changed(store: Store, run_id: str, version: Version | None) -> Object | None:
     key = layout.journal_key(run_id)
-    found = await store.get(key) if version is None else await store.get(key, unless=version)
+    found = await store.get(key) if version is None else await store.get_unless(key, version)
     return None if isinstance(found, NotModified) else found
 
 

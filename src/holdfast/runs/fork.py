@@ -125,7 +125,7 @@ async def _check_undisturbed(store: Store, history: History) -> None:
     key = layout.journal_key(history.run_id)
     if history.version is None:
         raise Invalid(f"{key}: not read from the store")
-    found = await store.get(key, unless=history.version)
+    found = await store.get_unless(key, history.version)
     if isinstance(found, NotModified) or parse_face(found).generation == history.state.generation:
         return
     raise NotFound(f"run {history.run_id} was deleted or began a new history while it was being forked")

@@ -2,7 +2,8 @@
 
 Listing thousands of runs is a few LIST pages and nothing else. The index is written after a transition was recorded in
 the journal, never on the path of a step, and decides nothing: a key that is missing or out of date costs a look, and
-``rebuild`` derives all of it from the journals. Two keys for one run: the higher session and offset counts.
+``rebuild`` derives all of it from the journals, and the nudges from the mail that runs wait for. Two keys for one run:
+the higher session and offset counts.
 
 A nudge says that mail was delivered to a run. It is removed when the journal shows that the mail was consumed, or when
 the run is over; never on the ground that somebody has looked, because the mail may have come after the look.
@@ -11,16 +12,18 @@ Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.base import aio
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.history import read_history
+from holdfast.runs.history import History, read_history
+from holdfast.runs.mailbox import taken
 from holdfast.runs.run import FINISHED, RunState
 from holdfast.runs.summary import (
+    Block,
     Nudge,
     RunSummary,
     day_folder,
@@ -50,12 +53,24 @@ class Mark:
     nudges: list[Nudge] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
-    def add(self, key: str, said: RunSummary | Nudge) -> None:
+    blocks: list[Block] = field(default_factory=list)
+
+    def add(self, key: str, said: RunSummary | Nudge | Block) -> None:
         self.keys.append(key)
         if isinstance(said, Nudge):
             self.nudges.append(said)
+        elif isinstance(said, Block):
+            self.blocks.append(said)
         elif self.summary is None or said.rank > self.summary.rank:
             self.summary = said
+
+    def seen(self) -> RunSummary | None:
+        """The summary, with the sign that the latest call could not go on, if it was the latest."""
+        summary = self.summary
+        latest = max(self.blocks, key=lambda block: block.rank, default=None)
+        if summary is None or summary.finished or latest is None or latest.rank < summary.rank:
+            return summary
+        return replace(summary, blocked=latest.error)
 
 
 @dataclass(slots=True)
@@ -67,6 +82,15 @@ class Rebuilt:
     removed: int = 0
     unreadable: dict[str, str] = field(default_factory=dict)
     """Runs whose journals are damaged, and how. Their keys are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    state: RunState
+    consumed: set[str]
+    """Mails."""
+    nudges: Sequence[str]
+    """Keys of those that ought to be there."""
 
 
 class RunIndex:
@@ -156,8 +180,8 @@ class RunIndex:
                 whole.nudges += mark.nudges
         async for page in self._store.list(layout.ROOT, delimiter=True):
             run_ids = [layout.run_of_folder(folder) for folder in page.folders]
-            async for run_id, state in aio.stream_bounded(run_ids, self._examine, limit=_READS):
-                await self._mend(run_id, state, marks.pop(run_id, Mark()), report)
+            async for run_id, found in aio.stream_bounded(run_ids, self._examine, limit=_READS):
+                await self._mend(run_id, found, marks.pop(run_id, Mark()), report)
                 if progress is not None:
                     progress(report.runs)
         for mark in marks.values():  # runs that are not there
@@ -188,26 +212,38 @@ class RunIndex:
             await self._write(run_id, index_key(summary), history.state, stale)
         return summary
 
-    async def _examine(self, run_id: str) -> tuple[str, RunState | Corrupt | None]:
+    async def _examine(self, run_id: str) -> tuple[str, "_Examined | Corrupt | None"]:
         try:
             history = await read_history(self._store, run_id)
         except Corrupt as damage:
             return run_id, damage
-        return run_id, history.state if history is not None else None
+        if history is None:  # mail may come before the run
+            return run_id, None
+        return run_id, _Examined(history.state, taken(history), await self._unanswered(history))
 
-    async def _mend(self, run_id: str, state: RunState | Corrupt | None, mark: Mark, report: Rebuilt) -> None:
-        if isinstance(state, Corrupt):
-            report.unreadable[run_id] = str(state)
+    async def _unanswered(self, history: History) -> Sequence[str]:
+        """The nudges that a run ought to have: whoever delivered its mail may have died before the nudge."""
+        pending = history.state.pending
+        if history.state.status != "suspended" or pending is None or pending.event.startswith(_CHILD):
+            return []
+        consumed, run_id = taken(history), history.run_id
+        mails = [layout.mail_id(key) async for key in self._store.keys(layout.mail_folder(run_id, pending.event))]
+        return [nudge_key(run_id, Nudge(mail, pending.event)) for mail in mails if mail not in consumed]
+
+    async def _mend(self, run_id: str, found: "_Examined | Corrupt | None", mark: Mark, report: Rebuilt) -> None:
+        if isinstance(found, Corrupt):
+            report.unreadable[run_id] = str(found)
             return
-        if state is None:  # mail may come before the run
+        if found is None:
             return
         report.runs += 1
-        summary = summarise(run_id, state)
+        summary = summarise(run_id, found.state)
         key = index_key(summary)
-        if state.status != "deleted" and key not in mark.keys:
-            await self._store.put(key, b"")
-            report.written += 1
-        await self._remove([old for old in mark.keys if old != key and _stale(old, summary, state.mails)], report)
+        for wanted in (*([key] if found.state.status != "deleted" else []), *found.nudges):
+            if wanted not in mark.keys:
+                await self._store.put(wanted, b"")
+                report.written += 1
+        await self._remove([old for old in mark.keys if old != key and _stale(old, summary, found.consumed)], report)
 
     async def _remove(self, keys: Sequence[str], report: Rebuilt) -> None:
         if keys:
@@ -223,8 +259,8 @@ class RunIndex:
         live: dict[str, RunSummary] = {}
         if statuses is None or statuses - FINISHED:
             async for run_id, mark in self._marks(layout.INDEX_OPEN):
-                if mark.summary is not None:
-                    live[run_id] = mark.summary
+                if (seen := mark.seen()) is not None:
+                    live[run_id] = seen
         waiting = sorted(live.values(), key=_newest)
         if statuses is None or statuses & FINISHED:
             for day in await self._days(since_ns, until_ns):
@@ -306,6 +342,8 @@ def _stale(key: str, summary: RunSummary, consumed: Collection[str]) -> bool:
         return True
     if isinstance(said[1], Nudge):
         return summary.finished or said[1].mail_id in consumed
+    if isinstance(said[1], Block):
+        return summary.finished or said[1].rank < summary.rank
     return said[1].rank < summary.rank or (said[1].rank == summary.rank and key != index_key(summary))
 
 

@@ -24,8 +24,10 @@ MAX_RUN_ID_BYTES = 200
 _IMMUTABLE = ("segments", "payloads", "generations")
 
 
-def check_run_id(run_id: str) -> str:
+def check_run_id(run_id: object) -> str:
     """The id, if it can stand as one component of a key on every store."""
+    if not isinstance(run_id, str) or not run_id:
+        raise Invalid(f"run id {run_id!r:.40} is no name", remedy="give it as text")
     size = len(run_id.encode("utf-8", "surrogatepass"))
     if not 1 <= size <= MAX_RUN_ID_BYTES:
         raise Invalid(

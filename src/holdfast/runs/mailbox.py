@@ -6,6 +6,7 @@ entry. Delivery with a ``key`` is idempotent: the key names the object.
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
@@ -50,21 +51,44 @@ async def post(store: Store, ambient: Ambient, run_id: str, event: str, value: A
     return mail_id
 
 
-async def collect(store: Store, run_id: str, event: str, taken: Container[str]) -> Mail | None:
-    """The oldest mail for ``event`` that is not ``taken``."""
-    folder = layout.mail_folder(run_id, event)
-    waiting = [
-        (entry.modified_ns, entry.key)
-        async for page in store.list(folder)
-        for entry in page.entries
-        if layout.mail_id(entry.key) not in taken
-    ]
-    if not waiting:
-        return None
-    where = min(waiting)[1]
-    document = codec.decode((await store.get(where)).body, key=where)
-    codec.expect(document, format_name=FORMAT, newest=1, key=where)
-    return Mail(layout.mail_id(where), event, from_json(document["value"]))
+class Inbox:
+    """One session's view of a run's mail: its history is looked through once, and what a listing has shown is handed
+    out before the store is asked again. So n waits for n mails cost one pass and one LIST, not n of each.
+
+    A mail that comes later is younger than those that a listing has shown, so the order stays that of their arrival.
+    """
+
+    def __init__(self, store: Store, history: History) -> None:
+        self._store = store
+        self._run_id = history.run_id
+        self._history = history
+        self._taken: set[str] | None = None
+        self._waiting: dict[str, deque[str]] = {}
+        """Keys by event, the oldest mail first."""
+
+    async def collect(self, event: str) -> Mail | None:
+        """The oldest mail for ``event`` that this run has not consumed. Whoever gets it records that."""
+        if self._taken is None:
+            self._taken = taken(self._history)
+        if not self._waiting.get(event):
+            self._waiting[event] = deque(await self._listed(event, self._taken))
+        if not self._waiting[event]:
+            return None
+        where = self._waiting[event].popleft()
+        document = codec.decode((await self._store.get(where)).body, key=where)
+        codec.expect(document, format_name=FORMAT, newest=1, key=where)
+        mail = Mail(layout.mail_id(where), event, from_json(document["value"]))
+        self._taken.add(mail.id)
+        return mail
+
+    async def _listed(self, event: str, taken: Container[str]) -> list[str]:
+        found = [
+            (entry.modified_ns, entry.key)
+            async for page in self._store.list(layout.mail_folder(self._run_id, event))
+            for entry in page.entries
+            if layout.mail_id(entry.key) not in taken
+        ]
+        return [key for _, key in sorted(found)]
 
 
 def taken(history: History) -> set[str]:

@@ -16,7 +16,9 @@ _FORBIDDEN = frozenset("#[]/")
 _MAX_BYTES = 200
 
 
-def check_name(name: str, what: str = "step") -> str:
+def check_name(name: object, what: str = "step") -> str:
+    if not isinstance(name, str):
+        raise Invalid(f"{what} name {name!r:.40} is a {type(name).__name__}", remedy="give it as text")
     if not name or len(name.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise Invalid(f"{what} name {name[:40]!r} must have 1 to {_MAX_BYTES} bytes")
     if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():

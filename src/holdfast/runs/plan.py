@@ -10,7 +10,14 @@ from typing import Any
 
 from holdfast.base.errors import NotFound
 from holdfast.runs.entry import Draft
-from holdfast.runs.errors import InputMismatch, RunFinished, VersionMismatch, WrongEvent, WrongWorkflow
+from holdfast.runs.errors import (
+    InputMismatch,
+    ParentMismatch,
+    RunFinished,
+    VersionMismatch,
+    WrongEvent,
+    WrongWorkflow,
+)
 from holdfast.runs.recorded import Packed
 from holdfast.runs.run import RunState
 
@@ -133,6 +140,8 @@ def check_identity(state: RunState, who: Identity) -> None:
     """Before any step: is this the run that the caller means, and may this code go on with it?"""
     if state.status == "deleted":
         raise RunFinished(f"run {who.run_id} was deleted", remedy="use another run id")
+    if who.input_hash is not None:
+        _check_parent(state, who)
     if who.workflow and state.workflow and who.workflow != state.workflow:
         raise WrongWorkflow(
             f"run {who.run_id} is a run of workflow {state.workflow!r}, not of {who.workflow!r}",
@@ -149,6 +158,26 @@ def check_identity(state: RunState, who: Identity) -> None:
             f"run {who.run_id} was started by version {state.version} of {who.workflow}, and this is {ours}",
             remedy=f"finish it with version {state.version}, or fork it",
         )
+
+
+def _check_parent(state: RunState, who: Identity) -> None:
+    """A child is named ``{parent}.{step}``, which may be somebody's name for another run. The link tells them apart."""
+    there, meant = state.start.get("parent"), who.first.get("parent")
+    if there == meant or state.source is not None:  # a fork of a child has the child's first line
+        return
+    remedy = "use run ids without a dot, or another id for one of the two"
+    if meant is None:
+        raise ParentMismatch(
+            f"run {who.run_id} is the child of run {_named(there)}, and cannot be started by itself", remedy=remedy
+        )
+    whose = f"is the child of run {_named(there)}" if there is not None else "was not started by a parent"
+    raise ParentMismatch(
+        f"run {who.run_id} cannot be the child of run {_named(meant)}: a run of that id {whose}", remedy=remedy
+    )
+
+
+def _named(parent: object) -> str:
+    return f"{parent.get('runId')}, step {parent.get('stepId')}" if isinstance(parent, Mapping) else repr(parent)
 
 
 def _same_answer(given: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

@@ -5,10 +5,12 @@ bytes go there as they are.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from holdfast.base import aio, codec
-from holdfast.base.clock import parse_iso
+from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs.entry import Entry
@@ -95,8 +97,21 @@ async def unpack_group(store: Store, group: str, entries: Mapping[str, Entry | N
     return await aio.map_bounded(entries.items(), one, limit=_READS)
 
 
+def wake_time(now_ns: int, span_s: float, until: datetime | None) -> tuple[int, str]:
+    """When a sleep is over, as a number and as it is written."""
+    if until is not None and until.tzinfo is None:
+        raise Invalid("sleep(until=...) needs a time zone", remedy="use datetime(..., tzinfo=UTC)")
+    try:
+        wake_ns = now_ns + round(span_s * 1e6) * 1000 if until is None else parse_iso(until.isoformat())
+        return wake_ns, iso(wake_ns)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(
+            f"a sleep of {span_s} seconds ends at no time that can be written", remedy="sleep less"
+        ) from error
+
+
 def wake_of(suspend: Entry) -> int | None:
-    """When a recorded wait is over by itself."""
+    """When the wait that this entry begins is over; None if it is for an event."""
     wake = suspend.fields.get("wakeAt")
     return parse_iso(wake) if wake else None
 

@@ -49,6 +49,8 @@ class Replay:
             self._record(entry)
         self.cancel_pending = cancelled_at is not None
         self._cancelled_at = cancelled_at
+        self.cancel_noticed = False
+        """Whether the code was told."""
 
     def ask(self, kind: str, ident: str) -> Place | None:
         """The main lane's next place, if it is this one; None when the journal has no more."""

@@ -17,10 +17,11 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout, mailbox
 from holdfast.runs.attempt import outside_steps
+from holdfast.runs.blocked import BLOCKING, is_refusal, leave_mark
 from holdfast.runs.context import Context
 from holdfast.runs.delete import may_need_tidying, tidy
 from holdfast.runs.entry import Draft
-from holdfast.runs.errors import Cancelled
+from holdfast.runs.errors import Cancelled, explained
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import History, Journal, read_history
 from holdfast.runs.outcome import Outcome
@@ -45,7 +46,13 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
     budget = TAKEOVER.start(ambient)
     while True:
         history = await read_history(store, who.run_id)
-        plan = await _resolve(store, ambient, who, history, planner(_state(history), ambient.clock.wall_ns()))
+        try:
+            planned = planner(_state(history), ambient.clock.wall_ns())
+        except HoldfastError as error:
+            if history is not None and is_refusal(error):
+                await _leave_mark(store, ambient, who.run_id, history.state, error)
+            raise
+        plan = await _resolve(store, ambient, who, history, planned)
         if isinstance(plan, Answer):
             return await answer(store, who.run_id, history)
         start = plan.start
@@ -90,8 +97,7 @@ async def _resolve(store: Store, ambient: Ambient, who: Identity, history: Histo
         case Answer() | Open():
             return plan
         case CheckMail(event):
-            taken = mailbox.taken(history) if history is not None else set()
-            mail = await mailbox.collect(store, who.run_id, event, taken)
+            mail = await mailbox.Inbox(store, history).collect(event) if history is not None else None
             if mail is None:
                 return Answer()
             fields = await Packed(mail.value).fields("value", store, ambient, who.run_id)
@@ -123,6 +129,10 @@ async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journa
             packed = Packed({"args": list(continued.args_again), "kwargs": continued.kwargs_again}, "arguments")
             fields = await packed.fields("input", store, ambient, journal.run_id)
             await _continue(store, journal, {"workflow": workflow.name, "version": workflow.version, **fields})
+    except BLOCKING as error:
+        await asyncio.gather(noting, return_exceptions=True)  # the key of this session goes first: a mark is newer
+        await _leave_mark(store, ambient, journal.run_id, journal.state, error)
+        raise
     finally:
         await asyncio.gather(noting, return_exceptions=True)
     after = [_note(index, journal)]
@@ -154,9 +164,12 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         result = await _perform(workflow, context, args, kwargs)
         if context.standing.broken is not None:
             raise context.standing.broken
+        if context.standing.left is not None:  # the code caught what should have left it
+            raise context.standing.left
         replay.check_complete()
         packed = Packed(result, f"result of workflow {workflow.name}")
-        await context.finish(Draft("cancel" if state.cancelled_at is not None else "complete", {}), packed)
+        # A workflow that had nothing left to do never noticed that it was cancelled: it has not cleaned up, it is done.
+        await context.finish(Draft("cancel" if replay.cancel_noticed else "complete", {}), packed)
     except BaseException as error:
         cause = what_counts(error)
         if isinstance(cause, Suspended):
@@ -244,6 +257,11 @@ async def _note(index: RunIndex, journal: Journal) -> None:
     await _aside(index.note(journal.run_id, journal.state), what)
 
 
+async def _leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:
+    """So that people who look at the run see what its caller was told."""
+    await _aside(leave_mark(store, ambient, run_id, state, error), f"run {run_id}: its trouble was not noted")
+
+
 async def _aside(work: Awaitable[object], otherwise: str) -> None:
     """Work that a run does not depend on: its failure is logged, and must not fail the run."""
     try:
@@ -261,5 +279,5 @@ def _error_text(state: RunState) -> str | None:
         return None
     error = state.outcome.fields.get("error")
     if isinstance(error, dict):
-        return f"{error.get('type', 'Error')}: {error.get('message', '')}"
+        return explained(str(error.get("type", "Error")), str(error.get("message", "")))
     return str(error or state.outcome.fields.get("reason") or "") or None

@@ -3,6 +3,7 @@
     runs-index/v1/open/{run_id}/{session}.{offset}.{status}.{generation}.{started}.{updated}.{wake}.{event}.{workflow}.{tags}
     runs-index/v1/done/{day}/{run_id}/...        the same, by the day on which the run ended
     runs-index/v1/open/{run_id}/!{mail}.{event}  a nudge: mail has been delivered to this run
+    runs-index/v1/open/{run_id}/blocked.{session}.{offset}.{error}   a call that the run could not bear; see ``blocked``
 
 Times are milliseconds since 1970. Text is escaped to a few plain characters. A key has room for a few hundred bytes of
 it; what does not fit is left out, and the status is marked ``+cut``: the journal has the rest. Of several keys for one
@@ -24,6 +25,7 @@ _EVENT_ROOM = 200
 _NUDGE_ROOM = 300
 _CHILD = "child:"
 _OWN_CHILD = "child:&."
+_BLOCK = "blocked."
 _PLAIN = re.compile(r"[^A-Za-z0-9_=:@-]")
 _ESCAPED = re.compile(r"((?:~[0-9a-f]{2})+)")
 
@@ -49,6 +51,8 @@ class RunSummary:
     detached: bool = False
     cut: bool = False
     """Something did not fit: the journal has all of it."""
+    blocked: str | None = None
+    """The error that the latest call ended with, if the same call would end with it again: see ``describe``."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -70,6 +74,19 @@ class Nudge:
 
     mail_id: str
     event: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A sign that a call of the run could not go on from where the run then stood."""
+
+    session: int
+    offset: int
+    error: str
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.session, self.offset
 
 
 def summarise(run_id: str, state: RunState) -> RunSummary:
@@ -123,9 +140,16 @@ def nudge_key(run_id: str, nudge: Nudge) -> str:
     return f"{open_folder(run_id)}!{_escape(nudge.mail_id)}.{event if len(event) <= _NUDGE_ROOM else ''}"
 
 
-def read_key(key: str) -> tuple[str, RunSummary | Nudge] | None:
+def block_key(run_id: str, block: Block) -> str:
+    return f"{open_folder(run_id)}{_BLOCK}{block.session}.{block.offset}.{_escape(block.error)}"
+
+
+def read_key(key: str) -> tuple[str, RunSummary | Nudge | Block] | None:
     """The run and what the key says of it; None for a key that says nothing to us."""
     match key.split("/"):
+        case ["runs-index", "v1", "open", run_id, name] if name.startswith(_BLOCK):
+            block = _parse_block(name.removeprefix(_BLOCK))
+            return None if block is None else (run_id, block)
         case ["runs-index", "v1", "open", run_id, name] if name.startswith("!"):
             mail_id, _, event = name[1:].partition(".")
             return run_id, Nudge(_unescape(mail_id), _unescape(event) or None)
@@ -177,6 +201,14 @@ def _parse(run_id: str, name: str) -> RunSummary | None:
             detached="detached" in flags,
             cut="cut" in flags,
         )
+    except ValueError:
+        return None
+
+
+def _parse_block(name: str) -> Block | None:
+    try:
+        session, offset, error = name.split(".")
+        return Block(int(session), int(offset), _unescape(error))
     except ValueError:
         return None
 

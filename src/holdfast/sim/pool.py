@@ -40,7 +40,16 @@ class Replayed:
     totals: Totals
     settings: str
     violations: list[str]
+    history: list[str]
+    """What processes did and what befell them, without their requests."""
     trace: list[str]
+
+
+class Remote(Exception):
+    """The traceback of an error in a runner, as text; for ``--verbose``."""
+
+    def __str__(self) -> str:
+        return f"in a runner of the simulator\n{self.args[0]}"
 
 
 class Runner:
@@ -69,8 +78,11 @@ class Runner:
             self._process.kill()
         await self._process.wait()
 
-    async def run(self, task: Task) -> Totals:
-        return _totals(await self._ask("run", **asdict(task)))
+    async def run(self, task: Task) -> tuple[Totals, float]:
+        """The sums, and how many seconds the seeds themselves took."""
+        answer = await self._ask("run", **asdict(task))
+        seconds = float(answer.pop("seconds"))
+        return _totals(answer), seconds
 
     async def replay(self, scenario: str, seed: int) -> Replayed:
         return _replayed(await self._ask("replay", scenario=scenario, seed=seed))
@@ -99,20 +111,23 @@ class Runner:
             raise HoldfastError(f"a runner of the simulator died over {what}", remedy="see what it printed above")
         answer: dict[str, Any] = json.loads(line)
         if "invalid" in answer:
-            raise Invalid(answer["invalid"], remedy=answer["remedy"])
+            cause = answer.get("traceback")
+            raise Invalid(answer["invalid"], remedy=answer["remedy"]) from (Remote(cause) if cause else None)
         return answer
 
 
 async def run_all(
-    tasks: Iterable[Task], done: Callable[[Task, Totals], None], *, jobs: int, hash_seed: int = HASH_SEED
+    tasks: Iterable[Task], done: Callable[[Task, Totals, float], None], *, jobs: int, hash_seed: int = HASH_SEED
 ) -> None:
-    """Run every task, and tell ``done`` what came of it. The next one is asked for when a runner is free."""
+    """Run every task, and tell ``done`` what came of it and how many seconds it took. The next one is asked for when a
+    runner is free.
+    """
     source = iter(tasks)
 
     async def work() -> None:
         async with Runner(hash_seed) as runner:
             for task in source:
-                done(task, await runner.run(task))
+                done(task, *await runner.run(task))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(jobs):
@@ -130,5 +145,5 @@ def _totals(answer: dict[str, Any]) -> Totals:
 
 
 def _replayed(answer: dict[str, Any]) -> Replayed:
-    settings, violations, trace = (answer.pop(name) for name in ("settings", "violations", "trace"))
-    return Replayed(_totals(answer), settings, violations, trace)
+    settings, *lists = (answer.pop(name) for name in ("settings", "violations", "history", "trace"))
+    return Replayed(_totals(answer), settings, *lists)

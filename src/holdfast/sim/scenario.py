@@ -15,6 +15,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Self
@@ -36,6 +37,8 @@ AT_ONCE = RetryPolicy(attempts=20, base_ms=0, max_ms=0)
 @dataclass(frozen=True, kw_only=True)
 class Scenario(ABC):
     name: ClassVar[str]
+    explorable: ClassVar[bool] = True
+    """Whether the defaults are a small configuration. One that sleeps, draws or has many requests has none."""
 
     faults: Faults = NO_FAULTS
     troubles: Troubles = NO_TROUBLES
@@ -84,17 +87,49 @@ def find(name: str) -> type[Scenario]:
     if not colon:
         known = built_in()
         if name not in known:
-            raise NotFound(f"no scenario is called {name}", remedy=f"known: {', '.join(known)}, or module:Class")
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}, or module:Class"
+            raise NotFound(f"no scenario is called {name}", remedy=hint)
         return known[name]
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     try:
-        scenario = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        itself = error.name is not None and f"{module}.".startswith(f"{error.name}.")
+        if not itself:  # another one, which it imports
+            raise _broken(module, error) from error
         raise NotFound(f"{name}: {error}", remedy="name an importable module and a class in it") from error
+    except Exception as error:
+        raise _broken(module, error) from error
+    scenario = getattr(found, attribute, None)
+    if scenario is None:
+        own = [each.__name__ for each in _scenarios_of(module)]
+        near = get_close_matches(attribute, own, n=1) or own
+        hint = f"did you mean {module}:{near[0]}?" if near else "name a class that is in it"
+        raise NotFound(f"module {module} has no {attribute}", remedy=hint)
     if not (isinstance(scenario, type) and issubclass(scenario, Scenario)):
-        raise Invalid(f"{name} is not a Scenario", remedy="derive it from holdfast.sim.scenario.Scenario")
+        raise Invalid(f"{name} is not a Scenario", remedy="derive it from holdfast.sim.Scenario")
+    if missing := sorted(scenario.__abstractmethods__):
+        raise Invalid(f"{name} does not define {', '.join(missing)}", remedy="see docs/simulator.md for an example")
+    if not isinstance(getattr(scenario, "name", None), str):
+        raise Invalid(f"{name} has no name", remedy=f'give it one: name: ClassVar[str] = "{attribute.lower()}"')
     return scenario
+
+
+def small(kind: type[Scenario]) -> Scenario:
+    """The small configuration of a scenario, for exploring; ``Invalid`` if it has none."""
+    if not kind.explorable:
+        raise Invalid(
+            f"scenario {kind.name} has no small configuration that could be explored completely",
+            remedy=f"run it over many seeds: holdfast sim run {kind.name} --seeds 1..500",
+        )
+    return kind()
+
+
+def _broken(module: str, error: Exception) -> Invalid:
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Invalid(f"module {module} cannot be imported: {what}", remedy="mend the module; --verbose shows where")
 
 
 def _scenarios_of(module: str) -> list[type[Scenario]]:

@@ -6,7 +6,7 @@ crashed and for a world that is over; its use then raises ``Crashed``, which no 
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import (
@@ -47,12 +47,11 @@ class SimStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name="simulated", durable=True, shared=True)
 
-    @overload
-    async def get(self, key: str) -> Object: ...
-    @overload
-    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        return await self._ask("get", key, lambda: at_once(self._truth.get(key, unless=unless)), unless)
+    async def get(self, key: str) -> Object:
+        return await self._ask("get", key, lambda: at_once(self._truth.get(key)))
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        return await self._ask("get", key, lambda: at_once(self._truth.get_unless(key, version)), version)
 
     async def head(self, key: str) -> Meta:
         return await self._ask("head", key, lambda: at_once(self._truth.head(key)))

@@ -1,6 +1,6 @@
 """What type checkers must refuse of declared types, line by line: the code of mypy, then the rule of pyright."""
 
-from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology import Condition, Entity, Field, Relation, left
 
 
 class Customer(Entity):
@@ -36,3 +36,20 @@ total: int = ada.name  # assignment reportAssignmentType
 print(ada.teir)  # attr-defined reportAttributeAccessIssue
 print(Customer.teir)  # attr-defined reportAttributeAccessIssue
 print(Customer.tier.upper())  # attr-defined reportAttributeAccessIssue
+
+
+def where(condition: Condition) -> None:
+    print(condition)
+
+
+where(Subscription.seats)  # arg-type reportArgumentType
+where(Subscription.seats == "x")  # arg-type reportArgumentType
+print(Subscription.seats < "x")  # operator reportOperatorIssue
+print(Subscription.seats.startswith("x"))  # misc reportAttributeAccessIssue
+print(Subscription.seats.any_path("kind"))  # misc reportAttributeAccessIssue
+print(Customer.tier.length())  # misc reportAttributeAccessIssue
+print(Customer.tier.contains(3))  # arg-type reportArgumentType
+print(Subscription.seats.in_(["x"]))  # list-item reportArgumentType
+print((Subscription.seats > 3) & 5)  # operator reportOperatorIssue
+print(left(Subscription).teir)  # attr-defined reportAttributeAccessIssue
+print(left(Customer))  # arg-type reportArgumentType

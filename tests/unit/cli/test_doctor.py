@@ -144,14 +144,14 @@ class TestJson:
 class TestCertify:
     def test_a_certificate_is_left_when_no_violation_was_found(self, capsys: Capture) -> None:
         uri = "memory:certified"
-        assert run(["doctor", uri, "--certify", "--races", "3", "--rounds", "2", "--keys", "10"]) == 0
+        assert run(["doctor", uri, "--certify", "--races", "9"]) == 0
         assert "certificate written: meta/certificate.json" in capsys.readouterr().out
         spec = StoreSpec.parse(uri)
         shelf = stack._shelves["certified"]
         certificate = asyncio.run(read_certificate(MemoryStore(shelf)))
         assert certificate is not None
         assert certificate.covers(spec)
-        assert (certificate.races, certificate.rounds, certificate.keys) == (3, 2, 10)
+        assert (certificate.races, certificate.rounds, certificate.keys) == (9, 10, 1_100)
         assert [law.name for law in certificate.laws] == [law.name for law in LAWS]
         assert set(shelf.objects) == {CERTIFICATE_KEY}
 
@@ -166,6 +166,15 @@ class TestCertify:
         Desk().doctor(lambda: SharedMemoryStore(shelf))
         assert shelf.objects == {}
 
+    def test_too_little_effort_is_refused_before_anything_is_run(self, capsys: Capture) -> None:
+        assert run(["doctor", "memory:hasty", "--certify", "--races", "3", "--keys", "10"]) == 2
+        assert capsys.readouterr().err == (
+            "error: a certificate stands for more than that: too little effort: races 3 of at least 8, "
+            "keys 10 of at least 1,100\n"
+            "hint: use at least --races 8 --rounds 10 --keys 1100, or no --certify\n"
+        )
+        assert "hasty" not in stack._shelves
+
     def test_a_few_laws_are_not_enough(self, capsys: Capture) -> None:
         assert run(["doctor", "memory:", "--certify", "--law", "ranges"]) == 2
         assert capsys.readouterr().err.startswith("error: a certificate needs every law\n")
@@ -178,6 +187,7 @@ class TestMistakes:
             (["nowhere"], 2, "error: store URI 'nowhere' has no known scheme"),
             (["/data"], 2, "error: store URI '/data' has no known scheme\nhint: for a folder write file:/data"),
             (["s3://"], 2, "error: store URI of scheme s3 needs a bucket"),
+            (["file:/proc/x"], 2, "hint: give the store a folder on a disk, such as file:./data"),
             (["memory:", "--law", "listing-compete"], 2, "hint: did you mean listing-complete?"),
             (["memory:", "--law", "xyz"], 2, "error: there is no law 'xyz'\nhint: laws: round-trip, "),
             (["memory:", "--races", "1"], 2, "--races"),

@@ -46,6 +46,20 @@ class TestList:
         assert cells[2][5:] == ["2", "env=prod"]
         assert all(re.fullmatch(r"\d+s ago", row[4]) for row in cells)
 
+    def test_a_run_that_the_code_does_not_fit_any_more_says_so(self, desk: RunsDesk) -> None:
+        @runs.workflow(version="2", name="order")
+        async def changed(ctx: runs.Context, item: str) -> None: ...
+
+        desk.start(order, "hat", run_id="stuck")
+        with pytest.raises(runs.VersionMismatch):
+            desk.start(changed, "hat", run_id="stuck")
+        assert "somebody: VersionMismatch" in desk.holdfast("list")
+        status = desk.holdfast("status", "stuck")
+        assert re.search(
+            r"blocked +the latest call ended in VersionMismatch: run stuck was started by version 1", status
+        )
+        assert re.search(r"to do +finish it with version 1, or fork it", status)
+
     def test_json_and_jsonl(self, desk: RunsDesk) -> None:
         desk.ship("done", tags=["env=prod"])
         desk.start(nap, run_id="napping")
@@ -65,6 +79,7 @@ class TestList:
             "changed_at": done["changed_at"],
             "tags": ["env=prod"],
             "detached": False,
+            "blocked": None,
             "cut": False,
         }
         assert done["started_at"] < done["changed_at"] < napping["wake_at"]

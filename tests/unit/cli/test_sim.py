@@ -2,6 +2,8 @@
 
 import json
 import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -83,9 +85,21 @@ def test_a_broken_seed_comes_with_the_command_that_replays_it(broken: str, capsy
 
 def test_replay_without_trace_is_short(capsys: Capture) -> None:
     assert run(["sim", "replay", "lease", "--seed", "5"]) == 0
-    settings, figures = capsys.readouterr().out.splitlines()
+    settings, more, *events, figures, verdict = capsys.readouterr().out.splitlines()
     assert settings.startswith("LeaseTenants(")
+    assert re.fullmatch(r"\.\.\. [\d,]+ events before these; --trace prints everything, requests too", more)
+    assert len(events) == 20
+    assert not any("sends #" in event or "hears of #" in event for event in events)
+    assert any("  ends " in event for event in events)
     assert re.fullmatch(r"[\d,]+ operations, [\d,]+ requests, [\d,]+ faults", figures)
+    assert verdict == "no rule was broken"
+
+
+def test_replay_of_a_broken_seed_says_so_last(broken: str, capsys: Capture) -> None:
+    assert run(["sim", "replay", broken, "--seed", "1"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].startswith("broken: ")
+    assert "no rule was broken" not in shown.out
 
 
 def test_explore_counts_and_finds_nothing(capsys: Capture) -> None:
@@ -127,6 +141,8 @@ def test_a_runner_that_dies_is_one_clear_error(
     ("arguments", "code", "words"),
     [
         (["run", "nonsense"], 4, "no scenario is called nonsense"),
+        (["explore", "laws"], 2, "scenario laws has no small configuration"),
+        (["explore", "runs-workflow", "--choices", "1"], 2, "scenario runs-workflow has no small configuration"),
         (["run", "store-cas", "--seeds", "5..1"], 2, "not a range of seeds"),
         (["replay", "no_such_module:X", "--seed", "1"], 4, "no_such_module"),
         (["explore", "store-cas", "--choices", "1.x"], 2, "not a list of choices"),
@@ -139,6 +155,104 @@ def test_a_wrong_call_is_one_line(arguments: list[str], code: int, words: str, c
     assert shown.out == ""
     assert shown.err.startswith("error: ")
     assert words in shown.err.splitlines()[0]
+
+
+def test_a_misspelt_scenario_is_recognised(capsys: Capture) -> None:
+    assert run(["sim", "run", "register-countr"]) == 4
+    assert capsys.readouterr().err.splitlines()[1] == "hint: did you mean register-counter?"
+
+
+OWN = """
+from dataclasses import dataclass
+from typing import ClassVar
+from holdfast.sim import Scenario
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(Scenario):
+    name: ClassVar[str] = "mine"
+
+    @classmethod
+    def drawn(cls, rng):
+        return cls()
+
+    def begin(self, world):
+        world.start("one", self.actor)
+
+    async def actor(self, process):
+        await process.store.put("a", b"x")
+
+    def check(self, world):
+        yield from ()
+"""
+MINE = "mine_own:Mine"
+OF = f"scenario {MINE}"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """A module of the user's with one change."""
+
+    def write(old: str, new: str) -> None:
+        (tmp_path / "mine_own.py").write_text(OWN.replace(old, new) if old else f"{OWN}\n{new}\n")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("mine_own", None)
+    yield write
+    sys.modules.pop("mine_own", None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "arguments", "said"),
+    [
+        ("", "def", ["run", MINE], "module mine_own cannot be imported: SyntaxError: "),
+        ("", "import no_such_thing", ["run", MINE], "module mine_own cannot be imported: ModuleNotFoundError: "),
+        ("", "1 / 0", ["explore", MINE], "module mine_own cannot be imported: ZeroDivisionError: "),
+        ("def begin", "def start", ["run", MINE], "mine_own:Mine does not define begin\n"),
+        ("name: ClassVar", "nome: ClassVar", ["run", MINE], "mine_own:Mine has no name\n"),
+        (
+            "return cls()",
+            "return cls(tills=3)",
+            ["replay", MINE, "--seed", "7"],
+            f"{OF}, seed 7: TypeError: ",
+        ),
+        (
+            "yield from ()",
+            "raise KeyError",
+            ["explore", MINE],
+            f"{OF}: KeyError, in check, mine_own.py line 21\n",
+        ),
+        (
+            "yield from ()",
+            "yield world.no",
+            ["run", MINE, "--seeds", "4..5"],
+            f"{OF}, seed 4: AttributeError: ",
+        ),
+    ],
+)
+def test_a_mistake_in_a_users_scenario_is_one_line(
+    old: str, new: str, arguments: list[str], said: str, own: Callable[[str, str], None], capfd: Capture
+) -> None:
+    own(old, new)
+    assert run(["sim", *arguments]) == 2
+    shown = capfd.readouterr()
+    assert shown.err.startswith(f"error: {said}")
+    assert len(shown.err.splitlines()) == 2
+    assert "Traceback" not in shown.out
+
+
+def test_a_misspelt_class_is_recognised(own: Callable[[str, str], None], capfd: Capture) -> None:
+    own("", "")
+    assert run(["sim", "run", "mine_own:Mime"]) == 4
+    assert capfd.readouterr().err == "error: module mine_own has no Mime\nhint: did you mean mine_own:Mine?\n"
+
+
+def test_tracebacks_of_users_scenarios_come_with_verbose(own: Callable[[str, str], None], capfd: Capture) -> None:
+    own("yield from ()", "raise KeyError('lost')")
+    assert run(["--verbose", "sim", "run", MINE, "--seeds", "1"]) == 2
+    shown = capfd.readouterr().err
+    assert "raise KeyError('lost')" in shown
+    assert "in a runner of the simulator" in shown
 
 
 def test_ranges_of_seeds() -> None:

@@ -10,7 +10,7 @@ from holdfast.objects.cache.space import charged
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.observe import Observed, Usage
-from holdfast.objects.store import NotModified, Object, Store, Version
+from holdfast.objects.store import Object, Store
 
 
 class Clock:
@@ -36,8 +36,8 @@ class Gate(Layer):
         self.reached = asyncio.Event()
         self.cancelled = 0
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
-        found = await super().get(key, unless=unless)
+    async def get(self, key: str) -> Object:
+        found = await super().get(key)
         self.reached.set()
         try:
             await self.open.wait()

@@ -3,7 +3,7 @@
 from holdfast.base.errors import Contended, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 
 
 class Scripted(Layer):
@@ -17,9 +17,9 @@ class Scripted(Layer):
         self.reads = 0
         self._late: tuple[str, bytes, Mode] | None = None
 
-    async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]
+    async def get(self, key: str) -> Object:
         self.reads += 1
-        return await super().get(key, unless=unless)
+        return await super().get(key)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         self.puts += 1

@@ -61,13 +61,13 @@ async def test_conditional_get_needs_no_request_once_cached(world: World) -> Non
     await world.store.put(KEY, b"body")
     cache = world.cache()
     version = (await world.store.head(KEY)).version
-    assert await cache.get(KEY, unless=version) == NotModified()
+    assert await cache.get_unless(KEY, version) == NotModified()
     assert world.requests == {"get": 1}
-    found = await cache.get(KEY, unless=Version("other"))
+    found = await cache.get_unless(KEY, Version("other"))
     assert found == await cache.get(KEY)
     assert world.requests["get"] == 3  # neither conditional get was kept: the caller may hold the bytes already
-    assert await cache.get(KEY, unless=version) == NotModified()
-    assert await cache.get(KEY, unless=Version("other")) == found
+    assert await cache.get_unless(KEY, version) == NotModified()
+    assert await cache.get_unless(KEY, Version("other")) == found
     assert world.requests["get"] == 3
 
 

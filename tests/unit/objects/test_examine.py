@@ -16,7 +16,7 @@ from holdfast.objects.laws import Bench, Effort, Finding, Law
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.spec import StoreSpec
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 from tests.fakes.stores import ForgetsDeletes, SharedMemoryStore
 
 EFFORT = Effort(races=3, rounds=2, keys=5, large_bytes=100)
@@ -104,7 +104,7 @@ async def test_a_store_out_of_reach_is_one_error_and_no_laws() -> None:
     class Away(SharedMemoryStore):
         requests = 0
 
-        async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # the port's signature
+        async def get(self, key: str) -> Object:
             Away.requests += 1
             raise Unavailable("connection refused")
 
@@ -126,10 +126,10 @@ async def test_a_store_that_may_only_be_read_is_one_error() -> None:
 
 async def test_a_store_that_may_not_be_read_keeps_no_probe() -> None:
     class WriteOnly(SharedMemoryStore):
-        async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # the port's signature
+        async def get(self, key: str) -> Object:
             if key.endswith("probe"):
                 raise Denied("no permission to read")
-            return await super().get(key, unless=unless)
+            return await super().get(key)
 
     hospital = Hospital(WriteOnly)
     with pytest.raises(Denied, match="no permission to read"):
@@ -164,10 +164,10 @@ async def test_a_store_that_goes_away_ends_the_examination() -> None:
                 raise Unavailable("connection reset")
             return await super().put(key, body, mode)
 
-        async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # the port's signature
+        async def get(self, key: str) -> Object:
             if Leaves.gone:
                 raise Unavailable("connection reset")
-            return await super().get(key, unless=unless)
+            return await super().get(key)
 
     async def goes(bench: Bench) -> str:
         await bench.client().put("left-behind", b"x")

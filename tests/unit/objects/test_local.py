@@ -70,8 +70,8 @@ async def test_versions_are_content_hashes_whoever_computes_them(store: LocalSto
         head = await store.head("a")
         assert written == Written(content_version(body))
         assert (head.size, head.version) == (len(body), content_version(body))
-        assert await store.get("a", unless=head.version) == NotModified()
-        assert await store.get("a", unless=Version("another")) == await store.get("a")
+        assert await store.get_unless("a", head.version) == NotModified()
+        assert await store.get_unless("a", Version("another")) == await store.get("a")
 
 
 async def test_a_large_body_round_trips(store: LocalStore) -> None:

@@ -8,7 +8,7 @@ import pytest
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
 from holdfast.ontology.delta import Absent, AtCommit, Equal, digest
 from tests.unit.ontology.desk import CUSTOMER, FORMS, OWNS, PRODUCT, Desk, Form, intent, put
 
@@ -186,11 +186,18 @@ class Cut(Layer):
             await super().put(key, body, mode)
         raise Unavailable("no answer came", maybe_applied=True)
 
-    async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # passes through
+    async def get(self, key: str) -> Object:
+        self._cut(key)
+        return await super().get(key)
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        self._cut(key)
+        return await super().get_unless(key, version)
+
+    def _cut(self, key: str) -> None:
         if self.armed and self.times and key == "meta/head.json":
             self.times -= 1
             raise Unavailable("no answer came")
-        return await super().get(key, unless=unless)
 
 
 @pytest.mark.parametrize("lands", [True, False])

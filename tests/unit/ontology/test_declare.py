@@ -138,8 +138,8 @@ class TestWhatIsDeclared:
         assert Thing(id="a", colour=Colour.RED).colour is Colour.RED
 
     def test_expressions_name_type_field_and_path(self) -> None:
-        path = Everything.address.path("geo").path("lat.deep")
-        assert (path.owner, path.name, path.steps) == (Everything, "address", ("geo", "lat", "deep"))
+        path = Everything.anything.path("geo").path("lat.deep")
+        assert (path.owner, path.name, path.steps) == (Everything, "anything", ("geo", "lat", "deep"))
         assert str(Subscription.left_key) == "Subscription.left_key"
         with pytest.raises(Invalid, match="is not a path"):
             Everything.address.path("a..b")

@@ -17,7 +17,7 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.settle import Settled
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
 from holdfast.ontology import layout, lock
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.lock import Manners, WriteLock
@@ -35,9 +35,15 @@ class Distant(Layer):
         super().__init__(inner)
         self.seconds = seconds
 
-    async def get(self, key, *, unless=None):  # type: ignore[no-untyped-def]  # passes through
+    async def get(self, key: str) -> Object:
         await asyncio.sleep(self.seconds / 2)
-        found = await (self.inner.get(key) if unless is None else self.inner.get(key, unless=unless))
+        found = await self.inner.get(key)
+        await asyncio.sleep(self.seconds / 2)
+        return found
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        await asyncio.sleep(self.seconds / 2)
+        found = await self.inner.get_unless(key, version)
         await asyncio.sleep(self.seconds / 2)
         return found
 

@@ -3,7 +3,18 @@
 from datetime import datetime
 from typing import Any, assert_type
 
-from holdfast.ontology import Entity, Field, FieldExpr, Mixin, Relation
+from holdfast.ontology import (
+    Condition,
+    Entity,
+    Field,
+    FieldExpr,
+    Figure,
+    Mixin,
+    Ordering,
+    Relation,
+    left,
+    right,
+)
 
 
 class Audited(Mixin):
@@ -58,3 +69,27 @@ def the_class_gives_expressions() -> None:
     assert_type(Subscription.seats, FieldExpr[int])
     assert_type(Subscription.left_key, FieldExpr[str])
     assert_type(Key.level, FieldExpr[float])
+
+
+def comparing_gives_conditions() -> None:
+    assert_type(Customer.tier == "Gold", Condition)
+    assert_type(Customer.tier != None, Condition)  # noqa: E711  # this is how it is written in a query
+    assert_type((Customer.age > 3) & ~(Customer.tier == "x") | Customer.tier.startswith("S", fold=True), Condition)
+    assert_type(Key.level < 3, Condition)
+    assert_type(Customer.tags.path("city").startswith("S"), Condition)
+    assert_type(Customer.tags.any_path() == "x", Condition)
+    assert_type(Customer.tags.all_path("kind").contains("x"), Condition)
+    assert_type(Customer.tags.length() > 2, Condition)
+    assert_type(Customer.age.between(1, 2), Condition)
+    assert_type(Subscription.left_key.in_(["a"]), Condition)
+
+
+def ends_have_the_fields_of_their_entities() -> None:
+    assert_type(left(Subscription).tier, FieldExpr[str | None])
+    assert_type(right(Subscription).id == 3, Condition)
+
+
+def terms_of_orderings_and_figures() -> None:
+    assert_type(Customer.age.desc(), Ordering)
+    assert_type(Customer.tier.asc(nulls="first"), Ordering)
+    assert_type(Customer.age.sum(), Figure)

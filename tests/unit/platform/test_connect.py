@@ -1,14 +1,18 @@
 """``holdfast.open`` for async code, ``holdfast.connect`` for blocking code: the same platform."""
 
+import gc
 import threading
 
 import pytest
 
 import holdfast
-from holdfast import runs
+from holdfast import objects, runs
+from holdfast.base import codec
 from holdfast.base.config import Settings, StoreSection
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Incompatible, Invalid, NotFound
 from holdfast.objects import CREATE, IfMatch, Lost, NotModified, Written
+from holdfast.objects.format import FORMAT_KEY, FORMAT_NAME
+from holdfast.objects.memory import MemoryStore
 
 
 async def test_open_gives_store_register_and_lease() -> None:
@@ -38,7 +42,7 @@ class TestConnect:
             assert isinstance(store.put("a/b", b"two", IfMatch(written.version)), Written)
             found = store.get("a/b")
             assert found.body == b"two"
-            assert store.get("a/b", unless=found.version) == NotModified()
+            assert store.get_unless("a/b", found.version) == NotModified()
             assert store.head("a/b").size == 3
             assert store.range("a/b", 1, 3) == b"wo"
             assert list(store.keys()) == ["a/b"]
@@ -75,7 +79,24 @@ class TestConnect:
         with pytest.raises(Invalid, match="this connection is closed"):
             hf.store.get("a")
 
-    def test_an_address_that_cannot_be_read_starts_nothing_that_stays(self) -> None:
+    def test_without_a_block_until_it_is_closed(self) -> None:
+        before = threading.active_count()
+        hf = holdfast.connect("memory:")
+        hf.store.put("a", b"x")
+        assert hf.store.get("a").body == b"x"
+        hf.close()
+        hf.close()
+        assert threading.active_count() == before
+        with pytest.raises(Invalid, match="this connection is closed"):
+            hf.store.get("a")
+
+    def test_an_address_that_cannot_be_read_leaves_nothing_without_a_block_either(self) -> None:
+        before = threading.active_count()
+        with pytest.raises(Invalid, match="no known scheme"):
+            holdfast.connect("nowhere")
+        assert threading.active_count() == before
+
+    def test_an_address_that_cannot_be_read_starts_starts_nothing_that_stays(self) -> None:
         before = threading.active_count()
         with pytest.raises(Invalid, match="no known scheme"), holdfast.connect("nowhere"):
             pass
@@ -86,6 +107,44 @@ class TestConnect:
             first.store.put("a", b"x")
             assert second.store.get("a").body == b"x"
             first.store.delete("a")
+
+
+class TestOpen:
+    async def test_awaited_it_stays_open_until_it_is_closed(self) -> None:
+        hf = await holdfast.open("memory:")
+        gc.collect()
+        await hf.store.put("a", b"x")
+        assert (await hf.store.get("a")).body == b"x"
+        await hf.close()
+        await hf.close()
+
+    async def test_a_block_closes_what_it_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed: list[str] = []
+
+        async def note(store: MemoryStore) -> None:
+            closed.append("closed")
+
+        monkeypatch.setattr(MemoryStore, "close", note)
+        opening = holdfast.open("memory:")
+        async with opening as hf:
+            await hf.store.put("a", b"x")
+            with pytest.raises(Invalid, match="open already"):
+                await opening.__aenter__()
+            assert closed == []
+        assert closed == ["closed"]
+
+    async def test_a_store_that_is_refused_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed: list[str] = []
+
+        async def note(store: MemoryStore) -> None:
+            closed.append("closed")
+
+        monkeypatch.setattr(MemoryStore, "close", note)
+        async with objects.open("memory:newer") as store:
+            await store.put(FORMAT_KEY, codec.encode({"format": FORMAT_NAME, "version": 99}))
+        with pytest.raises(Incompatible):
+            await objects.open("memory:newer")
+        assert closed == ["closed", "closed"]
 
 
 def test_the_package_names_what_it_has() -> None:

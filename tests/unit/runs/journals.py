@@ -10,7 +10,7 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.stack import compose
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.runs import layout
 from holdfast.runs.entry import Draft
 from holdfast.runs.history import History, read_history
@@ -73,10 +73,10 @@ class Unsteady(MemoryStore):
         """Answers for archived journals all the same."""
         self.late: list[tuple[str, bytes, Mode]] = []
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Any:
+    async def get(self, key: str) -> Object:
         if self.mode != "ok":
             raise Unavailable(f"{key}: down")
-        return await super().get(key, unless=unless)
+        return await super().get(key)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         if (self.mode == "ok" and not self.deaf) or (self.archives and "/generations/" in key):

@@ -9,7 +9,7 @@ from holdfast import runs
 from holdfast.base.errors import Fenced, Invalid, NotFound, Refused
 from holdfast.objects.store import Store
 from holdfast.runs.index import RunIndex
-from tests.unit.runs.desk import Desk
+from tests.unit.runs.desk import Crash, Desk
 
 
 @runs.workflow(version="1")
@@ -236,3 +236,41 @@ async def test_a_request_stands_although_the_index_could_not_be_told(
     monkeypatch.setattr(RunIndex, "note", away)
     assert (await runs.request_cancel(desk.store(), "r")).status == "cancelling"
     assert "holdfast runs reindex mends it" in caplog.text
+
+
+async def test_a_request_to_cancel_that_comes_after_the_last_step_is_too_late() -> None:
+    """The workflow has nothing left to be stopped in: it cannot clean up, so it must not count as cancelled."""
+    desk = Desk()
+    gave_back: list[str] = []
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> str:
+        try:
+            await ctx.step("last", str, "x")
+            if ctx.session == 1:
+                raise Crash
+        except runs.Cancelled:
+            await ctx.step("give back", gave_back.append, "x")
+            raise
+        return "done"
+
+    with pytest.raises(Crash):
+        await work.start(desk.store(), run_id="r")
+    assert (await runs.request_cancel(desk.store(), "r")).status == "cancelling"
+    outcome = await work.start(desk.store(), run_id="r")
+    assert (outcome.status, outcome.result, gave_back) == ("success", "done", [])
+
+
+async def test_a_workflow_that_was_told_and_returns_all_the_same_is_cancelled() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> str:
+        try:
+            await ctx.suspend("go")
+        except runs.Cancelled:
+            return "gave up"
+        return "done"
+
+    await work.start(desk.store(), run_id="r")
+    assert (await work.cancel(desk.store(), "r")).status == "cancelled"

@@ -23,7 +23,7 @@ async def test_a_run_that_waits() -> None:
     await work.start(desk.store(), 1, run_id="r", tags=["t"], metadata={"who": "me"})
     store = desk.store()
     found = await runs.describe(store, "r")
-    assert store.usage.by_verb == {"get": 1}
+    assert store.usage.by_verb == {"get": 1, "list": 1}
     assert (found.status, found.workflow, found.version, found.session) == ("suspended", "work", "7", 1)
     assert (found.entries, found.steps, found.last_step) == (4, 2, "one#2")
     assert (found.event, found.event_data, found.wake_at) == ("approval", {"reason": "risky"}, None)

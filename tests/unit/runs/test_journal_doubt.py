@@ -1,13 +1,12 @@
 """Lost answers, late landings, failures: a session looks before it writes again, and writes nothing twice."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from holdfast.base.errors import Ambiguous, Fenced, Unavailable
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Version, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Written
 from holdfast.runs.entry import Draft
 from holdfast.runs.journal import Journal
 from tests.unit.objects.scripted import Scripted
@@ -169,8 +168,8 @@ async def test_what_lands_late_wins_or_loses_but_never_both() -> None:
     class Between(Unsteady):
         armed = False
 
-        async def get(self, key: str, *, unless: Version | None = None) -> Any:
-            found = await super().get(key, unless=unless)
+        async def get(self, key: str) -> Object:
+            found = await super().get(key)
             if self.armed:
                 self.armed = False
                 await self.arrive()

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -213,7 +216,33 @@ async def test_a_step_that_takes_too_long_fails() -> None:
 
     outcome = await work.start(desk.store(), run_id="r")
     assert outcome.status == "failed"
-    assert "TimeoutError" in str(outcome.error)
+    assert outcome.error == "StepFailed: step slow failed: TimeoutError: no result within 0.01 s, its time limit"
+
+
+async def test_a_time_limit_of_the_steps_own_keeps_its_message() -> None:
+    desk = Desk()
+
+    async def inner() -> None:
+        raise TimeoutError("the printer is slow")
+
+    async def mute() -> None:
+        raise KeyError
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> list[str]:
+        told = []
+        for function in (inner, mute):
+            try:
+                await ctx.step("print", function, timeout=30)
+            except runs.StepFailed as failed:
+                told.append(str(failed))
+        return told
+
+    outcome = await work.start(desk.store(), run_id="r")
+    assert outcome.result == [
+        "step print failed: TimeoutError: the printer is slow",
+        "step print#2 failed: KeyError",
+    ]
 
 
 async def test_mistakes_of_the_caller_are_refused_before_a_run_exists() -> None:
@@ -237,3 +266,82 @@ async def test_mistakes_of_the_caller_are_refused_before_a_run_exists() -> None:
         await other.start(desk.store(), 1, run_id="r")
     with pytest.raises(Invalid, match="use for their children"):
         await runs.deliver(desk.store(), "r", "child:r", 1)
+
+
+def workflow(body: Callable[[runs.Context], Awaitable[Any]]) -> runs.Workflow:
+    return runs.workflow(name="work")(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda ctx: ctx.step("s", 5), "a int was given where a step's function is wanted"),
+        (lambda ctx: ctx.step(5, int), "step name 5 is a int"),
+        (lambda ctx: ctx.suspend(5), "event name 5 is a int"),
+        (lambda ctx: ctx.parallel("p", {"a": (int,), "b": str}), "call 'b' of group 'p' is not a function with its"),
+        (lambda ctx: ctx.parallel("p", [()]), "call '0' of group 'p'"),
+        (lambda ctx: ctx.sleep(seconds=float("nan")), "a sleep of nan seconds"),
+        (lambda ctx: ctx.sleep(days=10**9), "ends at no time"),
+    ],
+)
+async def test_a_mistake_in_the_code_is_told_and_ends_no_run(body: Any, words: str) -> None:
+    desk = Desk()
+
+    async def work(ctx: runs.Context) -> Any:
+        return await body(ctx)
+
+    with pytest.raises(Invalid, match=words):
+        await workflow(work).start(desk.store(), run_id="r")
+    assert len(desk.journal("r")) == 1, "nothing has run"
+    assert (await runs.describe(desk.store(), "r")).status == "open"
+
+
+@pytest.mark.parametrize("run_id", ["", 7, b"r"])
+async def test_a_run_id_that_is_no_name(run_id: Any) -> None:
+    async def work(ctx: runs.Context) -> None: ...
+
+    with pytest.raises(Invalid, match="is no name"):
+        await workflow(work).start(Desk().store(), run_id=run_id)
+
+
+async def test_code_that_swallows_its_own_suspension_is_suspended_all_the_same() -> None:
+    desk = Desk()
+
+    async def work(ctx: runs.Context) -> str:
+        try:
+            await ctx.suspend("go")
+        except BaseException:  # noqa: BLE001  # the mistake
+            return "swallowed"
+        return "went on"
+
+    assert (await workflow(work).start(desk.store(), run_id="r")).status == "suspended"
+    assert (await workflow(work).resume(desk.store(), "r", "go")).result == "went on"
+
+
+async def test_a_time_that_has_passed_is_not_waited_for() -> None:
+    desk = Desk()
+
+    async def work(ctx: runs.Context) -> str:
+        await ctx.sleep(seconds=0)
+        await ctx.sleep(seconds=-5)
+        await ctx.sleep(until=datetime(2020, 1, 1, tzinfo=UTC))
+        return "awake"
+
+    assert (await workflow(work).start(desk.store(), run_id="r")).result == "awake"
+
+
+async def test_a_cancelled_run_does_not_continue_as_new_for_ever() -> None:
+    desk = Desk()
+
+    async def work(ctx: runs.Context) -> None:
+        try:
+            await ctx.suspend("go")
+        except runs.Cancelled:
+            ctx.continue_as_new()
+
+    await workflow(work).start(desk.store(), run_id="r")
+    with pytest.raises(Invalid, match="cannot continue as new"):
+        await workflow(work).cancel(desk.store(), "r")
+    described = await runs.describe(desk.store(), "r")
+    assert (described.status, described.generation) == ("cancelling", 0)
+    assert described.blocked is not None

@@ -1,5 +1,6 @@
 """Waiting: events, timers, children, fresh histories, and the worker that goes on afterwards."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,8 +8,11 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
+from holdfast.runs import mailbox
+from holdfast.runs.entry import Entry
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import read_history
+from holdfast.runs.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
 
@@ -119,52 +123,6 @@ async def test_sleep_needs_no_process() -> None:
     assert (await work.start(desk.store(), run_id="r")).result == "awake"
 
 
-async def test_child_runs_are_linked_and_waited_for() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def child(ctx: runs.Context, x: int) -> int:
-        extra = await ctx.suspend("more")
-        return x + int(extra)
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context) -> int:
-        await ctx.step("first", lambda: desk.calls.update(["first"]))
-        return int(await ctx.run(child, 5)) * 2
-
-    outcome = await parent.start(desk.store(), run_id="p")
-    assert (outcome.status, outcome.event) == ("suspended", "child:p.child")
-    quiet = desk.store()
-    assert (await parent.start(quiet, run_id="p")).status == "suspended"
-    assert set(quiet.usage.by_verb) <= {"get", "list"}
-    assert (await child.resume(desk.store(), "p.child", "more", 3)).result == 8
-    assert (await parent.start(desk.store(), run_id="p")).result == 16
-    assert desk.calls == {"first": 1}
-    history = await read_history(desk.store(), "p.child")
-    assert history is not None
-    assert history.entries[0].fields["parent"] == {"runId": "p", "stepId": "child"}
-    assert any('"child":"p.child"' in line for line in desk.journal("p"))
-
-
-async def test_a_failed_child_fails_the_step() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def child(ctx: runs.Context) -> None:
-        raise ValueError("inside")
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context) -> str:
-        try:
-            await ctx.run(child)
-        except runs.StepFailed as failed:
-            return str(failed)
-        return "?"
-
-    outcome = await parent.start(desk.store(), run_id="p")
-    assert outcome.result == "step child failed: failed: ValueError: inside"
-
-
 async def test_continue_as_new_starts_the_history_over() -> None:
     desk = Desk()
 
@@ -239,44 +197,6 @@ async def test_a_second_request_to_cancel_does_not_disturb_the_clean_up() -> Non
     assert desk.calls == {"last": 1}
 
 
-async def test_a_child_that_was_deleted_fails_the_step() -> None:
-    desk = Desk()
-
-    @runs.workflow()
-    async def child(ctx: runs.Context) -> None:
-        await ctx.suspend("never")
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context) -> str:
-        try:
-            await ctx.run(child)
-        except runs.StepFailed as failed:
-            return failed.message
-        return "?"
-
-    await parent.start(desk.store(), run_id="p")
-    await runs.delete(desk.store(), "p.child", force=True)
-    assert (await parent.start(desk.store(), run_id="p")).result == "run p.child was deleted"
-
-
-async def test_trouble_with_a_child_is_not_a_failure_of_its_parent() -> None:
-    desk = Desk()
-    mended = False
-
-    @runs.workflow()
-    async def child(ctx: runs.Context) -> Any:
-        return await ctx.step("odd", lambda: 1 if mended else object())
-
-    @runs.workflow()
-    async def parent(ctx: runs.Context) -> Any:
-        return await ctx.run(child)
-
-    with pytest.raises(runs.NotJson):
-        await parent.start(desk.store(), run_id="p")
-    mended = True
-    assert (await parent.start(desk.store(), run_id="p")).result == 1
-
-
 async def test_consumed_mail_is_not_consumed_again_however_much_there_was() -> None:
     desk = Desk()
 
@@ -330,3 +250,56 @@ async def test_a_worker_survives_what_is_not_ours() -> None:
     desk.watch.advance(seconds=5)
     worked = await runs.worker(desk.store(), [work], until_idle=True, on_outcome=tell, concurrency=1)
     assert (worked.finished, worked.failed_calls) == (2, 0)
+
+
+class Counting(list[Entry]):
+    """A history's entries that count how often they are looked through."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        Counting.passes += 1
+        return super().__iter__()
+
+
+async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> None:
+    desk = Desk()
+    for number in range(40):
+        await runs.deliver(desk.store(), "r", "tick", number)
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> list[int]:
+        return [await ctx.suspend("tick") for _ in range(40)]
+
+    store = desk.store()
+    assert (await work.start(store, run_id="r")).result == list(range(40))
+    assert store.usage.requests("list", "runs") == 1
+
+    history = await read_history(desk.store(), "r")
+    assert history is not None
+    await runs.deliver(desk.store(), "r", "tick", "late")
+    await runs.deliver(desk.store(), "r", "tick", "later")
+    history.entries = Counting(history.entries)
+    inbox = Inbox(desk.store(), history)
+    found = [await inbox.collect("tick") for _ in range(3)]
+    assert [mail.value if mail else None for mail in found] == ["late", "later", None]
+    assert Counting.passes == 1
+
+
+async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context) -> Any:
+        return [await ctx.suspend("go"), await ctx.suspend("go")]
+
+    await work.start(desk.store(), run_id="r")
+    await mailbox.post(desk.store(), desk.store().ambient, "r", "go", 1)  # and whoever delivered it died here
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 0
+    rebuilt = await runs.reindex(desk.store())
+    assert (rebuilt.runs, rebuilt.written, rebuilt.removed) == (1, 1, 0)
+    assert (await runs.worker(desk.store(), [work], until_idle=True)).called == 1
+    assert (await runs.reindex(desk.store())).written == 0, "what was consumed needs no nudge"
+    await runs.deliver(desk.store(), "r", "go", 2)
+    await runs.worker(desk.store(), [work], until_idle=True)
+    assert (await work.proceed(desk.store(), "r")).result == [1, 2]

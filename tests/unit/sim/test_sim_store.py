@@ -52,7 +52,7 @@ def test_every_verb_is_a_request_over_the_wire() -> None:
         found = await store.get("a/k")
         return [
             found.body,
-            await store.get("a/k", unless=found.version),
+            await store.get_unless("a/k", found.version),
             (await store.head("a/k")).size,
             await store.range("a/k", 2, 4),
             isinstance(await store.put("a/k", b"new", IfMatch(Version("stale"))), Lost),

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar, overload
+from typing import ParamSpec, TypeVar
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Unavailable
@@ -72,6 +72,7 @@ class Cached(Layer):
     ) -> None:
         super().__init__(inner)
         self.stats = CacheStats()
+        self.root = folder
         self._immutable = immutable
         self._folder = CacheFolder(folder, max_bytes=max_bytes, namespace=namespace, ambient=ambient, stats=self.stats)
         self.off = False
@@ -79,20 +80,17 @@ class Cached(Layer):
         self._flights: dict[str, _Flight] = {}
         self._sizes: dict[str, int] = {}
 
-    @overload
-    async def get(self, key: str) -> Object: ...
-    @overload
-    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        if unless is None:
-            return await (self._whole(key) if self._keeps(key) else self.inner.get(key))
+    async def get(self, key: str) -> Object:
+        return await (self._whole(key) if self._keeps(key) else self.inner.get(key))
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
         if not self._keeps(key):
-            return await self.inner.get(key, unless=unless)
+            return await self.inner.get_unless(key, version)
         known = await self._disk(self._folder.meta, key)
         if known is None:
             self.stats.count("misses")
-            return await self.inner.get(key, unless=unless)
-        if known.version == unless:
+            return await self.inner.get_unless(key, version)
+        if known.version == version:
             self.stats.count("hits")
             return NotModified()
         return await self._whole(key)

@@ -1,4 +1,5 @@
-"""The port's verbs on a cloud store, through obstore. Every verb is one request; nothing is repeated here.
+"""The port's verbs on a cloud store, through obstore. Every verb is one request; nothing is repeated here. At most
+``requests_in_flight`` are under way at once; the others wait for their turn (``slots``).
 
 A conditional write is a single PUT, whatever its size. A large body without a condition, or under a key that names its
 bytes, goes up in parts; an upload that breaks off becomes visible to nobody, and a lifecycle rule of the bucket should
@@ -19,11 +20,13 @@ import obstore
 from obstore.exceptions import BaseError, NotModifiedError
 
 from holdfast.base.aio import map_bounded
+from holdfast.base.config import REQUESTS_IN_FLIGHT
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.objects.cloud import runtime
 from holdfast.objects.cloud.client import connect
 from holdfast.objects.cloud.errors import explain, is_lost, is_missing
 from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.cloud.slots import Slots
 from holdfast.objects.cloud.target import CloudTarget
 from holdfast.objects.store import (
     OVERWRITE,
@@ -46,7 +49,7 @@ from holdfast.objects.store import (
 )
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
-    from obstore import ObjectMeta, PutMode, PutResult
+    from obstore import GetResult, ObjectMeta, PutMode, PutResult
 
 PAGE_SIZE = 1000
 """What S3 and Google's store put on a page, so that a page of ours is a request of theirs."""
@@ -68,6 +71,7 @@ class CloudStore(Store):
         self._place = client.place
         self._versions = client.versions
         self._bulk_delete = client.bulk_delete
+        self._slots = Slots(target.number("requests_in_flight", default=REQUESTS_IN_FLIGHT))
         self._root = f"{target.prefix}/" if target.prefix else ""
         self._room = len(self._root.encode())
         self._made_in = os.getpid()
@@ -76,26 +80,33 @@ class CloudStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name=self.target.scheme, durable=True, shared=True)
 
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:  # type: ignore[override]  # the overloads are the port's
+    async def get(self, key: str) -> Object:
         path = self._path(key)
-        condition = None if unless is None else self._versions.unless(unless)
         try:
-            answer = await obstore.get_async(self._backend, path, options=condition)
-            meta = answer.meta
-            version = self._version(path, meta)
-            if version == unless:
-                return NotModified()
-            body = await answer.bytes_async()
+            async with self._slots.taken():
+                answer = await obstore.get_async(self._backend, path)
+                return await self._received(key, path, answer)
+        except _RAISED as error:
+            raise self._trouble(path, error) from None
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        path = self._path(key)
+        try:
+            async with self._slots.taken():
+                answer = await obstore.get_async(self._backend, path, options=self._versions.unless(version))
+                if self._version(path, answer.meta) == version:
+                    return NotModified()
+                return await self._received(key, path, answer)
         except NotModifiedError:
             return NotModified()
         except _RAISED as error:
             raise self._trouble(path, error) from None
-        return Object(key, body.to_bytes(), _nanoseconds(meta["last_modified"]), version)
 
     async def head(self, key: str) -> Meta:
         path = self._path(key)
         try:
-            meta = await obstore.head_async(self._backend, path)
+            async with self._slots.taken():
+                meta = await obstore.head_async(self._backend, path)
         except _RAISED as error:
             raise self._trouble(path, error) from None
         return Meta(key, meta["size"], _nanoseconds(meta["last_modified"]), self._version(path, meta))
@@ -108,7 +119,8 @@ class CloudStore(Store):
             return b""
         path = self._path(key)
         try:
-            body = await obstore.get_range_async(self._backend, path, start=start, end=end)
+            async with self._slots.taken():
+                body = await obstore.get_range_async(self._backend, path, start=start, end=end)
         except _RAISED as error:
             failure = Failure.read(error)
             if failure.status == 416:
@@ -118,7 +130,7 @@ class CloudStore(Store):
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)
-        if isinstance(mode, Overwrite | Addressed) and len(body) > LARGE_BYTES:
+        if _in_parts(len(body), mode):
             return await self._put_in_parts(path, body)
         condition: PutMode
         if isinstance(mode, IfMatch):
@@ -126,13 +138,20 @@ class CloudStore(Store):
         else:
             condition = "overwrite" if isinstance(mode, Overwrite) else "create"
         try:
-            result = await obstore.put_async(self._backend, path, body, mode=condition, use_multipart=False)
+            async with self._slots.taken():
+                result = await obstore.put_async(self._backend, path, body, mode=condition, use_multipart=False)
         except _RAISED as error:
             failure = Failure.read(error)
             if not isinstance(mode, Overwrite) and is_lost(failure, self._place, mode):
                 return Lost()
             raise explain(failure, self._place, path, writing=True) from None
         return Written(self._version(path, result))
+
+    def put_requests(self, size: int, mode: Mode) -> int:
+        """A body in parts: the beginning, each part, the end. Azure needs no beginning."""
+        if not _in_parts(size, mode):
+            return 1
+        return -(-size // PART_BYTES) + (1 if self.target.scheme == "az" else 2)
 
     async def delete(self, key: str) -> None:
         await self._delete(self._path(key))
@@ -158,7 +177,8 @@ class CloudStore(Store):
         empty = True
         while True:
             try:
-                found = await anext(stream)
+                async with self._slots.taken():
+                    found = await anext(stream)
             except StopAsyncIteration:
                 break
             except _RAISED as error:
@@ -171,7 +191,8 @@ class CloudStore(Store):
     async def _folded(self, start: str, floor: str) -> AsyncIterator[Page]:
         """The same, with what lies deeper folded into folders. obstore collects all of it before it answers."""
         try:
-            found = await obstore.list_with_delimiter_async(self._backend, start or None)
+            async with self._slots.taken():
+                found = await obstore.list_with_delimiter_async(self._backend, start or None)
         except _RAISED as error:
             raise self._trouble(start, error) from None
         cut = len(self._root)
@@ -192,23 +213,32 @@ class CloudStore(Store):
             if path > floor and path.startswith(start):
                 yield Entry(path[cut:], meta["size"], _nanoseconds(meta["last_modified"]))
 
+    async def _received(self, key: str, path: str, answer: "GetResult") -> Object:
+        meta = answer.meta
+        version = self._version(path, meta)
+        body = await answer.bytes_async()
+        return Object(key, body.to_bytes(), _nanoseconds(meta["last_modified"]), version)
+
     async def _put_in_parts(self, path: str, body: bytes) -> Written:
+        parallel = min(_PARALLEL_PARTS, self._slots.limit)
         try:
-            result = await obstore.put_async(
-                self._backend,
-                path,
-                body,
-                use_multipart=True,
-                chunk_size=PART_BYTES,
-                max_concurrency=_PARALLEL_PARTS,
-            )
+            async with self._slots.taken(parallel):
+                result = await obstore.put_async(
+                    self._backend,
+                    path,
+                    body,
+                    use_multipart=True,
+                    chunk_size=PART_BYTES,
+                    max_concurrency=parallel,
+                )
         except _RAISED as error:
             raise self._trouble(path, error, writing=True) from None
         return Written(self._version(path, result))
 
     async def _delete(self, paths: "str | Sequence[str]") -> None:
         try:
-            await obstore.delete_async(self._backend, paths)
+            async with self._slots.taken():
+                await obstore.delete_async(self._backend, paths)
         except _RAISED as error:
             failure = Failure.read(error)
             # One missing key among many would hide what befell the others.
@@ -232,6 +262,10 @@ class CloudStore(Store):
 
     def _trouble(self, path: str, error: Exception, *, writing: bool = False) -> HoldfastError:
         return explain(Failure.read(error), self._place, path, writing=writing)
+
+
+def _in_parts(size: int, mode: Mode) -> bool:
+    return size > LARGE_BYTES and isinstance(mode, Overwrite | Addressed)
 
 
 def _item(name: str) -> str:

@@ -26,6 +26,7 @@ OPTIONS = {
         "sse_kms_key_id": "the key for aws:kms",
         "unquoted_if_match": "true for servers that refuse a quoted ETag in If-Match",
         "bulk_delete": "false for servers without DeleteObjects",
+        "requests_in_flight": "default 256; more wait for their turn",
         "connect_timeout_ms": "default 5000",
         "request_timeout_ms": "default 30000; for one request with its body",
     },
@@ -33,6 +34,7 @@ OPTIONS = {
         "endpoint": "where the server is, if not at Google",
         "allow_http": "false refuses an endpoint without TLS",
         "anonymous": "true reads unsigned",
+        "requests_in_flight": "default 256; more wait for their turn",
         "connect_timeout_ms": "default 5000",
         "request_timeout_ms": "default 30000; for one request with its body",
     },
@@ -41,6 +43,7 @@ OPTIONS = {
         "account": "the storage account",
         "allow_http": "false refuses an endpoint without TLS",
         "anonymous": "true sends requests unsigned",
+        "requests_in_flight": "default 256; more wait for their turn",
         "connect_timeout_ms": "default 5000",
         "request_timeout_ms": "default 30000; for one request with its body",
     },
@@ -104,11 +107,14 @@ class CloudTarget:
         return value.lower() in _TRUE
 
     def millis(self, name: str, *, default: int) -> int:
+        return self.number(name, default=default, what="a number of milliseconds")
+
+    def number(self, name: str, *, default: int, what: str = "a number from 1 on") -> int:
         value = self.text(name)
         if value is None:
             return default
         if not (value.isascii() and value.isdigit() and int(value) > 0):
-            raise Invalid(f"{self.uri}: {name}={value} is not a number of milliseconds")
+            raise Invalid(f"{self.uri}: {name}={value} is not {what}")
         return int(value)
 
 

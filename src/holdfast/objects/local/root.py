@@ -35,6 +35,11 @@ NETWORK_FILESYSTEMS = frozenset(
     | {"fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys", "fuse.juicefs", "fuse.mount-s3", "fuse.rclone"}
     | {"fuse.s3fs", "fuse.sshfs"}
 )
+KERNEL_FILESYSTEMS = frozenset(
+    {"bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs", "fusectl", "mqueue", "proc", "pstore"}
+    | {"securityfs", "selinuxfs", "sysfs", "tracefs"}
+)
+"""Where the kernel shows itself: nobody can keep files there."""
 
 _PROBE = "-aé"
 # Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
@@ -104,7 +109,14 @@ class Root:
             return
         if os.path.exists(self.path) and not os.path.isdir(self.path):
             raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
-        kind = None if self._any_filesystem else _filesystem(self.path)
+        kind = _filesystem(self.path)
+        if kind in KERNEL_FILESYSTEMS:
+            raise Invalid(
+                f"{os.fsdecode(self.path)} is on {kind}, where the kernel shows itself and nobody can keep files",
+                remedy="give the store a folder on a disk, such as file:./data",
+            )
+        if self._any_filesystem:
+            kind = None
         if kind in NETWORK_FILESYSTEMS:
             raise Refused(
                 f"{os.fsdecode(self.path)} is on a network filesystem ({kind}), whose locks and renames are not safe",

@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import overload
 
 from holdfast.base.aio import blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
@@ -44,12 +43,10 @@ from holdfast.objects.store import (
     Lost,
     Meta,
     Mode,
-    NotModified,
     Object,
     Overwrite,
     Page,
     Store,
-    Version,
     Written,
     check_key,
     check_prefix,
@@ -70,14 +67,10 @@ class LocalStore(Store):
     def capabilities(self) -> Capabilities:
         return Capabilities(name="local", durable=True, shared=True)
 
-    @overload
-    async def get(self, key: str) -> Object: ...
-    @overload
-    async def get(self, key: str, *, unless: Version | None) -> Object | NotModified: ...
-    async def get(self, key: str, *, unless: Version | None = None) -> Object | NotModified:
-        found = self._glance(check_key(key), unless)
+    async def get(self, key: str) -> Object:
+        found = self._glance(check_key(key))
         if found is None:
-            return await blocking(self._get, key, unless)
+            return await blocking(self._get, key)
         await asyncio.sleep(0)  # whoever reads in a circle must let others have their turn
         return found
 
@@ -109,7 +102,7 @@ class LocalStore(Store):
             more = bool(ahead)
             yield _page(page)
 
-    def _glance(self, key: str, unless: Version | None) -> Object | NotModified | None:
+    def _glance(self, key: str) -> Object | None:
         """What can be said at once: a thread for a small file in the system's memory costs more than reading it."""
         tree = self._root.known
         if tree is None:
@@ -120,11 +113,11 @@ class LocalStore(Store):
                 raise NotFound(f"{key}: no such object")
             with file:
                 body = file.read_at_hand() if file.size <= GLANCE_BYTES else None
-                return _object(key, body, file, unless) if body is not None else None
+                return _object(key, body, file) if body is not None else None
 
-    def _get(self, key: str, unless: Version | None) -> Object | NotModified:
+    def _get(self, key: str) -> Object:
         with self._opened("get", key) as file:
-            return _object(key, file.read(0, file.size), file, unless)
+            return _object(key, file.read(0, file.size), file)
 
     def _head(self, key: str) -> Meta:
         with self._opened("head", key) as file:
@@ -171,9 +164,8 @@ class LocalStore(Store):
             yield from walk(self._root.readable(), prefix, after=after, delimiter=delimiter)
 
 
-def _object(key: str, body: bytes, file: OpenFile, unless: Version | None) -> Object | NotModified:
-    version = content_version(body)
-    return NotModified() if version == unless else Object(key, body, file.modified_ns, version)
+def _object(key: str, body: bytes, file: OpenFile) -> Object:
+    return Object(key, body, file.modified_ns, content_version(body))
 
 
 def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:

@@ -23,6 +23,7 @@ class Laws(Scenario):
     """Every law of the store holds while requests, responses and pages of listings are lost, slow or refused."""
 
     name: ClassVar[str] = "laws"
+    explorable: ClassVar[bool] = False
 
     laws: tuple[str, ...] = tuple(law.name for law in LAWS)
     effort: Effort = SMALL

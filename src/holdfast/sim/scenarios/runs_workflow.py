@@ -44,6 +44,7 @@ class RunsWorkflow(Scenario):
     """Dispatchers call one workflow with steps, a parallel group, a wait and a sleep; everything is recorded once."""
 
     name: ClassVar[str] = "runs-workflow"
+    explorable: ClassVar[bool] = False
 
     dispatchers: int = 2
     steps: int = 2

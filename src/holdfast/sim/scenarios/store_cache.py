@@ -21,6 +21,7 @@ class StoreCache(Scenario):
     """Readers keep objects on a shared disk while others create and delete them; what they read is true."""
 
     name: ClassVar[str] = "store-cache"
+    explorable: ClassVar[bool] = False
 
     readers: int = 2
     turns: int = 2

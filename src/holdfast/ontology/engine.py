@@ -1,0 +1,154 @@
+"""Engine: from a question about types to tables that DuckDB can join, at one pinned head.
+
+``pinned`` costs one conditional GET. What the chain says of a type's files is kept from query to query and brought
+forward by the commits in between, so a warm query with nothing new costs that one request. A file that is gone (a
+snapshot that was superseded and collected) makes the engine look again at the same head, once by the index and then by
+the chain: the same rows come out.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import NotModified, Store
+from holdfast.ontology import layout
+from holdfast.ontology.filters.ast import TRUE, Predicate
+from holdfast.ontology.head import Head
+from holdfast.ontology.head import parse as parse_head
+from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import TypeHead, TypeId, fold
+from holdfast.ontology.prune import Choice, choose, split
+from holdfast.ontology.shape import Shape
+from holdfast.ontology.tables import Table
+from holdfast.ontology.times import When, Window, window
+from holdfast.ontology.view import View
+from holdfast.ontology.warm import Warm
+from holdfast.sql.duck import MissingFile
+
+T = TypeVar("T")
+
+RELOOK = 64
+"""Files added one by one after which the index is read again: it may have a snapshot instead by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The files of a type as of one ledger."""
+
+    head: TypeHead
+    commit_id: int
+    resolved: Resolved
+    added: int = 0
+
+
+@dataclass
+class Planned:
+    """One table of a query, and how its files were chosen."""
+
+    table: Table
+    choices: list[Choice]
+    by_index: bool
+    fetched: list[Entry] = field(default_factory=list)
+
+
+class Moment:
+    """One head, for all of a query."""
+
+    def __init__(self, engine: "Engine", ledger: Ledger) -> None:
+        self.engine = engine
+        self.ledger = ledger
+        self.planned: list[Planned] = []
+
+    async def window(self, when: When) -> Window:
+        return await window(when, self.engine.chain, self.ledger)
+
+    async def table(self, shape: Shape, span: Window, predicate: Predicate = TRUE) -> Table:
+        """The rows of a type in a window, of the files that can hold rows for which ``predicate`` is true.
+
+        The predicate itself is left to whoever asks, but for what concerns keys alone.
+        """
+        engine, type_id = self.engine, shape.type_id
+        resolved = await engine.files(type_id, self.ledger)
+        # Rows of an earlier life of the type are not its own any more.
+        span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
+        choices = choose(resolved.entries, span, predicate, shape)
+        used = [each.entry for each in choices if each.use != "pruned"]
+        fetched = [entry for entry in used if not engine.warm.known(entry)]
+        loaded = await engine.warm.load(shape, used)
+        table = Table(shape, loaded, span, engine.warm, split(predicate, shape).keys)
+        self.planned.append(Planned(table, choices, resolved.by_index, fetched))
+        return table
+
+
+class Engine:
+    def __init__(self, store: Store, view: View, warm: Warm) -> None:
+        self.store = store
+        self.chain = view.chain
+        self.warm = warm
+        self._view = view
+        self._head = Head()
+        self._ledger = Ledger()
+        self._known: dict[TypeId, _Known] = {}
+        self._distrusted = False
+
+    async def pinned(self) -> Ledger:
+        """What the chain says at the head of now."""
+        if self._view.known and self._view.ledger.commit_id >= self._ledger.commit_id:
+            self._head, self._ledger = self._view.head, self._view.ledger
+        version = self._head.version
+        if version is None:
+            head = parse_head(await self.store.find(layout.HEAD))
+        else:
+            found = await self.store.get_unless(layout.HEAD, version)
+            if isinstance(found, NotModified):
+                return self._ledger
+            head = parse_head(found)
+        ledger = await self.chain.ledger(head.place, self._ledger)
+        if head.commit_id >= self._ledger.commit_id:
+            self._head, self._ledger = head, ledger
+        return ledger
+
+    async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
+        """Put a question at the head of now; again, if a file has gone meanwhile."""
+        ledger = await self.pinned()
+        for distrusted in (False, True):
+            try:
+                return await question(Moment(self, ledger))
+            except MissingFile:
+                self._known.clear()
+                self._distrusted = distrusted
+        try:
+            return await question(Moment(self, ledger))
+        except MissingFile as error:
+            raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
+        finally:
+            self._distrusted = False
+
+    async def files(self, type_id: TypeId, ledger: Ledger) -> Resolved:
+        head, known = ledger.head_of(type_id), self._known.get(type_id)
+        generation = ledger.generation_of(type_id)
+        if known is not None and known.head == head and known.resolved.generation == generation:
+            return known.resolved
+        found = await self._brought_forward(known, ledger, type_id) if known is not None else None
+        if found is None:
+            resolver = resolve_by_chain(self.chain, ledger, type_id) if self._distrusted else None
+            resolved = await (resolver or resolve(self.store, self.chain, ledger, type_id))
+            found = _Known(head, ledger.commit_id, resolved)
+        if known is None or found.commit_id >= known.commit_id:
+            self._known[type_id] = found
+        return found.resolved
+
+    async def _brought_forward(self, known: _Known, ledger: Ledger, type_id: TypeId) -> _Known | None:
+        """The files as they were, and those of later commits; None if they do not add up to what the chain says."""
+        head, before = ledger.head_of(type_id), known.resolved
+        if ledger.commit_id < known.commit_id or before.generation != ledger.generation_of(type_id):
+            return None
+        more = [ref for ref in await self.chain.files(known.commit_id, ledger.place) if ref.type_id == type_id]
+        added = known.added + len(more)
+        if fold(known.head, more) != head or added > RELOOK:
+            return None
+        entries = (*before.entries, *entries_of(more, self.chain.stats))
+        after = Resolved(type_id, entries, ledger.commit_id, before.generation, before.by_index)
+        return _Known(head, ledger.commit_id, after, added)

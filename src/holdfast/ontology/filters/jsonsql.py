@@ -1,0 +1,191 @@
+"""Values inside JSON, in SQL: the counterpart of ``reading.py``, line by line. Pure.
+
+``JsonPlace`` is a place in a JSON document, ``KeyPlace`` a text of identity. ``test(reading, of)`` asks ``of`` about
+the value that is read there, and is NULL where there is none. Casts are tried, never made: no row may stop a query.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.ontology.filters import reading as forms
+from holdfast.ontology.filters.ast import Reading
+from holdfast.ontology.filters.operand import Domain, Operand, Test, bound, fill
+from holdfast.ontology.filters.scope import Sql
+
+NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"
+SPECIAL = "('NaN', 'Infinity', '-Infinity')"
+_YEARS = (
+    "TIMESTAMPTZ '0001-01-01 00:00:00+00:00'",
+    "TIMESTAMPTZ '9999-12-31 23:59:59.999999+00:00'",
+)
+
+
+def let(value: Sql, name: str, body: Callable[[Sql], Sql]) -> Sql:
+    """The body with a name for the value, which is then computed once and written once."""
+    return fill(f"list_transform([{{}}], lambda {name}: {{}})[1]", value, body(Sql(name)))
+
+
+def matches(text: Sql, pattern: str) -> Sql:
+    return fill("regexp_full_match({}, {})", text, bound(pattern, "VARCHAR"))
+
+
+def key_of(text: Sql) -> Sql:
+    """``reading.decimal_key`` of a text that is a decimal number."""
+
+    def parts(number: Sql) -> Sql:
+        whole = fill("regexp_extract({}, '^[+-]?([0-9]*)', 1)", number)
+        fraction = fill("regexp_extract({}, '[.]([0-9]*)', 1)", number)
+        exponent = fill("coalesce(TRY_CAST(regexp_extract({}, '[eE]([+-]?[0-9]+)$', 1) AS BIGINT), 0)", number)
+        digits = fill("ltrim({} || {}, '0')", whole, fraction)
+        # Of the first digit that is not zero: what stands right of it, before the exponent counts.
+        adjusted = fill("length({}) - 1 - length({}) + {}", digits, fraction, exponent)
+        return fill(
+            "struct_pack(negative := starts_with({}, '-'), digits := rtrim({}, '0'), adjusted := {})",
+            number,
+            digits,
+            adjusted,
+        )
+
+    def key(part: Sql) -> Sql:
+        name = part.text
+        negative = (
+            f"'0' || lpad(CAST({forms.MIDDLE} - {name}.adjusted AS VARCHAR), {forms.WIDTH}, '0') || "
+            f"translate({name}.digits, '{forms.DIGITS}', '{forms.COMPLEMENTS}') || '{forms.AFTER_DIGITS}'"
+        )
+        positive = (
+            f"'2' || lpad(CAST({forms.MIDDLE} + {name}.adjusted AS VARCHAR), {forms.WIDTH}, '0') || {name}.digits"
+        )
+        return Sql(f"CASE WHEN {name}.digits = '' THEN '1' WHEN {name}.negative THEN {negative} ELSE {positive} END")
+
+    return let(let(text, "number", parts), "part", key)
+
+
+def _cast(text: Sql, domain: Domain) -> Operand:
+    """A text that has the right form, as a value."""
+    match domain:
+        case "whole":
+            return Operand(fill("TRY_CAST({} AS HUGEINT)", text), domain)
+        case "double":
+            return Operand(fill("TRY_CAST({} AS DOUBLE)", text), domain)
+        case "key":
+            return Operand(key_of(text), domain)
+        case "bool":
+            return Operand(fill("({} = 'true')", text), domain)
+        case "timestamp":
+            return Operand(_moment(text), domain)
+        case "date":
+            tried = fill("TRY_CAST({} AS DATE)", text)
+            return Operand(fill("CASE WHEN {} >= DATE '0001-01-01' THEN {} END", tried, tried), domain)
+        case "blob":
+            return Operand(fill("TRY(from_base64({}))", text), domain)
+    return Operand(text, "text")
+
+
+def _moment(text: Sql) -> Sql:
+    zoned = fill(
+        "TRY_CAST(CASE WHEN regexp_matches({}, {}) THEN {} ELSE {} || '+00:00' END AS TIMESTAMPTZ)",
+        text,
+        bound(f"{forms.ZONE}$", "VARCHAR"),
+        text,
+        text,
+    )
+    return fill(f"CASE WHEN {{}} BETWEEN {_YEARS[0]} AND {_YEARS[1]} THEN {{}} END", zoned, zoned)
+
+
+_TEXT_FORMS: dict[Reading, tuple[str, Domain]] = {
+    "decimal": (forms.DECIMAL, "key"),
+    "datetime": (forms.DATETIME, "timestamp"),
+    "date": (forms.DATE, "date"),
+    "bytes": (forms.BASE64, "blob"),
+}
+
+
+@dataclass(frozen=True)
+class JsonPlace:
+    """``document`` is the SQL of a JSON document, ``path`` leads to a place in it."""
+
+    document: str
+    steps: tuple[str, ...]
+
+    @property
+    def _path(self) -> str:
+        return "$" + "".join(f'."{_escaped(step)}"' for step in self.steps)
+
+    def _with_path(self, function: str, path: str) -> Sql:
+        return Sql(f"{function}({self.document}, CAST(? AS VARCHAR))", (path,))
+
+    @property
+    def type(self) -> Sql:
+        """NULL if nothing is there; 'NULL' if null is."""
+        return self._with_path("json_type", self._path)
+
+    @property
+    def text(self) -> Sql:
+        return self._with_path("json_extract_string", self._path)
+
+    @property
+    def document_part(self) -> Sql:
+        """The JSON of what is there."""
+        return self._with_path("json_extract", self._path)
+
+    @property
+    def items(self) -> Sql:
+        return self._with_path("json_extract", f"{self._path}[*]")
+
+    @property
+    def length(self) -> Sql:
+        return self._with_path("json_array_length", self._path)
+
+    @property
+    def is_null(self) -> Sql:
+        return fill("coalesce({} = 'NULL', true)", self.type)
+
+    def test(self, reading: Reading, of: Test) -> Sql:
+        kind, text = self.type, self.text
+        match reading:
+            case "text":
+                return fill("CASE WHEN {} = 'VARCHAR' THEN {} END", kind, of(_cast(text, "text")))
+            case "bool":
+                return fill("CASE WHEN {} = 'BOOLEAN' THEN {} END", kind, of(_cast(text, "bool")))
+            case "number" | "real":
+                return self._number(of, special=reading == "real")
+            case "float":
+                taken = fill(f"({{}} IN {NUMBERS} OR ({{}} = 'VARCHAR' AND {{}} IN {SPECIAL}))", kind, kind, text)
+                return fill("CASE WHEN {} THEN {} END", taken, of(_cast(text, "double")))
+        pattern, domain = _TEXT_FORMS[reading]
+        taken = fill("{} = 'VARCHAR' AND {}", kind, matches(text, pattern))
+        if reading == "decimal":
+            whole = fill(f"{{}} IN {NUMBERS} AND {{}}", kind, matches(text, forms.WHOLE))
+            taken = fill("(({}) OR ({}))", taken, whole)
+        return fill("CASE WHEN {} THEN {} END", taken, of(_cast(text, domain)))
+
+    def _number(self, of: Test, *, special: bool) -> Sql:
+        """Whole numbers of 64 bits, longer ones, and doubles: each in its own domain, so that nothing is rounded."""
+        kind, text = self.type, self.text
+        parts = [
+            fill("WHEN {} IN ('UBIGINT', 'BIGINT') THEN {}", kind, of(_cast(text, "whole"))),
+            fill("WHEN {} = 'DOUBLE' AND {} THEN {}", kind, matches(text, forms.WHOLE), of(_cast(text, "key"))),
+            fill("WHEN {} = 'DOUBLE' THEN {}", kind, of(_cast(text, "double"))),
+        ]
+        if special:
+            test = of(_cast(text, "double"))
+            parts.append(fill(f"WHEN {{}} = 'VARCHAR' AND {{}} IN {SPECIAL} THEN {{}}", kind, text, test))
+        return fill(f"CASE {' '.join(['{}'] * len(parts))} END", *parts)
+
+
+def _escaped(step: str) -> str:
+    return step.replace("\\", "\\\\").replace('"', '\\"')
+
+
+@dataclass(frozen=True)
+class KeyPlace:
+    """The text of a key, which is that of its value (``keys.key_text``)."""
+
+    column: str
+
+    def test(self, reading: Reading, of: Test) -> Sql:
+        text = Sql(self.column)
+        if reading == "text":
+            return of(Operand(text, "text"))
+        pattern, domain = _TEXT_FORMS.get(reading, (forms.WHOLE, "key"))
+        return fill("CASE WHEN {} THEN {} END", matches(text, pattern), of(_cast(text, domain)))

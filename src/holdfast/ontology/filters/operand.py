@@ -1,0 +1,132 @@
+"""Values in SQL, and how they are compared with a bound value. Pure.
+
+An ``Operand`` is a piece of SQL and its domain; the domain knows which values it can be compared with, and how they are
+bound. A comparison is NULL where the operand is.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Literal, NamedTuple
+
+from holdfast.ontology.filters.ast import Operator, TextOperator
+from holdfast.ontology.filters.grid import DECIMAL_38_18, DOUBLE, INT64, INT100, Bound, Grid
+from holdfast.ontology.filters.reading import decimal_key
+from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.texts import fold, pattern_text
+
+Domain = Literal["text", "int", "whole", "double", "decimal", "key", "bool", "timestamp", "date", "blob"]
+
+_SQL_TYPES: dict[Domain, str] = {
+    "text": "VARCHAR",
+    "int": "BIGINT",
+    "whole": "HUGEINT",
+    "double": "DOUBLE",
+    "decimal": "DECIMAL(38, 18)",
+    "key": "VARCHAR",
+    "bool": "BOOLEAN",
+    "timestamp": "TIMESTAMPTZ",
+    "date": "DATE",
+    "blob": "BLOB",
+}
+_GRIDS: dict[Domain, Grid] = {"int": INT64, "whole": INT100, "double": DOUBLE, "decimal": DECIMAL_38_18}
+_SQL_OPERATORS: dict[Operator, str] = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+NEVER, ALWAYS = Sql("false"), Sql("true")
+
+
+def fill(template: str, *parts: Sql) -> Sql:
+    """The template with a part in place of each ``{}``, and the parameters in the same order."""
+    texts = template.split("{}")
+    text = "".join(piece for pair in zip(texts, (part.text for part in parts), strict=False) for piece in pair)
+    return Sql(text + texts[len(parts)], tuple(value for part in parts for value in part.params))
+
+
+def joined(separator: str, parts: Sequence[Sql]) -> Sql:
+    return fill(separator.join(["{}"] * len(parts)), *parts)
+
+
+def bound(value: Any, kind: str) -> Sql:
+    """A parameter."""
+    return Sql(f"CAST(? AS {kind})", (value,))
+
+
+class Operand(NamedTuple):
+    sql: Sql
+    domain: Domain
+
+    def compare(self, operator: Operator, value: Any) -> Sql:
+        """For every operator but ``!=``."""
+        found = self._found(operator, value)
+        if found is None:
+            return NEVER
+        test = fill(f"{{}} {_SQL_OPERATORS[found.operator]} {{}}", self.sql, self._bound(found.value))
+        if self.domain == "double" and found.operator in (">", ">="):
+            # NaN is greater than all numbers there, and in Python than none.
+            return fill("({} AND {} <= CAST('Infinity' AS DOUBLE))", test, self.sql)
+        return test
+
+    def differs(self, value: Any) -> Sql | None:
+        """``!=``, where one expression can say it; never NULL."""
+        found = self._found("==", value)
+        return None if found is None else fill("{} IS DISTINCT FROM {}", self.sql, self._bound(found.value))
+
+    def among(self, values: Sequence[Any]) -> Sql:
+        found = [one.value for value in values if (one := self._found("==", value)) is not None]
+        if not found:
+            return NEVER
+        return fill("{} IN ({})", self.sql, joined(", ", [self._bound(value) for value in found]))
+
+    def between(self, low: Any, high: Any) -> Sql:
+        return fill("({} AND {})", self.compare(">=", low), self.compare("<=", high))
+
+    def text(self, operator: TextOperator, value: str, *, folded: bool) -> Sql:
+        if operator == "matches":
+            return fill("regexp_matches({}, {})", self.sql, bound(pattern_text(value, folded=folded), "VARCHAR"))
+        subject = fill("lower({})", self.sql) if folded else self.sql
+        test = fill(_TEXT_TESTS[operator], subject, bound(fold(value) if folded else value, "VARCHAR"))
+        if operator == "startswith" and not folded and (after := _after(value)) is not None:
+            # As a range too, which statistics of files can refute.
+            return fill("({} AND {} AND {})", self.compare(">=", value), self.compare("<", after), test)
+        return test
+
+    def _found(self, operator: Operator, value: Any) -> Bound | None:
+        """The comparison that this domain can make; None if it holds for nothing."""
+        if self.domain == "key":
+            key = _key(value)
+            return None if key is None else Bound(operator, key)
+        grid = _GRIDS.get(self.domain)
+        return Bound(operator, value) if grid is None else grid.bound(operator, value)
+
+    def _bound(self, value: Any) -> Sql:
+        if self.domain == "decimal":
+            value = format(value, "f")
+        elif self.domain == "double" and math.isinf(value):
+            value = "Infinity" if value > 0 else "-Infinity"
+        return bound(value, _SQL_TYPES[self.domain])
+
+
+Test = Callable[[Operand], Sql]
+
+_TEXT_TESTS: dict[TextOperator, str] = {
+    "equals": "{} = {}",
+    "contains": "contains({}, {})",
+    "startswith": "starts_with({}, {})",
+    "endswith": "suffix({}, {})",
+}
+_LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+
+
+def _key(value: int | float | Decimal) -> str | None:
+    """The key of a bound value, with places for the infinities on both sides of all others."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "3" if value > 0 else ""
+    return decimal_key(Decimal(value))
+
+
+def _after(prefix: str) -> str | None:
+    """The least text that is greater than all that start so; None if there is none."""
+    stem = prefix.rstrip(chr(_LAST))
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)

@@ -1,0 +1,38 @@
+"""``left(Subscription).tier``: fields of the entities at the ends of a relation, in a query about the relation."""
+
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from holdfast.ontology.fields import FieldExpr
+from holdfast.ontology.filters.ends import declared_end
+from holdfast.ontology.filters.errors import InvalidQuery, unknown
+
+if TYPE_CHECKING:
+    from holdfast.ontology.model import Entity, Relation
+
+    L = TypeVar("L", bound=Entity)
+    R = TypeVar("R", bound=Entity)
+
+
+def left(relation: "type[Relation[L, Any]]") -> "type[L]":
+    """The class at the left end, as far as its fields go: ``left(Subscription).tier == "Gold"``."""
+    return cast("type[L]", _Side(relation, "left"))
+
+
+def right(relation: "type[Relation[Any, R]]") -> "type[R]":
+    """The class at the right end, as far as its fields go."""
+    return cast("type[R]", _Side(relation, "right"))
+
+
+class _Side:
+    def __init__(self, relation: type, end: Literal["left", "right"]) -> None:
+        if not isinstance(relation, type):
+            raise InvalidQuery(f"{relation!r} is not a relation type", remedy=f"write {end}(Subscription)")
+        self._relation, self._end = relation, end
+        self._declared = declared_end(getattr(relation, "__declaration__", None), end, relation.__name__)
+
+    def __getattr__(self, name: str) -> FieldExpr[Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in self._declared.nodes:
+            raise unknown(self._declared.name, name, self._declared.nodes)
+        return FieldExpr(self._relation, name, (), self._end)

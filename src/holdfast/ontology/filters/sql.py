@@ -1,0 +1,196 @@
+"""Predicates in SQL for DuckDB. Pure: values are parameters, and names are quoted by whoever gave the scope.
+
+A field is read from its typed column where the scope has one of the right form. If that column is complete the
+predicate is the plain comparison, which statistics of files and row groups can refute; otherwise ``fields_json`` is
+asked wherever the column is NULL.
+
+SQL has three truth values, and this language has two. NULL counts as false, so where a filter is asked a NULL may
+stay. Below ``NOT`` it may not: there ``strict`` turns it into false.
+"""
+
+from dataclasses import dataclass
+
+from holdfast.ontology.filters.ast import (
+    And,
+    Between,
+    Comparison,
+    FieldPath,
+    In,
+    IsNotNull,
+    IsNull,
+    Length,
+    Not,
+    Or,
+    Predicate,
+    Quantified,
+    Reading,
+    Text,
+)
+from holdfast.ontology.filters.jsonsql import JsonPlace, KeyPlace
+from holdfast.ontology.filters.operand import ALWAYS, NEVER, Domain, Operand, Test, fill, joined
+from holdfast.ontology.filters.scope import Form, Scope, Source, Sql, TypedColumn
+
+_READ_FROM: dict[Reading, tuple[Form, Domain]] = {
+    "text": ("text", "text"),
+    "number": ("int", "int"),
+    "float": ("float", "double"),
+    "decimal": ("decimal", "decimal"),
+    "bool": ("bool", "bool"),
+    "datetime": ("timestamp", "timestamp"),
+    "date": ("date", "date"),
+    "bytes": ("blob", "blob"),
+}
+"""The form of column that answers for a reading, and its domain there."""
+_ITEM = "item"
+_NOTHING = "CAST(NULL AS JSON)"
+
+
+def compile_where(predicate: Predicate, scope: Scope) -> Sql:
+    """A condition for WHERE or FILTER: true exactly for the rows for which the predicate holds, else false or NULL."""
+    return _Compiler(scope).holds(predicate, strict=False)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the value of a path is found: in a typed column, in JSON, or in both."""
+
+    json: JsonPlace | KeyPlace
+    column: TypedColumn | None = None
+
+    def typed(self, reading: Reading) -> Operand | None:
+        """The typed column as an operand, if it answers for this reading."""
+        form, domain = _READ_FROM.get(reading, (None, None))
+        if self.column is None or domain is None or self.column.form != form:
+            return None
+        return Operand(Sql(self.column.sql), domain)
+
+    @property
+    def complete(self) -> bool:
+        return self.column is not None and self.column.complete
+
+    def test(self, reading: Reading, of: Test) -> Sql:
+        """What ``of`` says of the value; NULL where there is none."""
+        operand = self.typed(reading)
+        if operand is None:
+            return self.json.test(reading, of)
+        return self.either(of(operand), self.json.test(reading, of))
+
+    def either(self, typed: Sql, otherwise: Sql) -> Sql:
+        """By the column where it has a value, else by JSON."""
+        if self.column is None:
+            return otherwise
+        if self.column.complete:
+            return typed
+        return fill(f"CASE WHEN {self.column.sql} IS NOT NULL THEN {{}} ELSE {{}} END", typed, otherwise)
+
+
+def place_of(path: FieldPath, scope: Scope) -> Place:
+    source = scope[path.end]
+    column = source.columns.get(path.field)
+    steps = path.steps if path.end == "item" else (path.field, *path.steps)
+    if column is not None and column.form == "key":
+        return Place(JsonPlace(_NOTHING, ()) if path.steps else KeyPlace(column.sql))
+    if column is not None and column.form == "json" and column.complete:
+        return Place(JsonPlace(column.sql, path.steps))
+    if column is None or path.steps or column.form == "json":
+        return Place(JsonPlace(source.fields_json, steps))
+    return Place(JsonPlace(source.fields_json, steps), column)
+
+
+class _Compiler:
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def holds(self, predicate: Predicate, *, strict: bool) -> Sql:
+        match predicate:
+            case And(terms=terms):
+                return self._combined(terms, " AND ", ALWAYS, strict=strict)
+            case Or(terms=terms):
+                return self._combined(terms, " OR ", NEVER, strict=strict)
+            case Not(term=term):
+                return fill("(NOT {})", self.holds(term, strict=True))
+            case IsNull(path=path):
+                return self._is_null(path)
+            case IsNotNull(path=path):
+                return fill("(NOT {})", self._is_null(path))
+            case Comparison(operator="!="):
+                return self._differs(predicate)
+            case Length(path=path, operator="!=", value=value):
+                return fill("(NOT {})", self.holds(Length(path, "==", value), strict=True))
+        return self._strictly(self._atom(predicate), strict)
+
+    def _combined(self, terms: tuple[Predicate, ...], word: str, empty: Sql, *, strict: bool) -> Sql:
+        if not terms:
+            return empty
+        parts = joined(word, [self.holds(term, strict=strict) for term in terms])
+        return fill("({})", parts)
+
+    @staticmethod
+    def _strictly(condition: Sql, strict: bool) -> Sql:
+        return fill("coalesce({}, false)", condition) if strict else fill("({})", condition)
+
+    def _atom(self, predicate: Comparison | In | Between | Text | Length | Quantified) -> Sql:
+        place = place_of(predicate.path, self._scope)
+        match predicate:
+            case Comparison(operator=operator, value=value, reading=reading):
+                return place.test(reading, lambda operand: operand.compare(operator, value))
+            case In(values=values, reading=reading):
+                return place.test(reading, lambda operand: operand.among(values))
+            case Between(low=low, high=high, reading=reading):
+                return place.test(reading, lambda operand: operand.between(low, high))
+            case Text(operator=text_operator, value=text, fold=folded):
+                return place.test("text", lambda operand: operand.text(text_operator, text, folded=folded))
+            case Length():
+                return self._length(predicate, place)
+            case Quantified():
+                return self._quantified(predicate, place)
+
+    def _differs(self, predicate: Comparison) -> Sql:
+        """Not equal: null and unlike values included."""
+        place = place_of(predicate.path, self._scope)
+        operand = place.typed(predicate.reading) if place.complete else None
+        plain = None if operand is None else operand.differs(predicate.value)
+        if plain is not None:
+            return fill("({})", plain)
+        equal = Comparison(predicate.path, "==", predicate.value, predicate.reading)
+        return fill("(NOT {})", self.holds(equal, strict=True))
+
+    def _is_null(self, path: FieldPath) -> Sql:
+        place = place_of(path, self._scope)
+        absent = Sql(f"{place.json.column} IS NULL") if isinstance(place.json, KeyPlace) else place.json.is_null
+        if place.column is None:
+            return fill("({})", absent)
+        column = Sql(f"{place.column.sql} IS NULL")
+        return fill("({})", column) if place.complete else fill("({} AND {})", column, absent)
+
+    def _length(self, predicate: Length, place: Place) -> Sql:
+        def compared(length: Sql) -> Sql:
+            return Operand(length, "int").compare(predicate.operator, predicate.value)
+
+        typed = place.column.sql if place.column is not None and place.column.form == "list" else None
+        if isinstance(place.json, KeyPlace):
+            return NEVER
+        listed = fill("CASE WHEN {} = 'ARRAY' THEN {} END", place.json.type, compared(place.json.length))
+        return listed if typed is None else place.either(compared(Sql(f"len({typed})")), listed)
+
+    def _quantified(self, predicate: Quantified, place: Place) -> Sql:
+        if isinstance(place.json, KeyPlace):
+            return NEVER
+        listed = fill(
+            "CASE WHEN {} = 'ARRAY' THEN {} END",
+            place.json.type,
+            self._each(predicate, place.json.items, Source(_ITEM)),
+        )
+        if place.column is None or place.column.form != "list" or place.column.items is None:
+            return listed
+        item = Source(_NOTHING, {"": TypedColumn(_ITEM, place.column.items, complete=True)})
+        typed = fill(
+            f"CASE WHEN {place.column.sql} IS NOT NULL THEN {{}} END",
+            self._each(predicate, Sql(place.column.sql), item),
+        )
+        return place.either(typed, listed)
+
+    def _each(self, predicate: Quantified, items: Sql, item: Source) -> Sql:
+        where = _Compiler({**self._scope, "item": item}).holds(predicate.where, strict=True)
+        function, of_none = ("list_bool_or", "false") if predicate.quantifier == "any" else ("list_bool_and", "true")
+        return fill(f"coalesce({function}(list_transform({{}}, lambda {_ITEM}: {{}})), {of_none})", items, where)

@@ -1,0 +1,112 @@
+"""Figures over the rows of a query, or over groups of them.
+
+    await onto.query(Customer).agg(n=count(), oldest=Customer.age.max())
+    await onto.query(Customer).group_by(Customer.tier).having(lambda group: group["n"] > 5).agg(n=count())
+
+Groups come ordered by their keys, null last. Moments, conditions and the ends of relations apply as to all queries.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.engine import Moment
+from holdfast.ontology.figures import python_value, touched, value
+from holdfast.ontology.filters.ast import End, FieldPath, Reading
+from holdfast.ontology.filters.exprs import Figure, RowTerm
+from holdfast.ontology.filters.figuresql import Decode, compile_figure
+from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.types import reading_of
+from holdfast.ontology.model import Mixin
+from holdfast.ontology.shape import Shape
+from holdfast.ontology.statement import rows_of
+
+if TYPE_CHECKING:
+    from holdfast.ontology.query import Query
+
+M = TypeVar("M", bound=Mixin)
+Group = dict[str, Any]
+"""Keys and figures by name."""
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    path: FieldPath
+    reading: Reading
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped(Generic[M]):
+    """Rows in groups; ``agg`` gives one dictionary for each."""
+
+    query: "Query[M]"
+    keys: tuple[Key, ...]
+    filters: tuple[Callable[[Group], bool], ...] = ()
+
+    def having(self, *tests: Callable[[Group], bool]) -> "Grouped[M]":
+        """Only groups that pass all tests: functions of the group's dictionary."""
+        return replace(self, filters=(*self.filters, *tests))
+
+    async def agg(self, **figures: Figure) -> list[Group]:
+        found = await figures_of(self.query, self.keys, figures)
+        return [group for group in found if all(test(group) for test in self.filters)]
+
+
+def group_key(term: Any, python: type) -> Key:
+    if not isinstance(term, RowTerm):
+        raise Invalid(f"{term!r} is not a field to group by", remedy="write a field, as in Customer.tier")
+    if term._root is not python:
+        raise Invalid(f"the query is about {python.__name__}, and {term} is a field of {term._root.__name__}")
+    reading = reading_of(term._node, str(term), "grouped by")
+    path = term._path
+    name = ".".join((*(() if path.end == "own" else (path.end,)), path.field, *path.steps))
+    return Key(name, path, reading or "text")
+
+
+async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> list[Group]:
+    _check(query, keys, figures)
+    ask = query.ask
+    fields = tuple(path for each in figures.values() for path in touched(each.term))
+    asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
+
+    async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
+        rows = await rows_of(asked, moment)
+        shapes: dict[End, Shape] = {"own": ask.shape, **ask.ends}
+        groups = [value(key.path, key.reading, rows.scope, shapes) for key in keys]
+        named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
+        compiled = {name: compile_figure(each.term, rows.scope) for name, each in figures.items()}
+        named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
+        shown = joined(", ", named)
+        sql = fill("SELECT {} {}", shown, rows.source(shown.text))
+        if keys:
+            numbers = ", ".join(str(number + 1) for number in range(len(keys)))
+            order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
+            sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
+        decoders = {name: each.decode for name, each in compiled.items()}
+        return decoders, await query.engine.warm.duck.table(sql.text, list(sql.params))
+
+    decoders, found = await query.engine.ask(question)
+    plain: Decode = lambda one: one  # noqa: E731  # keys are what they are
+    return [
+        {name: decoders.get(name, plain)(python_value(one)) for name, one in row.items()} for row in found.to_pylist()
+    ]
+
+
+def _check(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> None:
+    if not figures and not keys:
+        raise Invalid("there is nothing to work out", remedy="name a figure, as in agg(n=count())")
+    if query.ask.limit is not None or query.ask.offset:
+        raise Invalid("figures are over all rows", remedy="leave out limit and offset")
+    names = [*(key.name for key in keys), *figures]
+    if len({name.lower() for name in names}) != len(names):
+        raise Invalid(f"two columns have one name: {', '.join(names)}", remedy="give the figure another name")
+    for name, each in figures.items():
+        if not isinstance(each, Figure):
+            raise Invalid(f"{name} is not a figure", remedy="write count(), or Customer.age.sum()")
+        if each.root is not None and each.root is not query.form.python:
+            raise Invalid(f"{name} is a figure of {each.root.__name__}, not of {query.form.python.__name__}")

@@ -1,0 +1,194 @@
+"""From a question to one SQL statement over the tables of a pinned head.
+
+A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
+that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
+window's last commit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.engine import Moment
+from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
+from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.ordersql import compile_order
+from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
+from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.prune import conjuncts, paths, split
+from holdfast.ontology.shape import Shape
+from holdfast.ontology.tables import Table
+from holdfast.ontology.times import LATEST, When, Window
+
+ENDS: tuple[End, End] = ("left", "right")
+ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question about one type."""
+
+    shape: Shape
+    ends: Mapping[End, Shape]
+    """Of a relation: the shapes of its ends."""
+    where: Predicate = TRUE
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    when: When = LATEST
+    hydrate: bool = False
+    beyond: tuple[str, ...] | None = None
+    """Where a page begins: after the row with this identity, in the order of keys."""
+    touching: tuple[FieldPath, ...] = ()
+    """Fields that the answer is made of, so that their ends are joined."""
+    origin: "Origin | None" = None
+    """Only entities that are reached from those of another question."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One hop: from the entities of a question, along a relation."""
+
+    ask: Ask
+    relation: Shape
+    where: Predicate
+    """Of the relation; its ends are not looked at."""
+    forward: bool
+    """From left to right."""
+    least: int = 1
+    most: int | None = 1
+    """How often the relation is followed; None for as often as it leads on."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The FROM and WHERE of a question; everything that can be asked of its rows goes before and after."""
+
+    ask: Ask
+    window: Window
+    table: Table
+    scope: Scope
+    joined: Mapping[End, Table]
+    """The states of the ends, where they are needed."""
+    conditions: tuple[Sql, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"r.{quoted(name)}" for name in self.ask.shape.keys]
+
+    @property
+    def limited(self) -> bool:
+        """Whether the order decides which rows there are."""
+        return self.ask.limit is not None or self.ask.offset > 0
+
+    @property
+    def order(self) -> Sql:
+        """As asked for, and then by identity, so that the order is always the same one."""
+        terms = [compile_order(order, self.scope) for order in self.ask.order]
+        first = [Sql("r.commit_id")] if self.window.history else []
+        return joined(", ", [*terms, *first, *(Sql(key) for key in self.keys)])
+
+    def source(self, using: str) -> Sql:
+        """FROM and WHERE, for a statement that uses the columns named in this SQL."""
+        text = " ".join([using, *(each.text for each in self.conditions)])
+        found = fill("FROM ({}) r", self.table.only(text, "r").wanted())
+        for end, other in self.joined.items():
+            alias, key = ALIASES[end], self.ask.shape.keys[ENDS.index(end)]
+            state = other.only(text, alias).live()
+            found = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", found, state)
+        return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
+
+    def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
+        order = self.order if ordered else Sql("")
+        used = " ".join([*columns, order.text])
+        found = fill(f"SELECT {', '.join(columns)} {{}}", self.source(used))
+        if ordered:
+            found = fill("{} ORDER BY {}", found, order)
+        if self.ask.limit is not None:
+            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (self.ask.limit,)))
+        if self.ask.offset:
+            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (self.ask.offset,)))
+        return found
+
+    @property
+    def stored(self) -> list[str]:
+        """The columns from which objects are made."""
+        columns = [*self.keys, "r.commit_id", "r.fields_json", "r._retracted"]
+        if self.ask.hydrate:
+            for end in ENDS:
+                alias = ALIASES[end]
+                columns += [f"{alias}.fields_json AS {end}_fields", f"{alias}.commit_id AS {end}_commit"]
+        return columns
+
+
+async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Rows:
+    """The rows that a question is about, with their files at hand."""
+    window = window if window is not None else await moment.window(ask.when)
+    if window.history and ask.origin is not None:
+        raise Invalid("a traversal is about one state, not about history", remedy="leave out history, or use as_of")
+    table = await moment.table(ask.shape, window, ask.where)
+    scope: dict[End, Source] = {"own": table.source("r")}
+    others: dict[End, Table] = {}
+    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
+    for end in ENDS:
+        if end in ask.ends and (ask.hydrate or end in touched):
+            state = Window(0, window.upper, history=False)
+            other = await moment.table(ask.ends[end], state, TRUE if ask.hydrate else end_predicate(ask.where, end))
+            scope[end] = other.source(ALIASES[end])
+            others[end] = other
+    conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
+    if ask.beyond is not None:
+        keys = ", ".join(f"r.{quoted(name)}" for name in ask.shape.keys)
+        conditions.append(Sql(f"({keys}) > ({', '.join(['?'] * len(ask.beyond))})", ask.beyond))
+    if ask.origin is not None:
+        reached = await _reached(ask.origin, moment, window)
+        conditions.append(fill("r.entity_key IN ({})", reached))
+    return Rows(ask, window, table, scope, others, tuple(conditions))
+
+
+async def _reached(origin: Origin, moment: Moment, window: Window) -> Sql:
+    """The keys at the far ends of a hop."""
+    state = Window(0, window.upper, history=False)
+    start = await rows_of(origin.ask, moment, state)
+    table = await moment.table(origin.relation, state, origin.where)
+    near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
+    rest = split(origin.where, origin.relation).rest
+    condition = compile_where(rest, {"own": table.source("r")})
+    edges = fill(
+        f"SELECT r.{near} AS near, r.{far} AS far FROM ({{}}) r WHERE {{}}",
+        table.only(condition.text, "r").live(),
+        condition,
+    )
+    first = fill("SELECT far FROM edges WHERE near IN ({})", start.select(["r.entity_key"], ordered=start.limited))
+    if origin.most == 1:
+        walk = fill("WITH edges AS ({}) SELECT far FROM ({})", edges, first)
+    elif origin.most is None:
+        walk = fill(
+            "WITH RECURSIVE edges AS MATERIALIZED ({}), walk(far) AS "
+            "({} UNION SELECT edges.far FROM walk JOIN edges ON edges.near = walk.far) SELECT far FROM walk",
+            edges,
+            first,
+        )
+    else:
+        walk = fill(
+            "WITH RECURSIVE edges AS MATERIALIZED ({}), walk(far, depth) AS (SELECT far, 1 FROM ({}) UNION "
+            "SELECT edges.far, depth + 1 FROM walk JOIN edges ON edges.near = walk.far WHERE depth < CAST(? AS INTEGER)"
+            ") SELECT far FROM walk WHERE depth >= CAST(? AS INTEGER)",
+            edges,
+            first,
+        )
+        walk = Sql(walk.text, (*walk.params, origin.most, origin.least))
+    if origin.least == 0:
+        begin = start.select(["r.entity_key"], ordered=start.limited)
+        return fill("SELECT far FROM ({}) UNION SELECT entity_key FROM ({})", walk, begin)
+    return walk
+
+
+def end_predicate(where: Predicate, end: str) -> Predicate:
+    """What must hold of the entity at an end, and is false where there is none: so that its files can be pruned."""
+    found: list[Predicate] = []
+    for term in conjuncts(where):
+        plain = isinstance(term, In | Between | Text) or (isinstance(term, Comparison) and term.operator != "!=")
+        if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
+            found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
+    return And(tuple(found))

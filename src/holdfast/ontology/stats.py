@@ -1,0 +1,70 @@
+"""What is known of a data file without reading it: rows, bytes, the range of its keys and of some columns. Pure.
+
+Kept beside a file's name in manifests and indexes, where it saves fetching files that cannot matter. ``footer`` takes
+it from the file when it is written. A bound that is None is unknown. Texts are cut short: a lower bound stays one when
+it is cut, an upper bound does not, and is left out.
+
+Whatever is not there, or is not what it should be, means that nothing is known: statistics only ever save work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.base.codec import Document
+
+Bound = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The least and the greatest value of a column, and how many of its rows are null."""
+
+    low: Bound
+    high: Bound
+    nulls: int | None = None
+
+    def document(self) -> list[Any]:
+        return [self.low, self.high] if self.nulls is None else [self.low, self.high, self.nulls]
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    rows: int
+    size: int
+    unique: bool
+    """No identity has two rows in it."""
+    keys: tuple[Span, ...] = ()
+    """Of the identity's columns, in their order."""
+    columns: Mapping[str, Span] = field(default_factory=dict, hash=False)
+
+    def short(self) -> "FileStats":
+        return replace(self, columns={})
+
+    def document(self) -> Document:
+        document: Document = {"rows": self.rows, "bytes": self.size, "unique": self.unique}
+        document["keys"] = [[span.low, span.high] for span in self.keys]
+        if self.columns:
+            document["columns"] = {name: span.document() for name, span in self.columns.items()}
+        return document
+
+
+def parse_stats(document: Any) -> FileStats | None:
+    """None if there is nothing, or nothing that can be understood."""
+    try:
+        return FileStats(
+            int(document["rows"]),
+            int(document["bytes"]),
+            document["unique"] is True,
+            tuple(Span(*_bounds(each)) for each in document["keys"]),
+            {str(name): Span(*_bounds(each)) for name, each in document.get("columns", {}).items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _bounds(each: Any) -> list[Any]:
+    low, high, *rest = each
+    if not all(isinstance(one, str | int | float | None) for one in (low, high, *rest)) or len(rest) > 1:
+        raise ValueError("not bounds")
+    return [low, high, *rest]

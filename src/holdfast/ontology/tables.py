@@ -1,0 +1,146 @@
+"""SQL of one type's rows: its history, or its state at a commit. Pure.
+
+History is the union of the scans of its files. State is, of every identity, the row of its latest commit. Most rows of
+a store lie in its oldest or largest file and are still the latest, so they are not grouped: from that file, the base,
+come the rows whose identity is in no newer file; the newer files are grouped by identity among themselves. Where key
+ranges prove that no identity is in two files there is nothing to decide at all.
+
+    WITH newer AS (SELECT key, max(commit_id) ... GROUP BY key)
+    SELECT ... FROM base ANTI JOIN newer  UNION ALL  SELECT ... FROM rest JOIN newer ON key, commit_id
+
+Two files never have the same commit (an index whose entries overlap is not believed), and no file has an identity twice
+in one commit, so the latest row is one row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from holdfast.ontology.columns import arrow_type
+from holdfast.ontology.filters.ast import And
+from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
+from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.prune import disjoint
+from holdfast.ontology.shape import Shape
+from holdfast.ontology.times import Window
+from holdfast.ontology.warm import SYSTEM, Loaded, Warm, duck_type
+
+EVERYTHING = And(())
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The rows of a type in a window, of these files, as far as ``keys`` (a condition on keys alone) holds."""
+
+    shape: Shape
+    files: Sequence[Loaded]
+    window: Window
+    warm: Warm
+    keys: And = EVERYTHING
+    needed: frozenset[str] | None = None
+    """The fields that are read, and ``fields_json``, besides keys and commits; None for all. DuckDB would read all: it
+    does not look for unused columns below a union."""
+
+    @cached_property
+    def lacking(self) -> frozenset[str]:
+        """Fields whose typed column does not tell all."""
+        return frozenset().union(*(each.lacking for each in self.files))
+
+    def source(self, alias: str) -> Source:
+        """Where the filters find the fields of a row, when the table is called ``alias``."""
+        prefix = f"{alias}." if alias else ""
+        return Source(f"{prefix}fields_json", self._columns(prefix))
+
+    def _columns(self, prefix: str) -> Mapping[str, TypedColumn]:
+        shape = self.shape
+        found = {
+            name: typed_column(f"{prefix}{quoted(name)}", shape.nodes[name], complete=name not in self.lacking)
+            for name in shape.payload
+        }
+        if shape.ends is not None:
+            for name in ("left_key", "right_key"):
+                found[name] = TypedColumn(f"{prefix}{name}", "key", complete=True)
+            if shape.key_field is not None:
+                found[shape.key_field] = TypedColumn(f"{prefix}instance_key", "key", complete=True)
+        return found
+
+    def only(self, text: str, alias: str) -> "Table":
+        """The same table, with no more columns than this SQL names."""
+        prefix = f"{alias}." if alias else ""
+        names = {name for name in self.shape.payload if f"{prefix}{quoted(name)}" in text}
+        if f"{prefix}fields_json" in text:
+            names.add("fields_json")
+        return replace(self, needed=frozenset(names))
+
+    @cached_property
+    def _condition(self) -> Sql | None:
+        return compile_where(self.keys, {"own": self.source("")}) if self.keys.terms else None
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read: of the system, then of fields."""
+        system, payload = SYSTEM, self.shape.payload
+        if self.needed is None:
+            return (*system, *payload)
+        asked = self._condition.text if self._condition is not None else ""
+        wanted = {*self.needed, *(name for name in (*payload, "fields_json") if quoted(name) in asked or name in asked)}
+        kept = [name for name in system if name in ("commit_id", "_retracted") or name in wanted]
+        return (*kept, *(name for name in payload if name in wanted))
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(map(quoted, (*self.shape.keys, *self.columns)))
+
+    def rows(self, files: Sequence[Loaded] | None = None) -> Sql:
+        """Every row of these files in the window."""
+        files = self.files if files is None else files
+        if not files:
+            return self._nothing()
+        scans = [Sql(text, tuple(params)) for text, params in self.warm.scans(self.shape, files, self.columns)]
+        union = joined(" UNION ALL ", scans)
+        conditions: list[Sql] = []
+        if self._condition is not None:
+            conditions.append(self._condition)
+        if not all(self.window.covers(each.entry.first, each.entry.last) for each in files):
+            bounds = (self.window.lower, self.window.upper)
+            conditions.append(Sql("commit_id > CAST(? AS BIGINT) AND commit_id <= CAST(? AS BIGINT)", bounds))
+        if not conditions:
+            return union
+        return fill("SELECT * FROM ({}) WHERE {}", union, joined(" AND ", conditions))
+
+    def state(self) -> Sql:
+        """The latest row of every identity in the window, retracted ones included."""
+        files = sorted(self.files, key=lambda each: each.entry.first)
+        if all(each.unique for each in files) and disjoint([each.entry for each in files]):
+            return self.rows()
+        base = files[0] if files[0].unique else None
+        rest = [each for each in files if each is not base]
+        keys = ", ".join(map(quoted, self.shape.keys))
+        newer = fill(
+            f"SELECT {keys}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {keys}",
+            self.only("", "").rows(rest),
+        )
+        parts = [fill(f"SELECT {self.listed} FROM ({{}}) JOIN newer USING ({keys}, commit_id)", self.rows(rest))]
+        if base is not None:
+            older = fill(f"SELECT {self.listed} FROM ({{}}) ANTI JOIN newer USING ({keys})", self.rows([base]))
+            parts.insert(0, older)
+        return fill("WITH newer AS MATERIALIZED ({}) {}", newer, joined(" UNION ALL ", parts))
+
+    def live(self) -> Sql:
+        """What there is at the window's end."""
+        return fill("SELECT * FROM ({}) WHERE NOT _retracted", self.state())
+
+    def wanted(self) -> Sql:
+        return self.rows() if self.window.history else self.live()
+
+    def _nothing(self) -> Sql:
+        keys = [f"NULL::VARCHAR AS {quoted(name)}" for name in self.shape.keys]
+        system = [
+            "0::BIGINT AS commit_id",
+            "0::BIGINT AS schema_version_id",
+            "'' AS fields_json",
+            "false AS _retracted",
+        ]
+        typed = [f"NULL::{duck_type(arrow_type(self.shape.nodes[n]))} AS {quoted(n)}" for n in self.shape.payload]
+        return Sql(f"SELECT {', '.join([*keys, *system, *typed])} WHERE false")

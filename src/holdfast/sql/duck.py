@@ -1,0 +1,181 @@
+"""Duck: one DuckDB database of a session's own, in memory, behind bars.
+
+* It keeps to ``memory_limit`` and spills into ``folder``, which is ours and goes when the session goes.
+* It reads files below the folders that it was given, and nothing else: no network, no other files, no extensions, no
+  Python objects by name; and nobody can change its settings afterwards.
+* Statements run off the loop, each on a cursor of its own. A caller that is cancelled interrupts its statement.
+
+Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
+with spilling, ``MissingFile`` where a file that was handed over has gone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import duckdb
+import pyarrow as pa
+from pydantic import ByteSize, TypeAdapter
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import HoldfastError, Invalid
+
+T = TypeVar("T")
+Params = Mapping[str, Any] | Sequence[Any]
+
+THREAD_BYTES = 64 * 1024 * 1024
+"""Memory for which there is one thread."""
+BATCH_ROWS = 10_000
+"""Rows of a streamed result that are in memory at a time."""
+
+
+class SqlFailed(Invalid):
+    """DuckDB refused a statement."""
+
+
+class OutOfMemory(Invalid):
+    """A statement needs more memory than it may have, even though it may spill to disk."""
+
+    default_remedy = "raise ontology.s3_duckdb_memory_limit, or ask for less: a filter, fewer columns, a limit"
+
+
+class MissingFile(HoldfastError):
+    """A file that was handed to DuckDB is not there any more: whoever handed it over gets it again."""
+
+    kind = "unavailable"
+
+
+class Statement(NamedTuple):
+    """One statement of a text, and whether it only reads."""
+
+    text: str
+    reads: bool
+    kind: str
+
+
+class Duck:
+    def __init__(
+        self, folder: Path, *, memory_limit: str = "256MB", readable: Sequence[Path] = (), threads: int | None = None
+    ) -> None:
+        """``readable`` are the folders besides ``folder`` whose files it may read."""
+        self.folder = folder
+        config: dict[str, Any] = {
+            "memory_limit": memory_limit,
+            "temp_directory": str(folder / "spill"),
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "python_enable_replacements": False,
+            "allow_persistent_secrets": False,
+        }
+        if threads is not None:
+            config["threads"] = threads
+        try:
+            self._root = duckdb.connect(":memory:", config=config)
+        except duckdb.Error as error:
+            raise Invalid(
+                f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
+                remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
+            ) from error
+        self._root.execute("SET TimeZone = 'UTC'")
+        settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
+        limit, most = self._root.execute(settings).fetchall()[0]
+        self.memory_bytes = int(TypeAdapter(ByteSize).validate_python(limit))
+        if threads is None:
+            # Every thread needs room of its own: with too little of it, operators fail that could have spilled.
+            self._root.execute(f"SET threads = {max(1, min(int(most), self.memory_bytes // THREAD_BYTES))}")
+        self._folders = [f"{path}/" for path in (folder, *readable)]
+        self._locked = False
+
+    def lock(self) -> None:
+        """From here on it reads only what it was given, and no setting can be changed."""
+        if self._locked:
+            return
+        self._locked = True
+        self._root.execute("SET allowed_directories = $folders", {"folders": self._folders})
+        self._root.execute("SET enable_external_access = false")
+        self._root.execute("SET lock_configuration = true")
+
+    def close(self) -> None:
+        self._root.close()
+
+    # --- blocking: for code that is off the loop already ---
+
+    def execute(self, text: str, params: Params | None = None) -> None:
+        with self._root.cursor() as cursor:
+            _guarded(lambda: cursor.execute(text, params))
+
+    def fetch(self, text: str, params: Params | None = None) -> pa.Table:
+        with self._root.cursor() as cursor:
+            return _guarded(lambda: cursor.execute(text, params).to_arrow_table())
+
+    def statements(self, text: str) -> list[Statement]:
+        """The statements of a text, parsed and not run."""
+        reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+        with self._root.cursor() as cursor:
+            found = _guarded(lambda: cursor.extract_statements(text))
+        return [
+            Statement(each.query.strip(), each.type in reading, str(each.type).rpartition(".")[2]) for each in found
+        ]
+
+    # --- for everybody else ---
+
+    async def table(self, text: str, params: Params | None = None) -> pa.Table:
+        """The whole result."""
+        cursor = self._root.cursor()
+        return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True)
+
+    async def batches(
+        self, text: str, params: Params | None = None, *, rows: int = BATCH_ROWS
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The result in pieces; only one of them is in memory."""
+        cursor = self._root.cursor()
+        try:
+            reader = await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_reader(rows))
+            while True:
+                batch = await self._watched(cursor, lambda: next(iter(reader), None))
+                if batch is None:
+                    return
+                yield batch
+        finally:
+            await blocking(cursor.close)
+
+    async def _watched(self, cursor: "duckdb.DuckDBPyConnection", work: Callable[[], T], *, close: bool = False) -> T:
+        """Off the loop; a caller that is cancelled interrupts it."""
+
+        def run() -> T:
+            try:
+                return _guarded(work)
+            finally:
+                if close:
+                    cursor.close()
+
+        try:
+            return await blocking(run)
+        except asyncio.CancelledError:
+            with suppress(duckdb.Error):  # it ended by itself just now
+                cursor.interrupt()
+            raise
+
+
+def _guarded(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except duckdb.OutOfMemoryException as error:
+        raise OutOfMemory(f"DuckDB ran out of memory: {_first_line(error)}") from error
+    except duckdb.IOException as error:
+        raise MissingFile(f"DuckDB cannot read a file: {_first_line(error)}") from error
+    except duckdb.PermissionException as error:
+        raise SqlFailed(
+            "the statement leaves the store: it names a file, an address or an extension",
+            remedy="read the tables that are there: entities, relations and their histories",
+        ) from error
+    except duckdb.Error as error:
+        raise SqlFailed(_first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.partition("\n")[0] if text else type(error).__name__

@@ -1,0 +1,114 @@
+"""Queries on real stores: what they cost at the server, beside a writer, and within the memory limit."""
+
+import asyncio
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import holdfast
+from holdfast.base.config import OntologySection, Settings
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.results import meta
+from tests.integration.run_places import Place, place_for
+
+
+class Counter(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+
+
+class Wide(Entity):
+    id: Field[int] = Field(primary_key=True)
+    noise: Field[str]
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
+
+
+async def test_the_same_rows_and_requests_everywhere(place: Place) -> None:
+    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
+        for number in range(6):
+            onto.ensure([Counter(id=f"{number}-{row}", value=row) for row in range(3)])
+            await onto.commit()
+    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
+        usage = hf.store.usage
+        usage.tallies.clear()
+        query = onto.query(Counter)
+        assert [one.value for one in await query.where(Counter.id == "4-1").all()] == [1]
+        assert usage.by_verb == {"get": 4}  # head, manifest, index, one file
+        assert await query.count() == 18
+        assert usage.by_verb == {"get": 10}  # head, the other five files
+        assert await query.where(Counter.value >= 1).as_of(3).count() == 6
+        assert usage.by_verb == {"get": 11}
+        rows = [(meta(one).commit_id, one.id) for one in await query.history_since(4).all()]
+        assert rows == [(commit, f"{commit - 1}-{row}") for commit in (5, 6) for row in range(3)]
+
+
+async def test_every_answer_is_one_commit_beside_a_running_writer(place: Place) -> None:
+    """Every commit gives all counters the same value: a query that saw parts of two would show two values."""
+    keys = [f"k{number}" for number in range(5)]
+    done = asyncio.Event()
+
+    async def write() -> None:
+        async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
+            for value in range(12):
+                onto.ensure([Counter(id=key, value=value) for key in keys])
+                await onto.commit()
+        done.set()
+
+    async def read() -> list[int]:
+        seen: list[int] = []
+        async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
+            while not done.is_set():
+                found = await onto.query(Counter).all()
+                assert len({(one.value, meta(one).commit_id) for one in found}) <= 1
+                assert len(found) in (0, len(keys))
+                seen += [one.value for one in found[:1]]
+            final = await onto.query(Counter).all()
+            assert {one.value for one in final} == {11}
+            history = await onto.query(Counter).with_history().all()
+            assert [(one.value, one.id) for one in history] == [(value, key) for value in range(12) for key in keys]
+        return seen
+
+    _, seen = await asyncio.gather(write(), read())
+    assert seen == sorted(seen)
+
+
+async def test_queries_keep_to_the_memory_limit(tmp_path: Path) -> None:
+    """Rows of four times the limit: all of them given out, counted by what is in them, and the first few by order."""
+    limit_mb, rows, files = 64, 8_000, 16
+    limit = limit_mb * 1_000_000
+    settings = Settings(ontology=OntologySection(s3_duckdb_memory_limit=f"{limit_mb}MB"))
+    async with holdfast.open(f"file:{tmp_path / 'store'}", settings=settings) as hf, hf.ontology(Wide) as onto:
+        size, starts = 0, []
+        for number in range(files):
+            keys = range(number * rows, (number + 1) * rows)
+            noise = [f"{key * 2654435761 % 2**32:08x}" * 128 for key in keys]
+            size += sum(map(len, noise)) * 2  # the column, and fields_json
+            starts += [each[:8] for each in noise]
+            onto.ensure(pa.table({"id": list(keys), "noise": noise}), Wide)
+            await onto.commit()
+        assert size > 4 * limit
+        duck, query = onto._warm.duck, onto.query(Wide)
+
+        async def used() -> int:
+            found = await duck.table("SELECT sum(memory_usage_bytes)::BIGINT AS n FROM duckdb_memory()")
+            return int(found.column("n")[0].as_py())
+
+        seen: set[int] = set()
+        async for one in query.stream():
+            seen.add(one.id)
+            if len(seen) % 10_000 == 1:
+                assert await used() <= limit
+        assert len(seen) == rows * files
+        found = await query.where(Wide.noise.startswith("0")).count()
+        assert found == sum(each.startswith("0") for each in starts)
+        first = await query.order_by(Wide.noise).limit(10).all()
+        assert [one.noise[:8] for one in first] == sorted(starts)[:10]
+        assert await used() <= limit
+        folder = duck.folder
+        assert folder.exists()
+    assert not folder.exists()

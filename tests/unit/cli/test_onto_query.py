@@ -1,0 +1,85 @@
+"""``holdfast onto query`` on a store in a folder, through the real command."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.cli.main import run
+from holdfast.ontology import Entity, Field, Relation
+
+
+class Customer(Entity):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int]
+    profile: Field[dict[str, str]] = Field(default_factory=dict)
+
+
+class Knows(Relation[Customer, Customer]):
+    since: Field[int] = Field(default=0)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    address = f"file:{tmp_path / 'store'}"
+
+    async def work() -> None:
+        async with holdfast.open(address) as hf, hf.ontology(Customer, Knows) as onto:
+            onto.ensure([Customer(id="a", age=30, profile={"city": "Rome"}), Customer(id="b", age=40)])
+            onto.ensure(Knows(left_key="a", right_key="b", since=1999))
+            await onto.commit()
+            onto.ensure(Customer(id="b", age=41))
+            await onto.commit()
+
+    asyncio.run(work())
+    return address
+
+
+def test_questions_in_words(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*words: str) -> Any:
+        assert run(["onto", "query", *words, "--store", uri, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert asked("Customer", "--where", "age > 40") == [{"id": "b", "age": 41, "profile": {}}]
+    assert asked("Customer", "--where", 'profile.city == "Rome"')[0]["profile"] == {"city": "Rome"}
+    assert asked("Customer", "--as-of", "1", "--order-by", "age desc", "--columns", "id,age") == [
+        {"id": "b", "age": 40},
+        {"id": "a", "age": 30},
+    ]
+    assert asked("Customer", "--history", "--columns", "id", "--offset", "2") == [
+        {"id": "b", "commit_id": 2, "retracted": False}
+    ]
+    assert asked("Customer", "--since", "1", "--count") == [{"count": 1}]
+    assert asked("Knows", "--where", "right.age == 41 and since < 2000", "--order-by", "left.age") == [
+        {"left_key": "a", "right_key": "b", "since": 1999}
+    ]
+    explained = asked("Customer", "--where", 'id == "a"', "--explain")
+    assert [file["use"] for file in explained["tables"][0]["files"]] == ["rows", "pruned"]
+
+
+def test_rows_as_text(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["onto", "query", "Customer", "--limit", "1", "--store", uri]
+    assert run([*words, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["id,age,profile", 'a,30,"{""city"":""Rome""}"']
+    assert run([*words, "--profile"]) == 0
+    assert "state, commits 1 to 2 of 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["Customr"], 4, "there is no type Customr"),
+        (["Customer", "--where", "aeg > 3"], 2, "did you mean age?"),
+        (["Customer", "--where", 'age > "x"'], 2, "age"),
+        (["Customer", "--where", "age >"], 2, "expected"),
+        (["Customer", "--columns", "idd"], 2, "did you mean id?"),
+        (["Customer", "--order-by", "age up"], 2, "is not an order"),
+        (["Customer", "--since", "1", "--as-of", "2"], 2, "two kinds"),
+    ],
+)
+def test_mistakes(uri: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
+    assert run(["onto", "query", *words, "--store", uri]) == code
+    assert message in capsys.readouterr().err

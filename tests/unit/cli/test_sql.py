@@ -1,0 +1,91 @@
+"""``holdfast sql`` on a store in a folder, through the real command and on a real terminal."""
+
+import asyncio
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.main import run
+from holdfast.ontology import Entity, Field
+
+
+class Town(Entity):
+    name: Field[str] = Field(primary_key=True)
+    people: Field[int]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    address = f"file:{tmp_path / 'store'}"
+
+    async def work() -> None:
+        async with holdfast.open(address) as hf, hf.ontology(Town) as onto:
+            onto.ensure([Town(name="Ayr", people=5), Town(name="Bath", people=9)])
+            await onto.commit()
+            onto.ensure(Town(name="Bath", people=10))
+            await onto.commit()
+
+    asyncio.run(work())
+    return address
+
+
+def test_rows_in_every_format(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*words: str) -> str:
+        assert run(["sql", "select name, people from Town order by name", *words, "--store", uri]) == 0
+        return capsys.readouterr().out
+
+    assert asked().split() == ["name", "people", "Ayr", "5", "Bath", "10"]
+    assert json.loads(asked("--json")) == [{"name": "Ayr", "people": 5}, {"name": "Bath", "people": 10}]
+    assert asked("--format", "jsonl").splitlines()[1] == '{"name": "Bath", "people": 10}'
+    assert asked("--format", "csv").splitlines() == ["name,people", "Ayr,5", "Bath,10"]
+    assert asked("--format", "csv", "--as-of", "1").splitlines() == ["name,people", "Ayr,5", "Bath,9"]
+
+
+def test_a_statement_from_standard_input(
+    uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("select sum(people) as n from Town__history"))
+    assert run(["sql", "--json", "--store", uri]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 24}]
+
+
+def test_what_is_refused(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sql", "delete from Town", "--store", uri]) == 7
+    assert "can only be read" in capsys.readouterr().err
+    assert run(["sql", "select * from Tow", "--store", uri]) == 4
+    assert "did you mean Town?" in capsys.readouterr().err
+
+
+def test_the_shell(uri: str, tmp_path: Path) -> None:
+    """On a terminal of its own: a statement over two lines, a mistake, completion, a command, and the end."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb"}
+    command = [sys.executable, "-m", "holdfast", "sql", "--format", "jsonl", "--store", uri]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as shell:
+        os.close(theirs)
+        seen = _until(ours, "sql> ")
+        for typed in ("select people\nfrom Town__h\t where people = 9;", "select x;", ".tables", ".nothing"):
+            os.write(ours, f"{typed}\n".encode())
+            seen += _until(ours, "sql> ")
+        os.write(ours, b".quit\n")
+        assert shell.wait(timeout=60) == 0
+    os.close(ours)
+    assert '{"people": 9}' in seen
+    assert '{"name": "Town", "kind": "entity"}' in seen
+    assert "error: Binder Error" in seen
+    assert "there is no command .nothing" in seen
+    assert "from Town__history where people = 9;" in (tmp_path / ".holdfast_sql_history").read_text()
+
+
+def _until(terminal: int, prompt: str) -> str:
+    seen = ""
+    while not seen.endswith(prompt):
+        seen += os.read(terminal, 4096).decode()
+    return seen

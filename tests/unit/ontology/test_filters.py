@@ -1,0 +1,276 @@
+"""The query language on a class: what is built, what is refused, and what it means for a row."""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from typing_extensions import TypedDict
+
+from holdfast.ontology import Condition, Entity, Field, InvalidQuery, Mixin, Relation, left, right
+from holdfast.ontology.declaration import declaration
+from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNull, Or, Order
+from holdfast.ontology.filters.evaluate import evaluate
+from holdfast.ontology.filters.exprs import count, count_where
+from holdfast.ontology.filters.parse import parse
+from holdfast.ontology.filters.render import to_text
+from holdfast.ontology.filters.scope import Source, TypedColumn, quoted
+from holdfast.ontology.filters.sql import compile_where
+
+
+class Tier(Enum):
+    GOLD = "Gold"
+    STD = "Std"
+
+
+class Address(TypedDict):
+    city: str
+    visits: int
+
+
+class Event(TypedDict):
+    kind: str
+    at: datetime
+
+
+class Audited(Mixin):
+    changed: Field[datetime | None] = Field(default=None)
+
+
+class Customer(Audited, Entity):
+    id: Field[str] = Field(primary_key=True)
+    tier: Field[str | None] = Field(default=None)
+    level: Field[Tier] = Field(default=Tier.STD)
+    age: Field[int] = Field(default=0)
+    score: Field[float] = Field(default=0.0)
+    price: Field[Decimal] = Field(default=Decimal(0))
+    token: Field[UUID | None] = Field(default=None)
+    born: Field[date | None] = Field(default=None)
+    tags: Field[list[str]] = Field(default_factory=list)
+    events: Field[list[Event]] = Field(default_factory=list)
+    profile: Field[Address | None] = Field(default=None)
+    data: Field[Any] = Field(default=None)
+
+
+class Product(Entity):
+    id: Field[int] = Field(primary_key=True)
+
+
+class Subscription(Relation[Customer, Product]):
+    seats: Field[int] = Field(default=1)
+
+
+untyped: Any = Customer
+"""As code sees it that no type checker has seen."""
+
+
+def holds(condition: Condition, **row: Any) -> bool:
+    return evaluate(condition.predicate, row)
+
+
+# --- meaning ---
+
+
+def test_null_differs_from_every_value() -> None:
+    for differs in (Customer.tier != "Std", ~(Customer.tier == "Std")):
+        assert [holds(differs, tier=tier) for tier in ("Std", "Gold", None)] == [False, True, True]
+        assert holds(differs)
+    assert not holds(Customer.tier < "Z", tier=None)
+    assert not holds(Customer.tier.contains(""), tier=None)
+    assert holds(~Customer.tier.contains(""), tier=None)
+
+
+def test_quantifiers_over_what_is_no_list() -> None:
+    some, every = Customer.tags.any_path() == "a", Customer.tags.all_path() == "a"
+    assert [holds(some, tags=tags) for tags in (["b", "a"], ["b"], [], None, "a")] == [True, False, False, False, False]
+    assert [holds(every, tags=tags) for tags in (["a"], ["b", "a"], [], None, "a")] == [True, False, True, False, False]
+    longer = Customer.tags.length() != 1
+    assert [holds(longer, tags=tags) for tags in (["a"], [], None, "a")] == [False, True, True, True]
+
+
+def test_numbers_are_compared_exactly() -> None:
+    assert holds(untyped.age > 2.0**53, age=2**53 + 1)
+    assert not holds(untyped.age == 2.0**53, age=2**53 + 1)
+    assert holds(Customer.price == Decimal("1.10"), price="1.1")
+    assert not holds(Customer.score >= 0, score="NaN")
+    assert holds(Customer.score > 10**400, score="Infinity")
+
+
+def test_values_of_another_type_never_raise_and_are_never_equal() -> None:
+    for unlike in ("5", True, [5], {"a": 5}, None):
+        assert not holds(Customer.age <= 5, age=unlike)
+        assert holds(Customer.age != 5, age=unlike)
+    assert not holds(Customer.age.is_null(), age="5")
+
+
+def test_times_are_instants() -> None:
+    noon = Customer.changed == datetime(2024, 1, 1, 12, tzinfo=UTC)
+    assert holds(noon, changed="2024-01-01T13:00:00+01:00")
+    assert holds(noon, changed="2024-01-01T12:00:00")
+    assert not holds(noon, changed="yesterday")
+
+
+def test_nothing_is_special_in_a_text() -> None:
+    assert not holds(Customer.tier.contains("%"), tier="abc")
+    assert holds(Customer.tier.startswith("a_"), tier="a_b")
+    assert holds(Customer.tier.endswith("STRASSE", fold=True), tier="Hauptstrasse")
+    assert holds(Customer.tier.matches("^g.ld$", fold=True), tier="GOLD")
+
+
+def test_paths_that_lead_nowhere_are_null() -> None:
+    city = Customer.profile.path("city").is_null()
+    assert all(holds(city, profile=found) for found in (None, {}, [1], "text", {"city": None}))
+    assert not holds(city, profile={"city": ""})
+
+
+def test_ends_are_rows_of_their_own() -> None:
+    condition = (left(Subscription).tier == "Gold") | (Subscription.seats > 3)
+    assert evaluate(condition.predicate, {"seats": 1}, {"tier": "Gold"}, None)
+    assert evaluate(condition.predicate, {"seats": 4}, None, None)
+    assert not evaluate(condition.predicate, {"seats": 1}, None, {"tier": "Gold"})
+    assert evaluate(right(Subscription).id.is_null().predicate, {}, {}, None)
+
+
+# --- building ---
+
+
+def test_values_are_kept_as_they_are_stored() -> None:
+    token = UUID("12345678-1234-5678-1234-567812345678")
+    assert (Customer.token == token).predicate == Comparison(FieldPath("own", "token"), "==", str(token), "text")
+    assert (Customer.level == Tier.GOLD).predicate == Comparison(FieldPath("own", "level"), "==", "Gold", "text")
+    assert Customer.tier.in_(["a", None]).predicate == Or(
+        (In(FieldPath("own", "tier"), ("a",), "text"), IsNull(FieldPath("own", "tier")))
+    )
+    assert Customer.age.desc().order == Order(FieldPath("own", "age"), "number", descending=True)
+
+
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: untyped.age == "x", "Customer.age is of type int, it cannot be compared with 'x' (str)"),
+    (lambda: untyped.age == True, "cannot be compared with True (bool)"),  # noqa: E712  # what is tested
+    (lambda: untyped.born == datetime(2024, 1, 1, tzinfo=UTC), "Customer.born is of type"),
+    (lambda: untyped.price == 1.1, 'write Decimal("1.1")'),
+    (lambda: untyped.level == "Goldd", "it is one of Gold, Std"),
+    (lambda: untyped.age.contains("x"), "Customer.age is of type int, not text"),
+    (lambda: untyped.tier.contains(3), "3 is not text"),
+    (lambda: untyped.tier.matches("(?=a)"), "patterns are those of RE2"),
+    (lambda: untyped.tier < None, "nothing is smaller or greater than None"),
+    (lambda: untyped.tags == ["a"], "any_path()"),
+    (lambda: untyped.tags.path("a"), "use any_path or all_path"),
+    (lambda: untyped.tier.any_path("a"), "not a list"),
+    (lambda: untyped.tags.length() > 1.5, "is a whole number"),
+    (lambda: untyped.profile == {"city": "x"}, 'path("...")'),
+    (lambda: untyped.profile.path("ctiy"), "did you mean city?"),
+    (lambda: untyped.events.any_path("knid") == "x", "did you mean kind?"),
+    (untyped.profile.asc, "cannot be ordered"),
+    (untyped.tier.sum, "sum needs values of one kind that are numbers"),
+    (lambda: untyped.age.quantile(2), "a share from 0 to 1"),
+    (lambda: left(Subscription).__getattr__("teir"), "did you mean tier?"),  # type: ignore[attr-defined]  # as above
+    (lambda: left(untyped), "Customer is not a relation: it has no left end"),
+    (lambda: Audited.changed == datetime(2024, 1, 1, tzinfo=UTC), "so there are no rows"),
+    (lambda: 1 < untyped.age < 3, "combine conditions with &, | and ~"),
+    (lambda: (untyped.age > 1) & (untyped.tier), "is not a condition"),
+    (lambda: (untyped.age > 1) & (Subscription.seats > 1), "one condition is about Customer, the other"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED)
+def test_what_cannot_be_asked_is_refused_when_it_is_built(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        build()
+    assert message in f"{refused.value} {refused.value.remedy}"
+
+
+def test_figures_say_what_is_counted() -> None:
+    assert count().root is None
+    assert count_where(Customer.age > 3).root is Customer
+    assert Customer.data.sum().term == Customer.data.sum().term
+
+
+# --- text ---
+
+CUSTOMER, SUBSCRIPTION = declaration(Customer), declaration(Subscription)
+SAME: list[tuple[str, Condition]] = [
+    (
+        'tier == "Gold" and profile.city startswith "S"',
+        (Customer.tier == "Gold") & Customer.profile.path("city").startswith("S"),
+    ),
+    ("not (age < 3 or age >= 5)", ~((Customer.age < 3) | (Customer.age >= 5))),
+    ('tier in ["a", null]', Customer.tier.in_(["a", None])),
+    ("age between 1 and 2", Customer.age.between(1, 2)),
+    ("tier is not null", Customer.tier.is_not_null()),
+    ("tier == null", Customer.tier.is_null()),
+    ('any(events.kind == "click")', Customer.events.any_path("kind") == "click"),
+    ("all(tags[] matches 'a+' nocase)", Customer.tags.all_path().matches("a+", fold=True)),
+    ("len(tags) > 2", Customer.tags.length() > 2),
+    ('born == "2024-02-29"', Customer.born == date(2024, 2, 29)),
+    ('changed < datetime "2024-01-01T00:00:00Z"', Customer.changed < datetime(2024, 1, 1, tzinfo=UTC)),
+    ("price == 1.1", Customer.price == Decimal("1.1")),
+    ('data.at == date "2024-01-01"', Customer.data.path("at") == date(2024, 1, 1)),
+    ("data.`odd name` == -1e3", Customer.data.path("odd name") == -1000.0),
+]
+
+
+@pytest.mark.parametrize(("text", "condition"), SAME)
+def test_text_says_what_python_says(text: str, condition: Condition) -> None:
+    assert parse(text, CUSTOMER) == condition.predicate
+    assert parse(to_text(condition.predicate), CUSTOMER) == condition.predicate
+
+
+def test_text_knows_both_ends() -> None:
+    found = parse('left.tier == "Gold" and left_key != "c" and right.id > 3', SUBSCRIPTION)
+    terms = (left(Subscription).tier == "Gold", Subscription.left_key != "c", right(Subscription).id > 3)
+    assert found == And(tuple(term.predicate for term in terms))
+
+
+MISREAD = [
+    ("", 1, "expected the name of a field, found the end"),
+    ("tier", 5, "expected a comparison such as =="),
+    ("tier = 'a'", 6, "'=' has no meaning here"),
+    ("tier == ", 9, "expected a value"),
+    ("tier == 'a' age", 13, 'expected "and", "or" or the end'),
+    ("tier == 'a", 9, "this quote is never closed"),
+    ("(tier == 'a'", 13, 'expected ")", found the end'),
+    ("teir == 'a'", 1, "Customer has no field teir"),
+    ("age == 'x'", 8, "it cannot be compared with 'x'"),
+    ("age in [1, 'x']", 12, "it cannot be compared with 'x'"),
+    ("tags[] == 'x'", 1, "inside any(...) or all(...)"),
+    ("any(tier == 'x')", 5, "leads through the same list"),
+    ("any(any(tags == 'x'))", 5, "do not nest"),
+    ("tier matches '('", 14, "is not a regular expression"),
+    ("len(tags) > 'x'", 13, "expected a whole number"),
+    ("tier startswith 5", 17, "expected a text in quotes"),
+    ("changed < date '2024-13-01'", 16, "is not a date"),
+]
+
+
+@pytest.mark.parametrize(("text", "column", "message"), MISREAD)
+def test_errors_point_at_the_column(text: str, column: int, message: str) -> None:
+    with pytest.raises(InvalidQuery) as refused:
+        parse(text, CUSTOMER)
+    first, shown, mark = str(refused.value).split("\n")
+    assert first.startswith(f"column {column}: ")
+    assert message in first
+    assert (shown.strip(), mark) == (text.strip(), f"{' ' * (column + 1)}^")
+
+
+# --- SQL ---
+
+
+def test_values_are_bound_and_names_are_quoted() -> None:
+    hostile = "'; DROP TABLE x; --"
+    condition = (Customer.tier == hostile) & (Customer.data.path('a"b') == hostile) & Customer.tier.matches("x';")
+    text, params = compile_where(condition.predicate, {"own": Source('r."fields_json"')})
+    assert "DROP" not in text
+    assert "x';" not in text
+    assert params.count(hostile) == 2
+    assert quoted('a"b') == '"a""b"'
+
+
+def test_complete_columns_are_compared_plainly() -> None:
+    source = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=True)})
+    assert compile_where((untyped.age < 2.5).predicate, {"own": source}) == ('(r."age" <= CAST(? AS BIGINT))', (2,))
+    partial = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=False)})
+    assert "fields_json" in compile_where((untyped.age < 2.5).predicate, {"own": partial}).text

@@ -1,0 +1,203 @@
+"""Cancelling a run that has children: they are cancelled with it, wherever they are and whoever dies over it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.errors import Fenced
+from holdfast.runs.children import live
+from tests.unit.runs.desk import Crash, Desk
+
+
+class Family:
+    """A parent whose child waits, with a clean-up each; ``die_in`` kills the process there."""
+
+    def __init__(self) -> None:
+        self.desk = Desk()
+        self.die_in = ""
+        self.log: list[str] = []
+        family = self
+
+        def step(name: str) -> None:
+            if family.die_in == name:
+                raise Crash
+            family.log.append(name)
+
+        @runs.workflow(version="1")
+        async def child(ctx: runs.Context) -> Any:
+            try:
+                await ctx.step("child works", step, "child works")
+                return await ctx.suspend("go")
+            except runs.Cancelled:
+                await ctx.step("child cleans up", step, "child cleans up")
+                raise
+
+        @runs.workflow(version="1")
+        async def parent(ctx: runs.Context) -> Any:
+            try:
+                return await ctx.run(child)
+            except runs.Cancelled:
+                await ctx.step("parent cleans up", step, "parent cleans up")
+                raise
+
+        self.child, self.parent = child, parent
+
+    async def statuses(self) -> dict[str, str]:
+        return {run.run_id: run.status async for run in runs.find(self.desk.store())}
+
+
+async def test_the_child_is_cancelled_and_cleans_up_before_its_parent() -> None:
+    family = Family()
+    assert (await family.parent.start(family.desk.store(), run_id="p")).status == "suspended"
+    assert (await family.parent.cancel(family.desk.store(), "p", reason="enough")).status == "cancelled"
+    assert family.log == ["child works", "child cleans up", "parent cleans up"]
+    assert await family.statuses() == {"p": "cancelled", "p.child": "cancelled"}
+    assert (await runs.describe(family.desk.store(), "p.child")).cancel_reason == "its parent p was cancelled"
+
+
+async def test_a_worker_cancels_the_child_of_a_run_that_was_asked_to_stop() -> None:
+    family = Family()
+    await family.parent.start(family.desk.store(), run_id="p")
+    await runs.request_cancel(family.desk.store(), "p")
+    await runs.worker(family.desk.store(), [family.parent], until_idle=True)
+    assert await family.statuses() == {"p": "cancelled", "p.child": "cancelled"}
+
+
+@pytest.mark.parametrize("point", ["child works", "child cleans up", "parent cleans up"])
+async def test_a_crash_on_the_way_is_made_good_by_the_next_call(point: str) -> None:
+    family = Family()
+    family.die_in = point
+    if point == "child works":
+        with pytest.raises(Crash):
+            await family.parent.start(family.desk.store(), run_id="p")
+    else:
+        await family.parent.start(family.desk.store(), run_id="p")
+        with pytest.raises(Crash):
+            await family.parent.cancel(family.desk.store(), "p")
+        assert (await family.statuses())["p"] == "cancelling"
+    family.die_in = ""
+    assert (await family.parent.cancel(family.desk.store(), "p")).status == "cancelled"
+    assert await family.statuses() == {"p": "cancelled", "p.child": "cancelled"}
+    assert family.log.count("child cleans up") == 1, "a recorded clean-up step runs once"
+
+
+async def test_a_fenced_session_cannot_start_the_child_after_its_parent_was_cancelled() -> None:
+    """The session stands between its last entry and the child when the cancellation passes it."""
+    desk = Desk()
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    effects: list[str] = []
+
+    @runs.workflow()
+    async def child(ctx: runs.Context) -> None:
+        await ctx.step("effect", effects.append, "of the child")
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> None:
+        await ctx.unique()  # recorded with what comes next: it must not hide the child from the cancellation
+        if not reached.is_set():
+            reached.set()
+            await go_on.wait()
+        await ctx.run(child)
+
+    slow = asyncio.ensure_future(parent.start(desk.store(), run_id="p"))
+    await reached.wait()
+    assert (await parent.cancel(desk.store(), "p")).status == "cancelled"
+    go_on.set()
+    with pytest.raises(Fenced):
+        await slow
+    assert effects == []
+    assert [child async for child in live(desk.store(), "p")] == []
+
+
+async def test_a_child_that_does_not_exist_yet_never_will() -> None:
+    desk = Desk()
+
+    @runs.workflow(version="1")
+    async def child(ctx: runs.Context) -> str:
+        return "done"
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context, die: bool) -> Any:
+        await ctx.step("one", int)
+        if die and ctx.session == 1:
+            raise Crash
+        return await ctx.run(child)
+
+    with pytest.raises(Crash):
+        await parent.start(desk.store(), True, run_id="p")
+    assert (await parent.cancel(desk.store(), "p")).status == "cancelled"
+    late = await child.start(desk.store(), run_id="p.child", parent={"runId": "p", "stepId": "child"})
+    assert (late.status, late.error) == ("cancelled", "its parent p was cancelled")
+
+
+async def test_now_ends_children_and_their_children_and_touches_nobody_else() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def leaf(ctx: runs.Context) -> Any:
+        return await ctx.suspend("go")
+
+    @runs.workflow()
+    async def middle(ctx: runs.Context) -> Any:
+        return await ctx.run(leaf)
+
+    @runs.workflow()
+    async def top(ctx: runs.Context) -> Any:
+        return await ctx.run(middle)
+
+    await top.start(desk.store(), run_id="t")
+    await leaf.start(desk.store(), run_id="t.other")
+    await leaf.start(desk.store(), run_id="tt")
+    done = await runs.request_cancel(desk.store(), "t", reason="enough", now=True)
+    assert (done.status, done.written) == ("cancelled", True)
+    assert {run.run_id: run.status async for run in runs.find(desk.store())} == {
+        "t": "cancelled",
+        "t.middle": "cancelled",
+        "t.middle.leaf": "cancelled",
+        "t.other": "suspended",
+        "tt": "suspended",
+    }
+    assert (await runs.describe(desk.store(), "t")).cancel_reason == "enough"
+
+
+async def test_a_child_of_another_version_is_left_for_whoever_can_clean_up_for_it() -> None:
+    family = Family()
+    await family.parent.start(family.desk.store(), run_id="p")
+    family.child.version = "2"
+    assert (await family.parent.cancel(family.desk.store(), "p")).status == "cancelled"
+    assert await family.statuses() == {"p": "cancelled", "p.child": "cancelling"}
+    family.child.version = "1"
+    await runs.worker(family.desk.store(), [family.child], until_idle=True)
+    assert (await family.statuses())["p.child"] == "cancelled"
+
+
+async def test_a_failure_that_was_caught_before_a_child_is_recorded_before_it_begins() -> None:
+    desk = Desk()
+    tries: list[int] = []
+
+    def flaky() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("once")
+        return "worked"
+
+    @runs.workflow()
+    async def child(ctx: runs.Context, told: str) -> str:
+        if ctx.session == 1:
+            raise Crash
+        return told
+
+    @runs.workflow()
+    async def parent(ctx: runs.Context) -> Any:
+        try:
+            told = await ctx.step("flaky", flaky)
+        except runs.StepFailed as failed:
+            told = failed.message
+        return await ctx.run(child, told)
+
+    with pytest.raises(Crash):
+        await parent.start(desk.store(), run_id="p")
+    assert (await parent.start(desk.store(), run_id="p")).result == "once"
+    assert len(tries) == 1

@@ -42,6 +42,18 @@ class TypeForm(Protocol):
         ...
 
 
+class Witness(Protocol):
+    """Who knows of every attempt at one commit before its head is sent, for whoever has to ask the chain later.
+
+    ``places`` are the attempts so far, by anybody. ``note`` fails for who may not go on.
+    """
+
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+    async def note(self, place: Place) -> None: ...
+
+
 @dataclass(frozen=True)
 class Attempt:
     manifest: Manifest
@@ -51,6 +63,8 @@ class Attempt:
     rows: Mapping[TypeId, Sequence[Row]]
     intents: int
     """How many of what is queued, intents and batches, it carries from the first."""
+    enclosed: int = 0
+    """And how much of the queued outbox."""
     wanted: bool = True
     """Somebody waits to hear of it."""
 
@@ -85,6 +99,7 @@ class Draft:
     metadata: Mapping[str, Any]
     runtime_id: str
     intents: int
+    outbox: Sequence[Document] = ()
 
 
 def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
@@ -119,5 +134,6 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
             draft.dropped,
             {entry.path: entry.stats for entry in files if entry.stats is not None},
         ),
+        outbox=tuple(draft.outbox),
     )
-    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents)
+    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents, len(draft.outbox))

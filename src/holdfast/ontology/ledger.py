@@ -51,6 +51,8 @@ class Ledger:
     """The types whose head or schema changed after ``base``."""
     foreign: bool = False
     """A plain writer has committed after ``base``."""
+    outbox: Place | None = None
+    """The latest manifest with an outbox, this one included."""
 
     @property
     def commit_id(self) -> int:
@@ -137,6 +139,7 @@ def next_summary(
         stats={**ledger.stats, **{path: each.short() for path, each in (stats or {}).items()}},
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
+        outbox_before=ledger.outbox,
     )
 
 
@@ -190,4 +193,5 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
         heads=heads,
         schemas=schemas,
         changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),
+        outbox=manifest.place if manifest.outbox else summary.outbox_before,
     )

@@ -11,7 +11,9 @@ A manifest has the fields of the specification. Ours carry more, so that nobody 
 * ``type_heads``   per type ``[last commit, files, digest]``; the digest folds the type's whole list of files, so a list
   from an index or a checkpoint, which may lie, is proved or refuted without another read;
 * ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
-* ``registered``   the schema documents that this commit introduces.
+* ``registered``   the schema documents that this commit introduces;
+* ``outbox``       what others are to be told of once this commit is on the chain, in documents that mean nothing here;
+* ``outbox_before``  the latest earlier manifest that has one.
 
 A ``full`` manifest has the whole of ``type_heads`` and ``schemas``, any other only what changed since ``base`` (null:
 gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
@@ -151,6 +153,7 @@ class Summary:
     schemas: Mapping[TypeId, SchemaRef | None]
     stats: Mapping[str, FileStats] = field(default_factory=dict)
     """Of the recent files, by path; without columns."""
+    outbox_before: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ class Manifest:
     summary: Summary | None = None
     """None for a plain writer's."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    outbox: tuple[Document, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -192,7 +196,7 @@ def well_formed(manifest: Manifest) -> str | None:
         return "a type has two files"
     summary = manifest.summary
     if summary is not None:
-        behind = (*summary.skips, *((summary.base,) if summary.base is not None else ()))
+        behind = (*summary.skips, *(each for each in (summary.base, summary.outbox_before) if each is not None))
         if any(place.commit_id >= manifest.commit_id for place in behind):
             return "it points forward"
     return None
@@ -226,6 +230,8 @@ def compose(manifest: Manifest) -> bytes:
     }
     if manifest.registered:
         document["registered"] = [each.document() for each in manifest.registered]
+    if manifest.outbox:
+        document["outbox"] = list(manifest.outbox)
     if manifest.summary is not None:
         document |= _summary_document(manifest.summary)
     return codec.encode(document)
@@ -250,6 +256,8 @@ _KNOWN = {
     "recent_stats",
     "type_heads",
     "schemas",
+    "outbox",
+    "outbox_before",
 }
 
 
@@ -270,6 +278,7 @@ def _parse(document: Document, path: str) -> Manifest:
         registered=tuple(map(_parse_registered, document.get("registered", ()))),
         summary=_parse_summary(document, path),
         extra={name: value for name, value in document.items() if name not in _KNOWN},
+        outbox=tuple(document.get("outbox", ())),
     )
 
 
@@ -293,7 +302,7 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
     if document.get("format") != FORMAT:
         return None
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=path)
-    base = document["base"]
+    base, outbox_before = document["base"], document.get("outbox_before")
     schemas = document["schemas"]
     recent = tuple(file_ref(*item) for item in document["recent"])
     stats = zip(recent, map(parse_stats, document.get("recent_stats") or ()), strict=False)
@@ -313,6 +322,7 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
             for kind, types in schemas.items()
             for name, value in types.items()
         },
+        outbox_before=Place(int(outbox_before[0]), str(outbox_before[1])) if outbox_before is not None else None,
     )
 
 
@@ -340,6 +350,7 @@ def _summary_document(summary: Summary) -> Document:
             each.label: list(head) if head is not None else None for each, head in summary.type_heads.items()
         },
         "schemas": schemas,
+        **({} if summary.outbox_before is None else {"outbox_before": list(summary.outbox_before)}),
     }
 
 

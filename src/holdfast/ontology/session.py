@@ -34,7 +34,7 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.manifest import Manifest, TypeId
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
@@ -90,7 +90,7 @@ class Ontology:
             self._forms,
             runtime_id=self.runtime_id,
             turn=self._turn,
-            on_commit=self._upkeep.note,
+            on_commit=self._committed,
             ends=self._ends() if options.strict else None,
         )
         self._chain = Chain(store)
@@ -111,6 +111,11 @@ class Ontology:
         ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
         wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
         """
+        queued = self._intents(given, of, expect)
+        self._committer.queue += queued
+        return size(queued)
+
+    def _intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent | Batch]:
         queued: list[Intent | Batch] = []
         for type_id, rows in self._rows(given, of):
             if isinstance(rows, Batch) and expect is ANY:
@@ -120,22 +125,23 @@ class Ontology:
                 Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
                 for row in rows
             ]
-        self._committer.queue += queued
-        return size(queued)
+        return queued
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
         """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
         relation. History keeps it.
         """
+        self._committer.queue.append(self._retraction(of, key, expect))
+
+    def _retraction(self, of: type[Mixin], key: tuple[Any, ...], expect: Any) -> Intent:
         form = self._form(of)
         identity = _identity(form, key)
-        expectation = self._expectation(expect, form.type_id, identity)
-        self._committer.queue.append(Intent(form.type_id, identity, None, expectation))
+        return Intent(form.type_id, identity, None, self._expectation(expect, form.type_id, identity))
 
     @property
     def pending(self) -> int:
-        """How many intents are queued."""
-        return size(self._committer.queue)
+        """How many intents are queued, and documents for others."""
+        return size(self._committer.queue) + len(self._committer.outbox)
 
     def discard(self) -> int:
         """Forget what is queued; how much that was."""
@@ -157,6 +163,10 @@ class Ontology:
     async def register(self) -> Commit | None:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""
         return await self._committer.commit(register=True)
+
+    def _committed(self, manifest: Manifest) -> None:
+        """A commit of this session is on the chain; perhaps one that its caller has given up on."""
+        self._upkeep.note(manifest)
 
     # --- what is ---
 

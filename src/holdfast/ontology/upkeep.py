@@ -17,13 +17,13 @@ from holdfast.objects.store import CREATE, IfMatch, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import Catalog
 from holdfast.ontology.chain import checkpoint_span
-from holdfast.ontology.commit import Turn
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import Manifest, Place, TypeId
 from holdfast.ontology.reindex import brought_forward
 from holdfast.ontology.tidying import NEVER, Policy, Tidying
+from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 EVERY_COMMITS = 64

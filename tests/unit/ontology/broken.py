@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
-from holdfast.ontology.commit import Committer, Open
+from holdfast.ontology.commit import Committer
+from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, FORMS, PRODUCT, Desk, put

@@ -9,11 +9,11 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain, checkpoint_span
-from holdfast.ontology.commit import Open
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import resolve, resolve_by_chain
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, next_spine, next_summary, opened
 from holdfast.ontology.manifest import FileRef, Manifest, Place, TypeId, compose, parse
+from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put

@@ -15,13 +15,14 @@ from holdfast.objects.store import OVERWRITE, Store, Written
 from holdfast.ontology import layout
 from holdfast.ontology.attempt import Draft, draw
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import RACES, Commit, Committer, Open, Turn
+from holdfast.ontology.commit import RACES, Commit, Committer
 from holdfast.ontology.delta import AtCommit, Intent
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import EMPTY
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import Registered, SchemaRef, TypeId
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from holdfast.sim import ontology_kit

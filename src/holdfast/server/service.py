@@ -94,7 +94,7 @@ class Service:
     def _partial(self) -> str | None:
         if not self.rebuilt:
             return "live state is being rebuilt"
-        if self.live.evicted:
+        if self.live.missing:
             return "the memory for live state did not hold the whole window"
         if self.authority.acceptance is Acceptance.LOCAL_SPOOL:
             return None

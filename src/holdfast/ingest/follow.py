@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Ambiguous, Corrupt, HoldfastError, Incompatible, Invalid, NotFound, Unavailable
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.frame import Batch, Limits, decode
@@ -94,7 +94,7 @@ class Follower:
                 if rounds % AUDIT_EVERY == 0:
                     await self.audit()
                 rounds += 1
-            except (Unavailable, Ambiguous) as error:
+            except HoldfastError as error:
                 if on_error is not None:
                     on_error(error)
                 _log.warning("following goes on in %g s: %s", interval_s, error)

@@ -56,7 +56,7 @@ async def test_a_query_collector_finds_what_others_accepted_even_without_referen
         kept = desk.service.live
         kept.max_bytes = 0
         assert kept.kept() == []  # everything went, as after a restart
-        kept.max_bytes, kept.evicted = 10**9, 0
+        kept.max_bytes = 10**9
         async for key in store.keys("accepted-by-time/"):
             await store.delete(key)
         assert await follower.poll() == 0
@@ -71,7 +71,7 @@ async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> No
             await asyncio.sleep(0.001)
         desk.service.live.max_bytes = 0
         assert desk.service.live.kept() == []
-        desk.service.live.max_bytes, desk.service.live.evicted = 10**9, 0
+        desk.service.live.max_bytes, desk.service.live._lacks_since_ns = 10**9, None
         async for key in desk.service.store.keys("raw-blobs/"):
             await desk.service.store.delete(key)
         assert await desk.service.follower.audit() == 0

@@ -291,9 +291,26 @@ def _from_environment(variables: Mapping[str, str]) -> _Tree:
     for name, value in sorted(variables.items()):
         section, separator, key = name.removeprefix(PREFIX).partition("__")
         # An empty variable counts as unset, as shells and service files treat it.
-        if name.startswith(PREFIX) and separator and value:
-            tree.setdefault(section.lower(), {})[key.lower()] = value
+        if name.startswith(PREFIX) and value:
+            if separator:
+                tree.setdefault(section.lower(), {})[key.lower()] = value
+            else:
+                _reject_near_miss(name)
     return tree
+
+
+def _reject_near_miss(name: str) -> None:
+    """A variable that means nothing here may be anybody's; but one with a slip in it would be silently ignored."""
+    meant = {
+        f"{PREFIX}{section}_{key}".upper(): f"{PREFIX}{section}__{key}".upper()
+        for section, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+        for key in field.annotation.model_fields
+    }
+    shorts = (STORE_VARIABLE, CONFIG_VARIABLE)
+    near = [meant[name]] if name in meant else get_close_matches(name, shorts, n=1, cutoff=0.9)
+    if near and name not in shorts:
+        raise Invalid(f"environment: unknown variable {name}", remedy=f"did you mean {near[0]}?")
 
 
 def _overlay(below: _Tree, above: _Tree) -> None:

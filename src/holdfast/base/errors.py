@@ -13,8 +13,9 @@
     ├── Refused        a safety rule says no: read the reason before you force it
     └── Corrupt        stop and tell the operator
 
-A message is one line that says what happened and to which thing; ``remedy`` says what to do next. The table below is
-the only place where an error becomes an HTTP status or an exit code.
+A message is one line that says what happened and to which thing; ``remedy`` says what to do next, and is a note of the
+exception too, so that a traceback shows it. The table below is the only place where an error becomes an HTTP status or
+an exit code.
 """
 
 from typing import ClassVar
@@ -29,6 +30,8 @@ class HoldfastError(Exception):
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message)
         self.remedy = remedy if remedy is not None else self.default_remedy
+        if self.remedy:
+            self.add_note(f"hint: {self.remedy}")
 
     @property
     def exit_code(self) -> int:

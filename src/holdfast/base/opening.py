@@ -10,7 +10,7 @@ await hf.close()
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from holdfast.base.errors import Invalid
 
@@ -44,3 +44,14 @@ class Opening(AbstractAsyncContextManager[T], Awaitable[T]):
         thing, self._thing = self._thing, None
         if thing is not None:
             await thing.close()
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself, as long as it does not see what follows
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("this is opened by 'async with' or 'await'; for blocking code there is holdfast.connect")
+
+        def __exit__(self, *_: object) -> None:
+            """There was no entering."""
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"no {name!r} before it is open: use 'async with' or 'await', or holdfast.connect")

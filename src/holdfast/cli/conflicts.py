@@ -54,7 +54,9 @@ def list_conflicts(
                 decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
                 if not (unresolved and decisions):
                     rows.append(_row(conflict, decisions))
-            shell.out.table(("submitted", "accepted", "agent", "boot", "numbers", "first seen", "resolution"), rows)
+            if not rows:
+                shell.out.note(f"no {'unresolved ' if unresolved else ''}conflicts in {store.spec.uri}")
+            shell.out.table(("submitted", "accepted", "agent", "boot", "numbers", "first_seen", "resolution"), rows)
 
     shell.run(work())
 
@@ -121,7 +123,9 @@ def holds(context: typer.Context) -> None:
     async def work() -> None:
         async with _open(shell) as store:
             rows = [_hold_row(each) for each in await Holds(store, store.ambient).all()]
-            columns = ("agent", "boot", "state", "by", "since", "why", "lifted by", "lifted", "lifted why")
+            columns = ("agent", "boot", "state", "by", "since", "why", "lifted_by", "lifted", "lifted_why")
+            if not rows:
+                shell.out.note(f"nobody is or was in quarantine in {store.spec.uri}")
             shell.out.table(columns, rows)
 
     shell.run(work())

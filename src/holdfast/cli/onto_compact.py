@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.errors import NotFound
-from holdfast.cli.onto_shared import open_ontology
+from holdfast.cli.onto_shared import no_such_type, open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell
 from holdfast.ontology.compact import Compacted, Compactor, Outlook
@@ -49,7 +48,7 @@ def compact(
 def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
     found = [type_id for type_id in types if name in (None, type_id.name)]
     if name is not None and not found:
-        raise NotFound(f"there is no type {name} with rows", remedy="see holdfast onto info")
+        raise no_such_type(name, (type_id.name for type_id in types), which=" with rows")
     return found
 
 

@@ -7,7 +7,7 @@ import typer
 
 from holdfast.base import codec
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.cli.onto_shared import open_ontology
+from holdfast.cli.onto_shared import no_such_type, open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import chained_schema, stored_schema
@@ -60,9 +60,10 @@ def _print(shell: Shell, change: Change) -> None:
 
 
 def _known(ledger: Ledger, name: str) -> TypeId:
-    found = [each for each in {*ledger.heads, *ledger.schemas} if each.name == name]
+    known = {*ledger.heads, *ledger.schemas}
+    found = [each for each in known if each.name == name]
     if not found:
-        raise NotFound(f"there is no type {name}", remedy="see holdfast onto info")
+        raise no_such_type(name, (each.name for each in known))
     return found[0]
 
 

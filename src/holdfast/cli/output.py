@@ -94,9 +94,9 @@ class Output:
                 body["remedy"] = remedy
             text = json.dumps({"error": body}, ensure_ascii=False)
         else:
-            text = f"error: {printable(message)}"
+            text = f"error: {_lines(message)}"
             if remedy:
-                text += f"\nhint: {printable(remedy)}"
+                text += f"\nhint: {_lines(remedy)}"
         print(text, file=self._stderr, flush=True)
 
     def console(self, *, stderr: bool = False) -> Any:
@@ -128,6 +128,12 @@ def silence_stdout() -> None:
 def printable(text: str) -> str:
     """The text with control characters made visible, so that a key cannot move the cursor or fake a line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _lines(text: str) -> str:
+    """Several lines as such, all but the first indented: no text from a store can look like an error of its own."""
+    first, *more = (printable(line) for line in text.split("\n"))
+    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in more)])
 
 
 def _cell(value: object) -> str:

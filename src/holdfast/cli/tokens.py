@@ -59,7 +59,7 @@ def list_tokens(context: typer.Context, file: File = None) -> None:
     rows = [
         (
             token.token_id,
-            ", ".join(token.agents),
+            list(token.agents) if shell.out.as_json else ", ".join(token.agents),
             "expired" if token.expires_at is not None and parse_iso(token.expires_at) <= now_ns else "valid",
             token.created_at,
             token.expires_at,
@@ -79,7 +79,8 @@ def revoke(
     """Remove a token. Collectors refuse it within a second or two."""
     shell = Shell.of(context)
     gone = revoke_token(_file(shell, file), token_id)
-    shell.out.record({"revoked": gone.token_id, "agents": ", ".join(gone.agents)})
+    agents = list(gone.agents) if shell.out.as_json else ", ".join(gone.agents)
+    shell.out.record({"revoked": gone.token_id, "agents": agents})
 
 
 def _file(shell: Shell, given: Path | None) -> Path:

@@ -1,5 +1,7 @@
 """Typed entities and relations in commits over a bucket: one head, many writers."""
 
+from typing import TYPE_CHECKING, Any
+
 from holdfast.ontology.errors import (
     InvalidType,
     InvalidValue,
@@ -17,6 +19,9 @@ from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.model import Entity, Mixin, Relation
+
+if TYPE_CHECKING:
+    from holdfast.ontology.results import meta as meta
 
 __all__ = [
     "Condition",
@@ -41,5 +46,15 @@ __all__ = [
     "count",
     "count_where",
     "left",
+    "meta",
     "right",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Results read stored rows: a program that only declares types does without what that takes."""
+    if name == "meta":
+        from holdfast.ontology.results import meta  # noqa: PLC0415  # see above
+
+        return meta
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

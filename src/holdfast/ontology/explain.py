@@ -58,7 +58,9 @@ class Explanation:
     received_bytes: int | None
     sql: str
     plan: str
+    """DuckDB's, in full. The text leaves it out: it is long, and says little of what a query costs in a bucket."""
     profile: str | None = None
+    """The plan with the time that each part of it took."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -103,7 +105,8 @@ class Explanation:
                 lines.append(f"  conditions on keys pushed into the scan: {table.on_rows}")
             if table.from_json:
                 lines.append(f"  read from fields_json: {', '.join(table.from_json)}")
-        lines += ["", self.profile if self.profile is not None else self.plan]
+        if self.profile is not None:
+            lines += ["", self.profile]
         return "\n".join(lines)
 
 

@@ -51,6 +51,7 @@ class Anything(Enum):
 
 
 ANY = Anything.ANY
+_GIVE = 'make objects, as in ensure(Customer(id="c1")), or give a table and its type: ensure(table, Customer)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ class Ontology:
         await self.close()
         if error is None and self.pending:
             raise Invalid(
-                f"the session was left with {self.pending} intents that were never committed",
+                f"the session was left with intents that were never committed: {self.pending}",
                 remedy="await commit(), or discard()",
             )
 
@@ -234,6 +235,9 @@ class Ontology:
         self._forms[form.type_id] = form
 
     def _form(self, python: type[M]) -> Form[M]:
+        given: object = python
+        if not (isinstance(given, type) and issubclass(given, Mixin)):
+            raise Invalid(f"{given!r} is not an entity or relation type", remedy="give the class, as in Customer")
         form = Form(python)
         if form.type_id not in self._forms:
             raise Invalid(
@@ -265,11 +269,11 @@ class Ontology:
     def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-            raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy="see ensure")
+            raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy=_GIVE)
         parts: dict[type[Mixin], list[Mixin]] = {}
         for one in given:
             if not isinstance(one, Mixin):
-                raise Invalid(f"a {type(one).__name__} is not an object of a type of this session")
+                raise Invalid(f"a {type(one).__name__} is not an object of a type of this session", remedy=_GIVE)
             parts.setdefault(type(one), []).append(one)
         return [(form.type_id, form.queued(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
 

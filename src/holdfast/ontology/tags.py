@@ -61,7 +61,10 @@ class Tags:
         def change(tags: Any) -> Any:
             known = (tags or {}).get(name)
             if known is not None and not move and known["manifest_path"] != tag.manifest_path:
-                raise Conflict(f"{name!r} names commit {known['commit_id']} already", remedy="move it, or use another")
+                raise Conflict(
+                    f"{name!r} names commit {known['commit_id']} already",
+                    remedy="move it with --move (move=True), or use another name",
+                )
             return {**(tags or {}), name: {key: value for key, value in asdict(tag).items() if key != "name"}}
 
         await self._register.edit(self._ambient.ids.unique(), change)

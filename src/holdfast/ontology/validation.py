@@ -6,6 +6,7 @@ and a TypedDict is accepted wherever it comes from. Its errors become ``InvalidV
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NotRequired, Union
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
@@ -73,7 +74,20 @@ class Validator:
         found = [_described(self._type_name, each["type"], (*prefix, *each["loc"]), each) for each in errors[:SHOWN]]
         more = f"; and {len(errors) - SHOWN} more" if len(errors) > SHOWN else ""
         place = (*prefix, *errors[0]["loc"])
-        return InvalidValue("; ".join(found) + more, type_name=self._type_name, field=str(place[0]) if place else None)
+        return InvalidValue(
+            "; ".join(found) + more,
+            type_name=self._type_name,
+            field=str(place[0]) if place else None,
+            remedy=self._suggestion([each["loc"] for each in errors if each["type"] == "extra_forbidden"]),
+        )
+
+    def _suggestion(self, unknown: list[tuple[Any, ...]]) -> str | None:
+        """For fields of the object itself that it does not have."""
+        names = [str(place[0]) for place in unknown if len(place) == 1]
+        close = [near for name in names for near in get_close_matches(name, self._annotations, n=1)]
+        if close:
+            return f"did you mean {', '.join(close)}?"
+        return f"its fields are {', '.join(self._annotations)}" if names else None
 
 
 def _described(type_name: str, kind: str, place: Iterable[Any], error: Any) -> str:

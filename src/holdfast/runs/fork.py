@@ -83,7 +83,10 @@ def cut_at(
 ) -> int:
     """How many lines the fork keeps."""
     if sum(choice is not None for choice in (from_offset, from_step, after_step)) != 1:
-        raise Invalid("a fork needs one point to begin at", remedy="give from_offset, from_step or after_step")
+        raise Invalid(
+            "a fork needs one point to begin at",
+            remedy="give one of from_step, after_step and from_offset (--from-step, --after-step, --from-offset)",
+        )
     if from_offset is not None:
         if not 1 <= from_offset <= len(entries):
             raise Invalid(

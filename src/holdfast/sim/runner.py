@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _mishap(request: dict[str, Any], error: Exception) -> Answer:
-    under = [f"seed {request['seed']}"] if "seed" in request else getattr(error, "__notes__", [])
+    under = [f"seed {request['seed']}"] if "seed" in request else getattr(error, "__notes__", [])[-1:]
     seed = f", {under[0]}" if under else ""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return {

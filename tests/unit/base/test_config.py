@@ -104,8 +104,23 @@ def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, message: str,
 
 
 def test_a_wrong_variable_is_named_by_its_source(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match=r"^environment: unknown setting s3\.endpiont$"):
+    with pytest.raises(Invalid, match=r"^environment: unknown setting s3\.endpiont\n"):
         load(environ={"HOLDFAST_S3__ENDPIONT": "x"}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HOLDFAST_STOR", "HOLDFAST_STORE"),
+        ("HOLDFAST_STORE_URI", "HOLDFAST_STORE__URI"),
+        ("HOLDFAST_S3_ENDPOINT", "HOLDFAST_S3__ENDPOINT"),
+    ],
+)
+def test_a_slip_in_the_name_of_a_variable_is_not_ignored(tmp_path: Path, name: str, meant: str) -> None:
+    with pytest.raises(Invalid, match=f"unknown variable {name}") as caught:
+        load(environ={name: "x"}, folder=tmp_path)
+    assert caught.value.remedy == f"did you mean {meant}?"
+    assert load(environ={name: "", "HOLDFAST_ELSEWHERE": "x"}, folder=tmp_path) == load(environ={}, folder=tmp_path)
 
 
 def test_secrets_appear_in_no_text(tmp_path: Path) -> None:

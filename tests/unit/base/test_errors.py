@@ -1,6 +1,7 @@
 """One table from error kind to exit code and HTTP status, complete and without collisions."""
 
 import pickle
+import traceback
 
 import pytest
 
@@ -52,6 +53,7 @@ def test_a_remedy_given_wins_over_the_usual_one(kind: type[HoldfastError]) -> No
     assert kind("x").remedy == kind.default_remedy
     assert kind("x", remedy="do this").remedy == "do this"
     assert str(kind("what happened", remedy="do this")) == "what happened"
+    assert traceback.format_exception_only(kind("x", remedy="do this"))[1:] == ["hint: do this\n"]
 
 
 def test_a_conflict_on_the_wire_is_the_same_call_later() -> None:

@@ -1,4 +1,4 @@
-"""``holdfast authority``, ``conflicts``, ``policy`` and ``agent parked``, through the real command."""
+"""``holdfast authority``, ``conflicts``, ``tokens``, ``policy`` and ``agent parked``, through the real command."""
 
 import asyncio
 import json
@@ -84,12 +84,22 @@ class TestAuthority:
         assert "magic" in desk.json("authority", "promote", *options, code=2)["error"]["message"]
 
 
+class TestTokens:
+    def test_programs_read_agents_as_a_list(self, desk: Desk) -> None:
+        file = ("--file", str(desk.root / "tokens.toml"))
+        made = desk.json("tokens", "add", "--agents", "web-*", "--agents", "db-?", *file)
+        (row,) = desk.json("tokens", "list", *file)
+        assert row["agents"] == made["agents"] == ["web-*", "db-?"]
+        assert desk.json("tokens", "revoke", made["id"], *file) == {"revoked": made["id"], "agents": row["agents"]}
+
+
 class TestConflicts:
     def test_they_are_listed_shown_and_decided(self, desk: Desk) -> None:
         submitted = desk.conflict()
         (row,) = desk.json("conflicts", "list")
         assert row["submitted"] == submitted[:12]
         assert row["numbers"] == "10-19"
+        assert not [name for name in row if " " in name]
         assert row["resolution"] is None
         why = ("--by", "anna", "--why", "a clone")
         desk.json("conflicts", "resolve", submitted[:8], "--quarantine-identity", *why)

@@ -94,6 +94,8 @@ def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
     assert desk.json("onto", "verify", "--deep")["findings"] == []
     assert "0 snapshots published" in desk.text("onto", "compact", "--apply")
     assert "there is no type Nobody" in desk.text("onto", "compact", "Nobody", code=4)
+    for command in ("compact", "changes --type"):
+        assert "did you mean Customer?" in desk.text("onto", *command.split(), "Custmer", code=4)
 
 
 def test_changes_tags_and_schemas(desk: OntoDesk) -> None:

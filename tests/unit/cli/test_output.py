@@ -73,6 +73,13 @@ def test_an_error_is_one_line_and_its_remedy() -> None:
     assert streams.stdout.getvalue() == ""
 
 
+def test_an_error_of_several_lines_keeps_them_indented() -> None:
+    streams = Streams()
+    streams.out.error(Conflict("column 1: no field\n  teir == 1\n  ^\nerror: fake", remedy="look\nhint: fake\x1b"))
+    lines = ["error: column 1: no field", "  teir == 1", "  ^", "  error: fake", "hint: look", "  hint: fake\\x1b"]
+    assert streams.stderr.getvalue().splitlines() == lines
+
+
 def test_an_error_for_programs_is_one_object() -> None:
     streams = Streams(as_json=True)
     streams.out.error(Conflict("key k changed"))

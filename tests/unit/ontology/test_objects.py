@@ -102,6 +102,13 @@ def test_what_is_wrong_is_said_in_one_line(values: dict[str, Any], message: str)
     assert caught.value.exit_code == 2
 
 
+def test_an_unknown_field_comes_with_the_one_that_was_meant() -> None:
+    with pytest.raises(InvalidValue, match=r"Customer has no field nam\nhint: did you mean name\?"):
+        Customer(id="c1", nam="Ada")  # type: ignore[call-arg]  # that is the point
+    with pytest.raises(InvalidValue, match=r"Customer has no field zip\nhint: its fields are id, name"):
+        Customer(id="c1", name="Ada", zip="1")  # type: ignore[call-arg]  # as above
+
+
 def test_only_the_first_few_errors_are_listed() -> None:
     with pytest.raises(InvalidValue, match=r"; and 7 more$"):
         Everything()  # type: ignore[call-arg]  # that is the point

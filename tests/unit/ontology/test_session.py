@@ -105,7 +105,7 @@ async def test_leaving_flushes_indexes_and_frees_the_lock() -> None:
 
 async def test_leaving_in_peace_with_intents_queued_is_an_error() -> None:
     desk = Desk()
-    with pytest.raises(Invalid, match="1 intents that were never committed"):
+    with pytest.raises(Invalid, match="intents that were never committed: 1"):
         async with session(desk) as onto:
             onto.ensure(Customer(id="c1", name="Ada"))
     failing = session(desk)
@@ -204,9 +204,11 @@ async def test_wrong_things_are_refused_when_they_are_given() -> None:
         for given in (Stranger(id="x"), [Stranger(id="x")]):
             with pytest.raises(Invalid, match="Stranger is not a type of this session"):
                 onto.ensure(given)
-        for nonsense in ("text", 7, ["text"]):
-            with pytest.raises(Invalid):
+        for nonsense in ("text", 7, ["text"], {"id": "c1"}):
+            with pytest.raises(Invalid, match=r"hint: make objects"):
                 onto.ensure(nonsense)
+        with pytest.raises(Invalid, match="'Customer' is not an entity or relation type"):
+            onto.retract("Customer", "c1")  # type: ignore[arg-type]  # that is the point
         assert onto.pending == 0
 
 

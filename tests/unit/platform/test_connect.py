@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from typing import Any
 
 import pytest
 
@@ -165,3 +166,11 @@ def test_blocking_code_reaches_every_function_that_takes_a_store() -> None:
         assert [summary.run_id for summary in hf.call(runs.find, status="success")] == ["r"]
         assert {"store", "start", "call"} <= set(dir(hf))
         assert "memory:" in repr(hf)
+
+
+async def test_what_is_not_open_yet_says_how_it_is_opened() -> None:
+    opening: Any = holdfast.open("memory:")
+    with pytest.raises(TypeError, match="async with"):
+        opening.__enter__()
+    with pytest.raises(AttributeError, match=r"no 'store' before it is open: .*holdfast\.connect"):
+        _ = opening.store

@@ -68,7 +68,7 @@ class Call:
             )
 
     async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, Document]:
-        """The result, and the field of what was emitted, after as many tries as the policy allows; else the last error."""
+        """The result, and the field of what was emitted, after as many tries as allowed; else the last error."""
         token = _key.set(key)
         failures = 0
         try:

@@ -24,6 +24,7 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
+from holdfast.ontology.attempt import Witness
 from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
@@ -154,12 +155,13 @@ class Ontology:
         *,
         if_head: int | None = None,
         progress: Callable[[Progress], None] | None = None,
+        witness: Witness | None = None,
     ) -> Commit | None:
         """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
         _check_metadata(metadata)
         if if_head is not None and type(if_head) is not int:
             raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
-        return await self._committer.commit(metadata, if_head=if_head, progress=progress)
+        return await self._committer.commit(metadata, if_head=if_head, progress=progress, witness=witness)
 
     async def register(self) -> Commit | None:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""

@@ -90,7 +90,7 @@ class Session(Ontology):
         witness: Witness | None = None,
     ) -> Commit | None:
         try:
-            return await self._committer.commit(metadata, if_head=if_head, progress=progress, witness=witness)
+            return await super().commit(metadata, if_head=if_head, progress=progress, witness=witness)
         finally:
             await self._publish()
 

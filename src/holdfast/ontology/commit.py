@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, HoldfastError, Unavailable
@@ -28,11 +28,12 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology import layout
-from holdfast.ontology.attempt import Attempt, Draft, TypeForm, draw
+from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, draw
 from holdfast.ontology.batch import Batch, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest, TypeId
+from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.view import View
 
 P = ParamSpec("P")
@@ -65,56 +66,6 @@ class Progress:
 
 
 STAGES = ("state", "delta", "files", "head")
-
-
-class Turn(Protocol):
-    """Whose turn it is to write: for fairness, never for safety."""
-
-    async def take(self) -> bool:
-        """Wait for it. True if somebody else may have had it since we did."""
-        ...
-
-    async def try_take(self) -> bool:
-        """Without waiting: whether it is ours."""
-        ...
-
-    def guard(self) -> None:
-        """``Conflict`` unless it is surely still ours for a while."""
-        ...
-
-    def committed(self) -> None:
-        """One commit of this turn is done."""
-        ...
-
-    def done(self) -> None:
-        """Nothing is under way now, however it ended."""
-        ...
-
-    def keep(self, tasks: int) -> None:
-        """So many more, or fewer, want it kept while they work, even if no commit is under way."""
-        ...
-
-
-class Open:
-    """A turn that nobody has to wait for."""
-
-    async def take(self) -> bool:
-        return False
-
-    async def try_take(self) -> bool:
-        return True
-
-    def guard(self) -> None:
-        return
-
-    def committed(self) -> None:
-        return
-
-    def done(self) -> None:
-        return
-
-    def keep(self, tasks: int) -> None:
-        return
 
 
 class Committer:
@@ -166,16 +117,16 @@ class Committer:
         metadata: Mapping[str, Any] | None = None,
         *,
         if_head: int | None = None,
-        register: bool = False,
+        order: Order = PLAIN,
         progress: Callable[[Progress], None] | None = None,
     ) -> Commit | None:
-        """Commit what is queued; None if that changes nothing. With ``register``, the schemas even without rows."""
+        """Commit what is queued; None if that changes nothing. ``order`` is what is to be done besides."""
         async with self._one:
             self._progress = progress
-            if not (self.queue or register or self._doubts) and if_head is None:
+            if not (self.queue or order or self._doubts) and if_head is None:
                 return None
             try:
-                return await self._commit(metadata or {}, if_head, register=register)
+                return await self._commit(metadata or {}, if_head, order)
             except (Ambiguous, Corrupt):
                 raise
             except HoldfastError as error:
@@ -186,7 +137,7 @@ class Committer:
             finally:
                 self._turn.done()
 
-    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, *, register: bool) -> Commit | None:
+    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, order: Order) -> Commit | None:
         budget = self._policy.start(self._ambient)
         fresh = bool(self._doubts) or not self._view.known
         if fresh:
@@ -198,7 +149,7 @@ class Committer:
                 await self.refresh()
                 fresh = True
                 continue
-            draft = await self._draft(metadata, register=register)
+            draft = await self._draft(metadata, order)
             if draft is None:
                 if fresh or not await self._moved():
                     return self._nothing_left()
@@ -222,7 +173,7 @@ class Committer:
 
     # --- one attempt ---
 
-    async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
+    async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
         items = tuple(self.queue)
         touched = {item.type_id for item in items}
@@ -238,13 +189,13 @@ class Committer:
         for type_id, batch in batches.items():
             if changed := await blocking(states[type_id].changed, batch):
                 rows[type_id] = changed
-        if not (rows or changes) and not (register and self._view.unregistered(self._forms)):
+        if not (rows or changes) and not self._view.changed_by(order, self._forms):
             self._idle_intents = len(items)
             return None
-        schemas = await self._view.agree(self._forms, touched, register=register)
+        schemas = await self._view.agree(self._forms, touched, order)
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
-        return Draft(rows, schemas.versions, schemas.registered, (), metadata, self._runtime_id, len(items))
+        return Draft(rows, schemas.versions, schemas.registered, order, metadata, self._runtime_id, len(items))
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""

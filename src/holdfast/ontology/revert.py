@@ -15,7 +15,7 @@ from holdfast.base.errors import HoldfastError, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import Commit, Committer, Turn
+from holdfast.ontology.commit import Commit, Committer
 from holdfast.ontology.delta import Intent
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import place_of
@@ -24,6 +24,7 @@ from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.storedform import StoredForm
+from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 

@@ -24,6 +24,7 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
+from holdfast.ontology.attempt import Order
 from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
@@ -156,7 +157,7 @@ class Ontology:
 
     async def register(self) -> Commit | None:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""
-        return await self._committer.commit(register=True)
+        return await self._committer.commit(order=Order(register=True))
 
     # --- what is ---
 

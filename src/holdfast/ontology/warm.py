@@ -81,6 +81,7 @@ class Warm:
         """The numbers of the files in each table."""
         self._room = 0
         self._count = 0
+        self._tables = 0
         self._one = asyncio.Lock()
 
     @property
@@ -112,6 +113,12 @@ class Warm:
             await files.close()
         if folder is not None:
             await blocking(shutil.rmtree, folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Read everything again. Statements on their way keep the tables that they were made for."""
+        self._loaded.clear()
+        self._pools.clear()
+        self._pooled.clear()
 
     def known(self, entry: Entry) -> bool:
         """Whether it can be scanned without a request."""
@@ -209,7 +216,8 @@ class Warm:
     def _pool(self, shape: Shape) -> str:
         pool = self._pools.get(shape.type_id)
         if pool is None:
-            pool = f"store.pool_{len(self._pools)}"
+            pool = f"store.pool_{self._tables}"
+            self._tables += 1
             columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
             columns += ["commit_id BIGINT", "schema_version_id BIGINT", "fields_json VARCHAR", "_retracted BOOLEAN"]
             columns += [f"{quoted(name)} {duck_type(arrow_type(shape.nodes[name]))}" for name in shape.payload]

@@ -18,6 +18,7 @@ from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.model import Entity, Mixin, Relation
+from holdfast.ontology.upgrade import upgrader
 
 __all__ = [
     "Condition",
@@ -44,4 +45,5 @@ __all__ = [
     "count_where",
     "left",
     "right",
+    "upgrader",
 ]

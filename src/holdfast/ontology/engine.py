@@ -6,8 +6,8 @@ snapshot that was superseded and collected) makes the engine look again at the s
 the chain: the same rows come out.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.base.errors import Corrupt
@@ -74,13 +74,23 @@ class Moment:
         resolved = await engine.files(type_id, self.ledger, span.upper)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
-        choices = choose(resolved.entries, span, predicate, shape)
+        choices = choose(self._told(resolved.entries, shape), span, predicate, shape)
         used = [each.entry for each in choices if each.use != "pruned"]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
         loaded = await engine.warm.load(shape, used)
         table = Table(shape, loaded, span, engine.warm, split(predicate, shape).keys)
         self.planned.append(Planned(table, choices, resolved.by_index, fetched))
         return table
+
+    def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
+        """What is known of files whose rows are upgraded when they are read is not known of the rows then."""
+        ref = self.ledger.schemas.get(shape.type_id)
+        if shape.upgrades is None or ref is None:
+            return entries
+        return [
+            replace(each, stats=each.stats.short()) if each.stats is not None and each.first < ref.since else each
+            for each in entries
+        ]
 
 
 class Engine:

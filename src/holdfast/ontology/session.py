@@ -15,6 +15,7 @@ because nobody would ever commit them.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,6 +25,7 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
+from holdfast.ontology import migrate as migration
 from holdfast.ontology.attempt import Order
 from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.chain import Chain
@@ -40,6 +42,8 @@ from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
 from holdfast.ontology.tidying import THRESHOLD, Policy
+from holdfast.ontology.upgrade import Upgrades
+from holdfast.ontology.upgradefile import upgraded_table
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
@@ -158,6 +162,22 @@ class Ontology:
     async def register(self) -> Commit | None:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""
         return await self._committer.commit(order=Order(register=True))
+
+    async def migrate(self, token: str | None = None, *, why: str = "") -> migration.Preview | Commit | None:
+        """Make the schemas in the store those of the session's classes, and the rows with them, in one commit.
+
+        Without a token, what that would do, and the token to do it with; with it, the commit, or None if there is
+        nothing to do. Types that differ by more than optional fields need an ``upgrader``.
+        """
+        if token is None:
+            return await migration.preview(self._store, self._forms)
+        if self.pending:
+            raise Invalid(f"{self.pending} intents are queued", remedy="commit() or discard() them, then migrate")
+        made = await migration.apply(
+            self._store, self._ambient, self._forms, token, turn=self._turn, by=self.runtime_id, why=why
+        )
+        await self._committer.refresh()
+        return made
 
     # --- what is ---
 
@@ -283,7 +303,9 @@ class Ontology:
 
     async def _latest(self, form: Form[Any]) -> Latest:
         ledger = await read_ledger(self._store, self._chain, self._view.ledger)
-        return await read_latest(self._store, self._chain, ledger, form.type_id)
+        upgrades = Upgrades.of(form.declared)
+        seen = None if upgrades is None else partial(upgraded_table, upgrades=upgrades)
+        return await read_latest(self._store, self._chain, ledger, form.type_id, seen)
 
 
 def _check_metadata(metadata: Any) -> None:

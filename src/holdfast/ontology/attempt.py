@@ -86,9 +86,11 @@ class Order:
     """Types that end here, and whether they are purged."""
     redact: Document | None = None
     """What payload is destroyed when the commit is made: it stands in the manifest."""
+    write: Mapping[TypeId, Sequence[Row]] = field(default_factory=dict)
+    """Rows that are written as they are, whatever is current."""
 
     def __bool__(self) -> bool:
-        return self.register or bool(self.migrate or self.drop or self.redact)
+        return self.register or bool(self.migrate or self.drop or self.redact or self.write)
 
 
 PLAIN = Order()

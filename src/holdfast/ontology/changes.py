@@ -28,7 +28,7 @@ from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import REDACTS, FileRef, Manifest, Place, TypeId
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.reader import read_latest
-from holdfast.ontology.redactions import ERASED
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.state import read_file
 
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
@@ -137,12 +137,12 @@ class Feed:
         def change(kind: ChangeType, fields_json: str) -> Change:
             return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json)
 
-        if row.fields_json == ERASED:
+        if is_erased(row.fields_json):
             if REDACTS not in manifest.extra:
                 return []  # its payload is gone
             # Whoever was told of the object before must hear of its end, though its past is gone from here.
             state.pop(row.identity, None)
-            return [change("retract", ERASED)]
+            return [change("retract", row.fields_json)]
         if row.retracted:
             state.pop(row.identity, None)
             return [change("retract", before)] if before is not None else []

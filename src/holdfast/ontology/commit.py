@@ -176,7 +176,7 @@ class Committer:
     async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
         items = tuple(self.queue)
-        touched = {item.type_id for item in items}
+        touched = {*(item.type_id for item in items), *order.write}
         self._tell("state", 0, len(touched))
         states = await self._view.states({*touched, *self._ends_of(touched)})
         self._tell("delta", 0, size(items))
@@ -195,6 +195,7 @@ class Committer:
         schemas = await self._view.agree(self._forms, touched, order)
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
+        rows |= order.write
         return Draft(rows, schemas.versions, schemas.registered, order, metadata, self._runtime_id, len(items))
 
     async def _try(self, draft: Draft) -> Commit | None:

@@ -28,7 +28,15 @@ from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index, resolve_by_chain
 from holdfast.ontology.manifest import FileRef, Place, TypeId
-from holdfast.ontology.redactions import ERASED, Redaction, Rewritten, finished, record_body, redaction_of
+from holdfast.ontology.redactions import (
+    Redaction,
+    Rewritten,
+    erased_text,
+    finished,
+    is_erased,
+    record_body,
+    redaction_of,
+)
 from holdfast.ontology.reindex import write_index
 from holdfast.ontology.rows import from_parquet, to_parquet
 
@@ -102,7 +110,7 @@ async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int
         entry = next((each for each in document["files"] if each["path"] == ref.path), None)
         if entry is None:
             raise Corrupt(f"{key}: it does not name {ref.path}, which the chain does")
-        before = str(entry.get("content_sha256_before_redaction") or entry.get("content_sha256", ""))
+        before = str(entry.get("content_sha256", ""))
         made = Rewritten(ref.path, key, before, digest)
         if entry.get("content_sha256") == digest and commit_id in entry.get("redacted_by", ()):
             return made
@@ -125,14 +133,18 @@ def redacted(body: bytes, path: str, redaction: Redaction) -> bytes | None:
         mask = pc.and_(mask, pc.equal(table.column(name).combine_chunks().cast(pa.string()), value))
     if not pc.any(mask).as_py():
         return None
-    if set(table.column("fields_json").filter(mask).to_pylist()) == {ERASED}:
+    texts = table.column("fields_json").to_pylist()
+    doomed = {number for number, wanted in enumerate(mask.to_pylist()) if wanted}
+    if all(is_erased(texts[number]) for number in doomed):
         return body
+    for number in doomed:
+        texts[number] = erased_text(redaction.key_field, texts[number])
     for number, column in enumerate(table.schema):
         if column.name == "fields_json":
-            table = table.set_column(number, column, pc.if_else(mask, ERASED, table.column(number).cast(pa.string())))
+            table = table.set_column(number, column.name, pa.array(texts, pa.string()))
         elif column.name not in names.SYSTEM_COLUMNS and column.name != redaction.key_field:
             nothing = pa.scalar(None, column.type)
-            table = table.set_column(number, column, pc.if_else(mask, nothing, table.column(number)))
+            table = table.set_column(number, column.name, pc.if_else(mask, nothing, table.column(number)))
     gone = pa.array([False] * table.num_rows) if names.RETRACTED not in table.column_names else None
     known = gone if gone is not None else pc.fill_null(table.column(names.RETRACTED), False)
     retracted = pc.or_(known, mask)

@@ -6,6 +6,7 @@ them. Manifests lead from one redaction to the one before (``redacted``), so a c
 back to the last one that it knows.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,19 @@ from holdfast.ontology import layout
 from holdfast.ontology.manifest import REDACTS, Manifest, Place, TypeId, type_id
 
 FORMAT = "holdfast.ontology.redaction"
-ERASED = '{"_erased":true}'
-"""The ``fields_json`` of a row whose payload was erased."""
+_ERASED = '{"_erased":true'
+
+
+def erased_text(key_field: str | None, fields_json: str) -> str:
+    """The ``fields_json`` of a row when its payload is erased: the key is left, where there is one among the fields."""
+    known = json.loads(fields_json)
+    if key_field is None or key_field not in known:
+        return f"{_ERASED}}}"
+    return f"{_ERASED},{json.dumps(key_field)}:{json.dumps(known[key_field], ensure_ascii=False)}}}"
+
+
+def is_erased(fields_json: str) -> bool:
+    return fields_json.startswith(_ERASED)
 
 
 @dataclass(frozen=True, slots=True)

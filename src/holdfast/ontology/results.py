@@ -17,7 +17,7 @@ from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.form import Form
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.redactions import ERASED
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.shape import Shape
 
 M = TypeVar("M", bound=Mixin)
@@ -93,7 +93,7 @@ def objects(form: Form[M], found: pa.Table | pa.RecordBatch) -> list[M]:
     stored = rows.from_table(pa.table(found) if isinstance(found, pa.RecordBatch) else found)
     made = form.objects(stored)
     for obj, row, commit_id in zip(made, stored, found.column("commit_id").to_pylist(), strict=True):
-        attach(obj, Meta(commit_id, row.identity, row.retracted, row.fields_json == ERASED))
+        attach(obj, Meta(commit_id, row.identity, row.retracted, is_erased(row.fields_json)))
     return made
 
 

@@ -30,7 +30,7 @@ from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.filters.scope import form_of
 from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
-from holdfast.ontology.redactions import ERASED
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import Node, without_null
 from holdfast.ontology.values import Unfit
@@ -124,7 +124,7 @@ def read(declared: Declaration, rows: Iterable[Row]) -> list[Any]:
     decoders = [(name, declared.codecs[name].decode) for name in declared.fields if name in declared.payload]
     made = []
     for row in rows:
-        if row.fields_json == ERASED:
+        if is_erased(row.fields_json):
             made.append(_erased(declared, row))
             continue
         stored = _stored(declared, row)

@@ -23,7 +23,7 @@ from holdfast.ontology.declaration import Declaration, declaration
 from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import UnreadableRow
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.redactions import ERASED
+from holdfast.ontology.redactions import is_erased
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 U = TypeVar("U", bound=Upgrade)
@@ -104,7 +104,7 @@ class Upgrades:
         places = [
             number
             for number, (row, version) in enumerate(zip(stored, versions, strict=True))
-            if row.fields_json != ERASED and self.concerns(version)
+            if not is_erased(row.fields_json) and self.concerns(version)
         ]
         if not places:
             return found

@@ -55,6 +55,8 @@ class View:
         ledger = await self.chain.ledger(head.place, self.ledger)
         if before is not None and await self.chain.at(ledger.place, before.commit_id) != before:
             raise _another_life(head, self.head)
+        if ledger.redacted != self.ledger.redacted:
+            self._states.clear()  # they may know rows that are gone
         self.head, self.ledger, self.known = head, ledger, True
         if self._opened is None:
             self._opened = head.commit_id

@@ -272,3 +272,18 @@ def test_types_are_migrated(desk: OntoDesk, tmp_path: Path, monkeypatch: pytest.
     assert done == "commit 4: 1 rows were upgraded\n"
     assert desk.json("onto", "query", "Customer") == [{"id": "c1", "title": "ADA L."}]
     assert [each["version"] for each in desk.json("onto", "schema", "history", "Customer")] == [1, 2]
+
+
+def test_one_object_is_erased(desk: OntoDesk) -> None:
+    desk.history()
+    shown = desk.json("onto", "erase", "Customer", "c1")
+    assert (shown["rows"], shown["commits"], shown["commit_id"]) == (2, [1, 2], None)
+    assert "nothing was written" in desk.text("onto", "erase", "Customer", "c1")
+    desk.text("onto", "erase", "Customer", "c1", "--token", "nonsense", code=7)
+    assert "nothing to erase" in desk.text("onto", "erase", code=2)
+    done = desk.text("onto", "erase", "Customer", "c1", "--token", shown["token"], "--by", "dpo", "--why", "asked for")
+    assert done == "commit 4: 2 rows of c1 are erased\n"
+    assert [each["id"] for each in desk.json("onto", "query", "Customer", "--as-of", "1")] == ["c2"]
+    assert desk.json("onto", "erase", "--resume") == {"finished": []}
+    assert "nothing is unfinished" in desk.text("onto", "erase", "--resume")
+    assert desk.json("onto", "verify", "--deep")["good"]

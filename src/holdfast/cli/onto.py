@@ -8,6 +8,7 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
 from holdfast.cli import onto_compact, onto_feed, onto_verify
 from holdfast.cli.onto_destroy import drop, erase
+from holdfast.cli.onto_files import export_type, import_type
 from holdfast.cli.onto_migrate import migrate
 from holdfast.cli.onto_query import query
 from holdfast.cli.onto_shared import By, Token, Why, open_ontology
@@ -27,6 +28,8 @@ app.command("query")(query)
 onto_feed.schema_app.command("drop")(drop)
 app.command()(migrate)
 app.command()(erase)
+app.command("export")(export_type)
+app.command("import")(import_type)
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
 app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")

@@ -287,3 +287,15 @@ def test_one_object_is_erased(desk: OntoDesk) -> None:
     assert desk.json("onto", "erase", "--resume") == {"finished": []}
     assert "nothing is unfinished" in desk.text("onto", "erase", "--resume")
     assert desk.json("onto", "verify", "--deep")["good"]
+
+
+def test_types_go_to_files_and_come_back(desk: OntoDesk, tmp_path: Path) -> None:
+    desk.history()
+    path = tmp_path / "customers.csv"
+    assert desk.json("onto", "export", "Customer", str(path), "--as-of", "1")["rows"] == 2
+    assert path.read_text() == "id,name\nc1,Ada\nc2,Bo\n"
+    target = f"{__name__}:Customer"
+    assert "1 objects are there already" in desk.text("onto", "import", target, str(path), code=8)
+    done = desk.json("onto", "import", target, str(path), "--on-conflict", "replace", "--if-head", "3")
+    assert done == {"rows": 2, "added": 1, "replaced": 1, "skipped": 0, "same": 0, "commit_id": 4}
+    assert desk.json("onto", "query", "Customer") == [{"id": "c1", "name": "Ada"}, {"id": "c2", "name": "Bo"}]

@@ -49,7 +49,7 @@ class PublishesFirst(Session):
 
         async def early(attempt: Attempt) -> Written | Lost:
             for envelope in envelopes(attempt.manifest):
-                await self._store.put(envelope.key, envelope.body(), CREATE)
+                await self.store.put(envelope.key, envelope.body(), CREATE)
             return await publish_head(attempt)
 
         self._committer._publish = early  # type: ignore[method-assign]  # the naive part

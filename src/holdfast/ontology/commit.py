@@ -29,7 +29,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology import layout
-from holdfast.ontology.attempt import Attempt, Draft, TypeForm, Witness, draw
+from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, Witness, draw
 from holdfast.ontology.batch import Batch, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
 from holdfast.ontology.head import parse, read_head
@@ -122,20 +122,20 @@ class Committer:
         metadata: Mapping[str, Any] | None = None,
         *,
         if_head: int | None = None,
-        register: bool = False,
+        order: Order = PLAIN,
         progress: Callable[[Progress], None] | None = None,
         witness: Witness | None = None,
     ) -> Commit | None:
-        """Commit what is queued; None if that changes nothing. With ``register``, the schemas even without rows.
+        """Commit what is queued; None if that changes nothing. ``order`` is what is to be done besides.
 
         With a ``witness``, what one of its attempts has committed is not committed again.
         """
         async with self._one:
             self._progress, self._witness = progress, witness
-            if not (self.queue or self.outbox or register or self._doubts) and if_head is None:
+            if not (self.queue or self.outbox or order or self._doubts) and if_head is None:
                 return None
             try:
-                return await self._commit(metadata or {}, if_head, register=register)
+                return await self._commit(metadata or {}, if_head, order)
             except (Ambiguous, Corrupt):
                 raise
             except HoldfastError as error:
@@ -146,7 +146,7 @@ class Committer:
             finally:
                 self._turn.done()
 
-    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, *, register: bool) -> Commit | None:
+    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, order: Order) -> Commit | None:
         budget = self._policy.start(self._ambient)
         fresh = bool(self._doubts) or not self._view.known
         if fresh:
@@ -160,7 +160,7 @@ class Committer:
                 await self.refresh()
                 fresh = True
                 continue
-            draft = await self._draft(metadata, register=register)
+            draft = await self._draft(metadata, order)
             if draft is None:
                 if fresh or not await self._moved():
                     return self._nothing_left()
@@ -184,10 +184,10 @@ class Committer:
 
     # --- one attempt ---
 
-    async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
+    async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
         items = tuple(self.queue)
-        touched = {item.type_id for item in items}
+        touched = {*(item.type_id for item in items), *order.write}
         self._tell("state", 0, len(touched))
         states = await self._view.states({*touched, *self._ends_of(touched)})
         self._tell("delta", 0, size(items))
@@ -201,14 +201,15 @@ class Committer:
         for type_id, batch in batches.items():
             if changed := await blocking(states[type_id].changed, batch):
                 rows[type_id] = changed
-        if not (rows or changes or outbox) and not (register and self._view.unregistered(self._forms)):
+        if not (rows or changes or outbox) and not self._view.changed_by(order, self._forms):
             self._idle_intents = len(items)
             return None
-        schemas = await self._view.agree(self._forms, touched, register=register)
+        schemas = await self._view.agree(self._forms, touched, order)
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
+        rows |= order.write
         count = len(items)
-        return Draft(rows, schemas.versions, schemas.registered, (), metadata, self._runtime_id, count, outbox)
+        return Draft(rows, schemas.versions, schemas.registered, order, metadata, self._runtime_id, count, outbox)
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""

@@ -13,10 +13,13 @@ A manifest has the fields of the specification. Ours carry more, so that nobody 
 * ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
 * ``registered``   the schema documents that this commit introduces;
 * ``outbox``       what others are to be told of once this commit is on the chain, in documents that mean nothing here;
-* ``outbox_before``  the latest earlier manifest that has one.
+* ``outbox_before``  the latest earlier manifest that has one;
+* ``lives``        per kind and type ``[[generation, end, purged, schema_version_id], ...]``: its lives that have ended;
+* ``redacts``      of a commit that destroys payload: of which type, which identity, up to which commit;
+* ``redacted``     the latest commit of that sort, this one included.
 
-A ``full`` manifest has the whole of ``type_heads`` and ``schemas``, any other only what changed since ``base`` (null:
-gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
+A ``full`` manifest has the whole of ``type_heads``, ``schemas`` and ``lives``, any other only what changed since
+``base`` (null: gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
 
 A generation is the commit that gave a type its present life: files of earlier commits are not this type's any more.
 """
@@ -79,6 +82,18 @@ class SchemaRef(NamedTuple):
     generation: int
     since: int = 0
     """The commit whose manifest has the document, under ``registered``."""
+
+
+class Life(NamedTuple):
+    """A life of a type that has ended: its rows are those of the commits from ``generation`` on, before ``end``."""
+
+    generation: int
+    end: int
+    """The commit that dropped the type."""
+    purged: bool
+    """Its rows are shown nowhere any more, and their payload was destroyed."""
+    version_id: int
+    """The last version of its schema: the next life counts on from there."""
 
 
 UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
@@ -154,6 +169,8 @@ class Summary:
     stats: Mapping[str, FileStats] = field(default_factory=dict)
     """Of the recent files, by path; without columns."""
     outbox_before: Place | None = None
+    lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
+    redacted: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +275,10 @@ _KNOWN = {
     "schemas",
     "outbox",
     "outbox_before",
+    "lives",
+    "redacted",
 }
+REDACTS = "redacts"
 
 
 def _parse(document: Document, path: str) -> Manifest:
@@ -309,7 +329,7 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
     return Summary(
         attempt_id=str(document["attempt_id"]),
         full=bool(document["full"]),
-        base=Place(int(base[0]), str(base[1])) if base is not None else None,
+        base=_parse_place(base),
         skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
         recent=recent,
         stats={ref.path: each for ref, each in stats if each is not None},
@@ -323,7 +343,17 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
             for name, value in types.items()
         },
         outbox_before=Place(int(outbox_before[0]), str(outbox_before[1])) if outbox_before is not None else None,
+        lives={
+            type_id(kind, name): tuple(Life(int(a), int(b), bool(c), int(d)) for a, b, c, d in listed)
+            for kind, types in document.get("lives", {}).items()
+            for name, listed in types.items()
+        },
+        redacted=_parse_place(document.get("redacted")),
     )
+
+
+def _parse_place(value: list[Any] | None) -> Place | None:
+    return Place(int(value[0]), str(value[1])) if value is not None else None
 
 
 def _parse_ref(value: list[Any]) -> SchemaRef:
@@ -335,6 +365,9 @@ def _summary_document(summary: Summary) -> Document:
     schemas: dict[str, dict[str, list[Any] | None]] = {kind: {} for kind in KINDS}
     for each, ref in summary.schemas.items():
         schemas[each.kind][each.name] = list(ref) if ref is not None else None
+    lives: dict[str, dict[str, list[Any]]] = {}
+    for each, listed in summary.lives.items():
+        lives.setdefault(each.kind, {})[each.name] = [list(life) for life in listed]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -351,6 +384,8 @@ def _summary_document(summary: Summary) -> Document:
         },
         "schemas": schemas,
         **({} if summary.outbox_before is None else {"outbox_before": list(summary.outbox_before)}),
+        **({"lives": lives} if lives else {}),
+        **({"redacted": list(summary.redacted)} if summary.redacted is not None else {}),
     }
 
 

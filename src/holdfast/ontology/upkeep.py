@@ -58,7 +58,8 @@ class Upkeep:
     def note(self, manifest: Manifest) -> None:
         """A commit of ours is on the chain. Costs nothing now."""
         self._touched |= manifest.touched
-        self._registered |= bool(manifest.registered)
+        ends = manifest.summary is not None and any(ref is None for ref in manifest.summary.schemas.values())
+        self._registered |= bool(manifest.registered) or ends
         self._commits += 1
         if checkpoint_span(manifest.commit_id):
             self._checkpoints.append(manifest.place)

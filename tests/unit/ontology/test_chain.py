@@ -184,7 +184,7 @@ def test_a_dropped_type_stays_dropped_in_later_manifests() -> None:
     ghost = TypeId("entity", "Ghost")
     first = FileRef(1, ghost, "commits/1-a/entities/Ghost.parquet")
 
-    def manifest(ledger: Ledger, refs: list[FileRef], dropped: tuple[TypeId, ...] = ()) -> Manifest:
+    def manifest(ledger: Ledger, refs: list[FileRef], dropped: dict[TypeId, bool] | None = None) -> Manifest:
         number = ledger.commit_id + 1
         return Manifest(
             number,
@@ -199,7 +199,13 @@ def test_a_dropped_type_stays_dropped_in_later_manifests() -> None:
 
     one = opened(manifest(EMPTY, [first]), None)
     assert ghost in one.heads
-    two = opened(manifest(one, [], (ghost,)), None)
+    two = opened(manifest(one, [], {ghost: False}), None)
     assert ghost not in two.heads
     three = opened(manifest(two, []), None)
     assert ghost not in three.heads
+    assert [(life.end, life.purged) for life in three.lives[ghost]] == [(2, False)]
+    assert (three.generation_of(ghost), three.life_at(ghost, 1), three.life_at(ghost, 2)) == (
+        3,
+        three.lives[ghost][0],
+        None,
+    )

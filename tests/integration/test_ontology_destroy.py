@@ -40,7 +40,7 @@ async def test_a_type_is_migrated_erased_and_purged(place: Place) -> None:
                 onto.ensure([Guest(id="a", age=str(age)), Guest(id="b", age=str(age))])
                 await onto.commit()
         async with hf.ontology(Newer) as onto:
-            plan: Any = await onto.migrate()
+            plan = await onto.migrate()
             async with hf.ontology(Guest) as other:
                 other.ensure(Guest(id="c", age="9"))
                 await other.commit()

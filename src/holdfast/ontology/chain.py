@@ -117,11 +117,18 @@ class Chain:
         self._kept.clear()
         self.stats.clear()
         place: Place | None = latest
-        while cache is not None and place is not None and not await cache.holds(layout.redaction_key(place.path)):
-            files = await rewritten(cache.inner, place)
+        while cache is not None and place is not None:
+            # A cache has the record only if the files were dropped from it. Those of the latest are dropped once more
+            # by each of us: another process may have kept one that it was just reading.
+            done = await cache.holds(layout.redaction_key(place.path))
+            if done and place != latest:
+                break
+            files = await rewritten(self.store if done else cache.inner, place)
             if files is None:
                 return  # still under way: look again next time
             await cache.forget(files)
+            if done:
+                break
             before = (await self.read(place)).parent
             await self.store.find(layout.redaction_key(place.path))  # kept from now on: all of this was done
             place = (await self.ledger_of(before)).redacted

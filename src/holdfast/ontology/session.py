@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
@@ -171,6 +171,10 @@ class Ontology:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""
         return await self._committer.commit(order=Order(register=True))
 
+    @overload
+    async def migrate(self) -> migration.Preview: ...
+    @overload
+    async def migrate(self, token: str, *, why: str = "") -> Commit | None: ...
     async def migrate(self, token: str | None = None, *, why: str = "") -> migration.Preview | Commit | None:
         """Make the schemas in the store those of the session's classes, and the rows with them, in one commit.
 

@@ -43,6 +43,8 @@ POOLED_BYTES = 4 * 1024 * 1024
 """Larger files are scanned where they lie."""
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 """The columns that every scan has, besides keys and fields."""
+AT_ONCE = 256
+"""Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
 LISTED = 16
 """Files that a condition names one by one."""
 SWELL = 3
@@ -157,7 +159,9 @@ class Warm:
                 self._loaded[entry.path] = loaded
         pooled.sort(key=lambda each: each[2])
         for _, group in groupby(pooled, key=lambda each: each[2]):
-            self._insert(shape, list(group))
+            alike = list(group)
+            for start in range(0, len(alike), AT_ONCE):
+                self._insert(shape, alike[start : start + AT_ONCE])
 
     def _examined(self, shape: Shape, number: int, entry: Entry, path: Path) -> tuple[Loaded, int, str, Path]:
         try:

@@ -12,6 +12,7 @@ from holdfast.ontology.compact import Compactor
 from holdfast.ontology.drop import apply, preview
 from holdfast.ontology.history import diff, find_commit
 from holdfast.ontology.reindex import repair_indexes
+from holdfast.ontology.revert import preview as preview_of_revert
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.turn import Open
@@ -247,6 +248,16 @@ async def test_the_feed_tells_of_the_end_and_the_new_beginning() -> None:
         seen = [each async for each in Feed(desk.store, since=since).changes() if each.type_id.name == "Person"]
         told = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
         assert told == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
+
+
+async def test_a_revert_does_not_pretend_to_bring_a_type_back() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+    with pytest.raises(Refused, match="dropped by commit 5") as caught:
+        await preview_of_revert(desk.store, 3)
+    assert "export it as of commit 3" in str(caught.value.remedy)
+    assert (await preview_of_revert(desk.store, 5)).counts == {}
 
 
 async def test_plain_writers_may_begin_a_dropped_type_anew() -> None:

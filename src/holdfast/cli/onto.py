@@ -1,16 +1,15 @@
 """``holdfast onto``: an ontology's head, commits and lock. Nothing here needs the classes of its types."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
+from holdfast.cli import onto_compact, onto_feed, onto_verify
 from holdfast.cli.onto_query import query
+from holdfast.cli.onto_shared import open_ontology
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import CREATE, Lost
 from holdfast.ontology import history, layout, lock
 from holdfast.ontology.head import Head, read_head
@@ -25,6 +24,13 @@ lock_app = noun_app()
 app.command("query")(query)
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
+app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
+app.command("verify")(onto_verify.verify_store)
+app.command()(onto_compact.compact)
+app.command()(onto_feed.changes)
+app.command()(onto_feed.revert)
+app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
+app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types.")
 
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 
@@ -32,13 +38,6 @@ CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's n
 @app.callback()
 def onto() -> None:
     """See typed entities and relations, their commits and their lock."""
-
-
-@asynccontextmanager
-async def _open(shell: Shell) -> AsyncIterator[OpenStore]:
-    settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
-        yield store
 
 
 @app.command()
@@ -50,7 +49,7 @@ def init(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             ambient = store.ambient
             empty = Head(updated_at=iso(ambient.clock.wall_ns()), runtime_id="holdfast onto init")
             outcome = await store.put(layout.HEAD, empty.body(ambient.ids.write_id()), CREATE)
@@ -73,7 +72,7 @@ def info(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await read_info(store, store.ambient)
             if shell.out.as_json:
                 shell.out.document(_info_document(found))
@@ -139,7 +138,7 @@ def list_commits(
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = [each async for each in history.commits(store, limit=limit, before=before)]
             if shell.out.as_json:
                 shell.out.document([_commit_document(each) for each in found])
@@ -157,7 +156,7 @@ def show(context: typer.Context, commit_id: CommitId) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await history.find_commit(store, commit_id)
             if shell.out.as_json:
                 shell.out.document(_commit_document(found))
@@ -186,7 +185,7 @@ def diff(context: typer.Context, older: CommitId, newer: CommitId) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await history.diff(store, older, newer)
             if shell.out.as_json:
                 shell.out.document([_difference_document(each) for each in found])
@@ -255,7 +254,7 @@ def show_lock(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await lock.show(store, store.ambient)
             if shell.out.as_json:
                 shell.out.document(_lock_document(found))
@@ -274,7 +273,7 @@ def break_lock(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_ontology(shell) as store:
             found = await lock.break_lock(store, store.ambient)
             if found is None:
                 raise NotFound(f"{layout.LOCK}: there is no lock to break", remedy="nothing holds writers up")

@@ -9,6 +9,8 @@ Invalid
 │   ├── UnsupportedAnnotation   an annotation that cannot be written down and read back
 │   └── NotAnEntity             a relation whose ends are not two entities
 └── InvalidValue            an object, a row or a column does not fit its type
+Conflict
+└── SnapshotGone            a snapshot was superseded and removed: resolve again
 Incompatible
 ├── SchemaDrift             the class differs from the schema in the store
 └── UnreadableRow           a stored row does not fit the class that reads it
@@ -16,7 +18,7 @@ Incompatible
 
 from typing import TYPE_CHECKING
 
-from holdfast.base.errors import Incompatible, Invalid
+from holdfast.base.errors import Conflict, Incompatible, Invalid
 
 if TYPE_CHECKING:
     from holdfast.ontology.drift import Drift
@@ -80,3 +82,7 @@ class UnreadableRow(Incompatible):
     """A row in the store does not fit the class that should hold it."""
 
     default_remedy = "use the class that the row was written with, or migrate the type"
+
+
+class SnapshotGone(Conflict):
+    """A snapshot that an index named is not there; the files of its commits are. Resolve again, at the same commit."""

@@ -48,7 +48,7 @@ async def commits(store: Store, *, limit: int | None = None, before: int | None 
 
 async def find_commit(store: Store, commit_id: int) -> Manifest:
     chain = Chain(store)
-    place = await _place(store, chain, commit_id)
+    place = await place_of(store, chain, commit_id)
     if place is None:
         raise Invalid("commit 0 is the empty store: it has no manifest", remedy="name a commit from 1 on")
     return await chain.manifest(place)
@@ -59,7 +59,7 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
     if older > newer:
         raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
     chain = Chain(store)
-    first, last = await _place(store, chain, older), await _place(store, chain, newer)
+    first, last = await place_of(store, chain, older), await place_of(store, chain, newer)
     before = await chain.ledger(first)
     files = await chain.files(older, last)
     found: list[Difference] = []
@@ -75,7 +75,8 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
     return found
 
 
-async def _place(store: Store, chain: Chain, commit_id: int) -> Place | None:
+async def place_of(store: Store, chain: Chain, commit_id: int) -> Place | None:
+    """Where a commit is; None for 0, the empty store."""
     head = await read_head(store)
     if not 0 <= commit_id <= head.commit_id:
         raise NotFound(f"there is no commit {commit_id}; the head is commit {head.commit_id}")

@@ -3,17 +3,19 @@
 An index may lag, be missing, run ahead, name wrong files, or come from another life of the store or of the type. A list
 of files is believed if it folds to the digest that the chain's ``type_heads`` has for the type; a list that does not,
 and one that nothing on the chain can prove, gives way to the chain itself. So the same rows come out whatever an index
-says. Files under a snapshot cannot be folded one by one: a snapshot entry of ours carries the type's head as of its
-last commit (``type_head``), and the fold goes on from there.
+says. Files under a snapshot cannot be folded one by one: its entry carries the type's head as of its last commit
+(``type_head``), and its key commits to that head and to the one before its first (``sealed_attempt``). A list in which
+each snapshot's key fits what was folded so far is as good as the files it stands for; any other is not believed.
 
 The specification's rules for a writer are kept: ``max_indexed_commit`` is the head that was considered, entries do not
 overlap, and a gap is repaired from the chain before the watermark moves past it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -21,9 +23,15 @@ from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.objects.store import Store, Version
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
 from holdfast.ontology.stats import FileStats, parse_stats
+
+T = TypeVar("T")
+
+TRIES = 3
+"""How often a reader takes an index's word again, when a snapshot that it names has just been removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,10 @@ class Entry:
     @property
     def snapshot(self) -> bool:
         return self.first < self.last
+
+    def may_hold(self, ref: FileRef) -> bool:
+        """Whether the rows of this file of a commit could be here."""
+        return self.first <= ref.commit_id <= self.last and (self.snapshot or self.path == ref.path)
 
     def document(self) -> Document:
         document: Document = {"min_commit_id": self.first, "max_commit_id": self.last, "path": self.path}
@@ -105,17 +117,18 @@ async def read_index(store: Store, type_id: TypeId) -> Index:
     if found is None:
         return Index(type_id)
     try:
-        document = codec.decode(found.body, key=key)
-        entries = tuple(sorted(map(_entry, document["entries"]), key=lambda entry: entry.first))
-        extra = {
-            name: value
-            for name, value in document.items()
-            if name not in ("type_name", "max_indexed_commit", "entries", "write_id")
-        }
-        index = Index(type_id, int(document["max_indexed_commit"]), entries, found.version, extra)
+        index = read_entries(codec.decode(found.body, key=key), type_id, found.version)
     except (HoldfastError, KeyError, TypeError, ValueError):
         return Index(type_id, version=found.version)
     return index if entries_ordered(index) and entries_do_not_overlap(index) else Index(type_id, version=found.version)
+
+
+def read_entries(document: Document, type_id: TypeId, version: Version) -> Index:
+    """What a document says, well formed or not; an exception if it is none of an index."""
+    entries = tuple(sorted(map(_entry, document["entries"]), key=lambda entry: entry.first))
+    known = ("type_name", "max_indexed_commit", "entries", "write_id")
+    extra = {name: value for name, value in document.items() if name not in known}
+    return Index(type_id, int(document["max_indexed_commit"]), entries, version, extra)
 
 
 def _entry(document: Mapping[str, Any]) -> Entry:
@@ -136,12 +149,27 @@ def entries_of(files: Iterable[FileRef], stats: Mapping[str, FileStats]) -> tupl
     )
 
 
+def sealed_attempt(random: str, type_id: TypeId, first: int, before: TypeHead, after: TypeHead) -> str:
+    """The last part of a snapshot's key: unique, and good for this span of this life of this type alone."""
+    text = f"{type_id.label} {first} {list(before)} {list(after)}"
+    return random + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def proved(entry: Entry, type_id: TypeId, before: TypeHead) -> bool:
+    """Whether a snapshot's key fits its span and the files before it."""
+    if entry.head is None or entry.head.commit_id != entry.last or before.commit_id >= entry.first:
+        return False
+    attempt = layout.attempt_of_snapshot(entry.path)
+    sealed = sealed_attempt(attempt[:8], type_id, entry.first, before, entry.head)
+    return entry.path == layout.snapshot_key(*type_id, entry.first, entry.last, sealed)
+
+
 def folded(entries: Sequence[Entry], more: Iterable[FileRef], type_id: TypeId) -> TypeHead | None:
     """What the type's head must be if these entries, and then these files, are all there is; None if untold."""
     head = UNTOUCHED
     for entry in entries:
         if entry.snapshot:
-            if entry.head is None:
+            if entry.head is None or not proved(entry, type_id, head):
                 return None
             head = entry.head
         else:
@@ -160,12 +188,13 @@ class Resolved:
     by_index: bool
     """The index was proved right as far as it was used."""
 
-    def files(self, lower: int = 0) -> list[FileRef]:
-        """Those with commits after ``lower``; rows outside ``lower`` to ``upper`` are the reader's to leave out."""
+    def files(self, lower: int = 0, upper: int | None = None) -> list[FileRef]:
+        """Those with commits after ``lower``, up to ``upper``; rows outside are the reader's to leave out."""
+        top = self.upper if upper is None else min(upper, self.upper)
         return [
             FileRef(entry.last, self.type_id, entry.path)
             for entry in self.entries
-            if entry.last > lower and entry.first <= self.upper
+            if entry.last > lower and entry.first <= top
         ]
 
 
@@ -183,6 +212,18 @@ async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -
             entries = (*entries, *entries_of(more, chain.stats))
             return Resolved(type_id, entries, ledger.commit_id, generation, by_index=True)
     return await resolve_by_chain(chain, ledger, type_id)
+
+
+async def with_files(
+    store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, use: Callable[[Resolved], Awaitable[T]]
+) -> T:
+    """What ``use`` makes of a type's files. If a snapshot was removed under it, once more: the rows are the same."""
+    for _ in range(TRIES):
+        try:
+            return await use(await resolve(store, chain, ledger, type_id))
+        except SnapshotGone:
+            continue  # another one covers it by now
+    return await use(await resolve_by_chain(chain, ledger, type_id))
 
 
 async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:

@@ -20,6 +20,7 @@ MANY_FILES = 100
 class TypeInfo:
     type_id: TypeId
     files: int
+    """That a reader has to read: snapshots, and files of commits that are in none."""
     last_commit: int
     schema_version_id: int | None
     index_lag: int
@@ -54,8 +55,10 @@ async def read_info(store: Store, ambient: Ambient, *, last_index_warning: str |
         ref, its_head = ledger.schemas.get(type_id), ledger.head_of(type_id)
         lag = max(0, ledger.commit_id - index.watermark)
         version_id = ref.version_id if ref is not None else None
-        types.append(TypeInfo(type_id, its_head.files, its_head.commit_id, version_id, lag))
-        warning = warning or index_warning(index, ledger)
+        doubt = index_warning(index, ledger)
+        files = its_head.files if doubt is not None else len(index.entries)
+        types.append(TypeInfo(type_id, files, its_head.commit_id, version_id, lag))
+        warning = warning or doubt
     return Info(
         head.commit_id,
         head.manifest_path,

@@ -9,6 +9,7 @@
     commits/{id}-{attempt}/manifest.json                one commit; part of history if the head's chain leads to it
     commits/{id}-{attempt}/{entities|relations}/{Type}.parquet
     snapshots/{entities|relations}/{Type}-{first}-{last}-{attempt}.parquet    the rows of a span of commits in one file
+    meta/tags.json                                      names for commits
     meta/engine.json                                    another engine's mark; absent here
 
 ``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key. Snapshots of plain
@@ -23,12 +24,15 @@ TYPES = "meta/schema/types.json"
 REGISTRY = "meta/schema/registry.json"
 DROPPED = "meta/schema/dropped.json"
 ENGINE = "meta/engine.json"
+TAGS = "meta/tags.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
+INDICES = "meta/indices/"
 
 _PLURAL = {"entity": "entities", "relation": "relations"}
 _SNAPSHOT = re.compile(r"snapshots/(?:entities|relations)/[^/]+?-(\d+)-(\d+)(-[^/-]+)?\.parquet")
 _FOLDER = re.compile(r"commits/(\d+)-[^/]+/")
+_IN_FOLDER = re.compile(r"(commits/\d+-[^/]+/).+")
 
 
 def versions_key(kind: str, name: str) -> str:
@@ -61,6 +65,12 @@ def commits_of_snapshot(key: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
+def attempt_of_snapshot(key: str) -> str:
+    """The last part of a snapshot's name; empty for a plain writer's, and for what is no snapshot."""
+    found = _SNAPSHOT.fullmatch(key)
+    return (found[3] or "-")[1:] if found is not None else ""
+
+
 def checkpoint_key(manifest_path: str) -> str:
     """The checkpoint of the commit whose manifest this is: named after the attempt, so that it can be no other's."""
     return f"meta/checkpoints/{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
@@ -70,6 +80,17 @@ def commit_of_folder(folder: str) -> int | None:
     """From ``commits/{id}-{attempt}/``, as a listing with a delimiter gives it."""
     found = _FOLDER.fullmatch(folder)
     return int(found[1]) if found is not None else None
+
+
+def folder_of(key: str) -> str | None:
+    """The folder of an attempt, from any key in it; None if the key lies in none."""
+    found = _IN_FOLDER.fullmatch(key)
+    return found[1] if found is not None else None
+
+
+def commit_of_manifest(key: str) -> int | None:
+    folder = key.removesuffix("manifest.json")
+    return commit_of_folder(folder) if folder != key else None
 
 
 def immutable(key: str) -> bool:

@@ -7,7 +7,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import resolve
+from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import EMPTY, Ledger
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.state import latest_rows
@@ -27,7 +27,9 @@ async def read_ledger(store: Store, chain: Chain, known: Ledger = EMPTY) -> Ledg
 
 
 async def read_latest(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Latest:
-    resolved = await resolve(store, chain, ledger, type_id)
-    rows = await latest_rows(store, resolved.files(), newest=ledger.commit_id, generation=resolved.generation)
+    async def read(found: Resolved) -> Mapping[Identity, tuple[int, Row]]:
+        return await latest_rows(store, found.files(), newest=ledger.commit_id, generation=found.generation)
+
+    rows = await with_files(store, chain, ledger, type_id, read)
     live = {identity: found for identity, found in rows.items() if not found[1].retracted}
     return Latest(ledger.commit_id, live)

@@ -12,7 +12,7 @@ that the class cannot hold; ``Corrupt`` for bytes that are not a file of ours.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -30,7 +30,7 @@ from holdfast.ontology.filters.scope import form_of
 from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
 from holdfast.ontology.texts import texts
-from holdfast.ontology.typespec import without_null
+from holdfast.ontology.typespec import Node, without_null
 from holdfast.ontology.values import Unfit
 
 ROW_GROUP = 65_536
@@ -173,15 +173,22 @@ def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_
         found[name] = pa.array([row.identity[number] for row in rows], pa.string())
     found["schema_version_id"] = _constant(schema_version_id, pa.int64(), count)
     found["fields_json"] = pa.array(bodies, pa.string())
-    typed = typed_columns({name: declared.nodes[name] for name in declared.payload}, bodies)
+    nodes = {name: declared.nodes[name] for name in declared.payload}
+    typed = typed_columns(nodes, bodies)
     found.update((name, made.array) for name, made in typed.items())
     if any(row.retracted for row in rows):
         found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
-    metadata = {FORMS: json.dumps({name: form_of(declared.nodes[name]) for name in declared.payload}).encode()}
-    if partial := [name for name, made in typed.items() if made.partial]:
-        metadata[PARTIAL] = json.dumps(partial).encode()
-    table = pa.table(found).replace_schema_metadata(metadata)
+    partial = [name for name, made in typed.items() if made.partial]
+    table = pa.table(found).replace_schema_metadata(marks(nodes, partial))
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
+
+
+def marks(nodes: Mapping[str, Node], partial: Collection[str]) -> dict[bytes, bytes]:
+    """What a file says of its typed columns: what each holds, and which lack values."""
+    found = {FORMS: json.dumps({name: form_of(node) for name, node in nodes.items()}).encode()}
+    if partial:
+        found[PARTIAL] = json.dumps(sorted(partial)).encode()
+    return found
 
 
 def _constant(value: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -24,6 +24,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
 from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, digest
 from holdfast.ontology.engine import Engine
@@ -35,6 +36,7 @@ from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.tidying import THRESHOLD, Policy
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
@@ -60,6 +62,7 @@ class Options:
     """Refuse relations whose ends do not exist."""
     memory_limit: str = "256MB"
     """Of DuckDB, which answers queries."""
+    compaction: Policy = THRESHOLD
 
 
 class Ontology:
@@ -76,7 +79,7 @@ class Ontology:
         self._view = View(store)
         manners = Manners(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
-        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id)
+        self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
         self._turn.on_idle = self._upkeep.idle
         self._committer = Committer(
             store,
@@ -163,6 +166,13 @@ class Ontology:
         form = self._form(of)
         latest = await self._latest(form)
         return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
+
+    def changes(self, *types: type[Mixin], since: int = 0) -> Feed:
+        """What the commits after ``since`` changed: ``async for change in onto.changes(since=7).changes()``.
+
+        ``follow()`` in the place of ``changes()`` goes on with what is committed later. Without types, of all types.
+        """
+        return Feed(self._store, since=since, types=[self._form(each).type_id for each in types] or None)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
@@ -274,4 +284,4 @@ def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:
     return (*ends, UNKEYED if declared.key_field is None else key_text(key[2]))
 
 
-__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Progress", "lock"]
+__all__ = ["ANY", "Commit", "Info", "Ontology", "Options", "Policy", "Progress", "lock"]

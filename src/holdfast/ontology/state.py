@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt, NotFound, check
 from holdfast.objects.store import Store
+from holdfast.ontology import layout
 from holdfast.ontology.delta import Current, Identity, Row, digest
+from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.manifest import FileRef, TypeId
 from holdfast.ontology.parquet import read_keys, read_rows
 
@@ -55,10 +57,12 @@ class TypeState:
 
 
 async def read_file(store: Store, path: str) -> bytes:
-    """A data file that the chain or an index names."""
+    """A data file that the chain or an index names; ``SnapshotGone`` for one that only an index does."""
     try:
         return (await store.get(path)).body
     except NotFound as error:
+        if path.startswith(layout.SNAPSHOTS):
+            raise SnapshotGone(f"{path}: this snapshot is gone", remedy="resolve the type's files again") from error
         raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
 
 

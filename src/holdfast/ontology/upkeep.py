@@ -1,9 +1,9 @@
 """Upkeep: what is derived from commits, written after they were answered. Off the path, and never their judge.
 
 Indexes of the types that were touched when the session falls idle; the watermarks of all types every 64 commits or 5 s
-and on close; checkpoints; the schema objects of the specification. Commits in between are taken together. Every write
-is if-match on the version that was read and changed, behind the lock's guard. A failure is kept as ``warning`` and
-logged: readers fall back to the chain, and the next flush, whoever's, mends it.
+and on close; checkpoints; the schema objects of the specification; compaction, by policy. Commits in between are taken
+together. Every write is if-match on the version that was read and changed, behind the lock's guard. A failure is kept
+as ``warning`` and logged: readers fall back to the chain, and the next flush, whoever's, mends it.
 """
 
 import asyncio
@@ -19,9 +19,11 @@ from holdfast.ontology.catalog import Catalog
 from holdfast.ontology.chain import checkpoint_span
 from holdfast.ontology.commit import Turn
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Index, believable, entries_of, folded, read_index, resolve_by_chain
+from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import Manifest, Place, TypeId
+from holdfast.ontology.reindex import brought_forward
+from holdfast.ontology.tidying import NEVER, Policy, Tidying
 from holdfast.ontology.view import View
 
 EVERY_COMMITS = 64
@@ -33,12 +35,15 @@ log = telemetry.logger("ontology")
 
 
 class Upkeep:
-    def __init__(self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str) -> None:
+    def __init__(
+        self, store: Store, ambient: Ambient, view: View, turn: Turn, runtime_id: str, policy: Policy = NEVER
+    ) -> None:
         self._store = store
         self._ambient = ambient
         self._view = view
         self._turn = turn
         self._catalog = Catalog(store, ambient, runtime_id)
+        self._tidying = Tidying(store, ambient, policy, view.chain)
         self._synced = False
         self._indexes: dict[TypeId, Index] = {}
         self._touched: set[TypeId] = set()
@@ -70,6 +75,7 @@ class Upkeep:
         self.stop()
         if self._commits:
             await self._flush_in_turn()
+        await self._tidying.close()
 
     async def flush(self, *, everything: bool) -> bool:
         """Write what is due; False if something could not be written, for which see ``warning``."""
@@ -120,7 +126,7 @@ class Upkeep:
             if index is None:
                 index = await read_index(self._store, type_id)
             after = await self._brought_forward(index, ledger)
-            if after is None:
+            if after is None or after == index:
                 self._indexes[type_id] = index
                 return
             mode = CREATE if index.version is None else IfMatch(index.version)
@@ -129,27 +135,16 @@ class Upkeep:
             outcome = await self._store.put(layout.index_key(*type_id), body, mode)
             if not isinstance(outcome, Lost):
                 self._indexes[type_id] = replace(after, version=outcome.version)
+                self._tidying.note(after, ledger)
                 return
             index = None
         raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
 
     async def _brought_forward(self, index: Index, ledger: Ledger) -> Index | None:
-        """The index as it should be; None if it is so already, or if somebody who knows more has written it."""
-        type_id = index.type_id
+        """The index as it should be; None if somebody who knows more has written it."""
         if index.watermark > ledger.commit_id and index.watermark <= (await read_head(self._store)).commit_id:
             return None
-        head = ledger.head_of(type_id)
-        entries = believable(index, ledger, type_id)
-        covered = entries[-1].last if entries else max(ledger.generation_of(type_id) - 1, 0)
-        files = await self._view.chain.files(covered, ledger.place) if covered < head.commit_id else []
-        more = [ref for ref in files if ref.type_id == type_id]
-        if folded(entries, more, type_id) == head:
-            entries = (*entries, *entries_of(more, self._view.chain.stats))
-            after = replace(index, watermark=ledger.commit_id, entries=entries)
-        else:
-            resolved = await resolve_by_chain(self._view.chain, ledger, type_id)
-            after = replace(index, watermark=ledger.commit_id, entries=resolved.entries)
-        return None if after == index else after
+        return await brought_forward(self._view.chain, ledger, index)
 
     # --- when ---
 

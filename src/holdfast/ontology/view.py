@@ -17,7 +17,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Change, Current, Identity, Row
 from holdfast.ontology.errors import SchemaDrift
 from holdfast.ontology.head import Head
-from holdfast.ontology.index import resolve
+from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import EMPTY, Ledger, followed
 from holdfast.ontology.manifest import FileRef, Manifest, Registered, SchemaRef, TypeId
 from holdfast.ontology.parquet import read_rows
@@ -78,9 +78,13 @@ class View:
         generation = ledger.generation_of(type_id)
         state = self._states.get(type_id)
         if state is None or state.generation < generation:
-            state = TypeState(type_id, generation)
-            resolved = await resolve(self._store, self.chain, ledger, type_id)
-            await state.bring_forward(self._store, resolved.files(), ledger.commit_id)
+
+            async def load(found: Resolved) -> TypeState:
+                made = TypeState(type_id, generation)
+                await made.bring_forward(self._store, found.files(), ledger.commit_id)
+                return made
+
+            state = await with_files(self._store, self.chain, ledger, type_id, load)
             self._states[type_id] = state
         elif state.commit_id < ledger.commit_id:
             files: list[FileRef] = []
@@ -103,14 +107,18 @@ class View:
     async def _fields(self, type_id: TypeId, identities: set[Identity]) -> dict[Identity, str]:
         state = await self._state(type_id)
         commits = {state.rows[identity].commit_id for identity in identities}
-        resolved = await resolve(self._store, self.chain, self.ledger, type_id)
-        found: dict[Identity, str] = {}
-        for entry in resolved.entries:
-            if any(entry.first <= commit_id <= entry.last for commit_id in commits):
-                body = await read_file(self._store, entry.path)
-                for commit_id, row in await blocking(read_rows, body, entry.path):
-                    if row.identity in identities and state.rows[row.identity].commit_id == commit_id:
-                        found[row.identity] = row.fields_json
+
+        async def read(resolved: Resolved) -> dict[Identity, str]:
+            texts: dict[Identity, str] = {}
+            for entry in resolved.entries:
+                if any(entry.first <= commit_id <= entry.last for commit_id in commits):
+                    body = await read_file(self._store, entry.path)
+                    for commit_id, row in await blocking(read_rows, body, entry.path):
+                        if row.identity in identities and state.rows[row.identity].commit_id == commit_id:
+                            texts[row.identity] = row.fields_json
+            return texts
+
+        found = await with_files(self._store, self.chain, self.ledger, type_id, read)
         check(found.keys() == identities, f"{type_id.label}: rows of {len(identities - found.keys())} keys are missing")
         return found
 

@@ -80,11 +80,12 @@ class Holdfast:
         ``strict`` refuses relations whose ends do not exist. ``runtime_id`` names the session in commits and in the
         lock; it must be its own.
         """
-        from holdfast.ontology.session import Ontology, Options  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.ontology.session import Ontology, Options, Policy  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
         times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
-        options = Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit)
+        policy = Policy(section.compaction, section.compaction_threshold, section.compaction_every_s)
+        options = Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, policy)
         return Ontology(self.store, self.ambient, types, options)
 
     def bus(self, namespace: str = "default") -> "Bus":

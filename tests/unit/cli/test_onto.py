@@ -54,6 +54,83 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> OntoDesk:
     return OntoDesk(f"file:{tmp_path / 'store'}", capsys)
 
 
+def test_a_store_is_verified_and_its_indexes_repaired(desk: OntoDesk, tmp_path: Path) -> None:
+    desk.history()
+    assert desk.json("onto", "verify", "--deep")["findings"] == []
+    assert desk.text("onto", "index", "verify").startswith("commit 3: no findings (2 indexes)")
+    index = tmp_path / "store" / "meta" / "indices" / "entities" / "Customer.json"
+    document = json.loads(index.read_text())
+    document["entries"].pop(1)
+    index.write_text(json.dumps(document))
+    for words in (("verify",), ("index", "verify")):
+        said = desk.text("onto", *words, code=1)
+        assert "error: index_hole: meta/indices/entities/Customer.json" in said
+        assert "remedy: holdfast onto index repair --apply" in said
+    assert "nothing was written" in desk.text("onto", "index", "repair")
+    assert desk.text("onto", "verify", code=1)
+    (repair,) = desk.json("onto", "index", "repair", "--apply")["repairs"]
+    assert (repair["type_name"], len(repair["added"])) == ("Customer", 1)
+    assert desk.json("onto", "index", "verify")["good"]
+    assert desk.text("onto", "index", "repair", "--apply") == "every index is as it should be\n"
+
+
+def test_files_are_merged_when_asked_for(desk: OntoDesk) -> None:
+    async def work() -> None:
+        async with holdfast.open(desk.uri) as hf, hf.ontology(Customer) as onto:
+            for number in range(20):
+                onto.ensure(Customer(id=f"c{number}", name="Ada"))
+                await onto.commit()
+
+    asyncio.run(work())
+    assert "nothing was written" in desk.text("onto", "compact")
+    planned = desk.json("onto", "compact", "Customer")
+    assert (planned["applied"], planned["rewrites"]) == (False, [])
+    (merge,) = planned["planned"][0]["merges"]
+    assert (merge["min_commit_id"], merge["max_commit_id"], merge["entry_count"]) == (1, 16, 16)
+    done = desk.json("onto", "compact", "--apply")
+    assert [each["published"] for each in done["rewrites"]] == [True]
+    assert 0 < done["write_amplification"] < 1
+    assert [each["files"] for each in desk.json("onto", "info")["types"]] == [5]
+    assert desk.json("onto", "verify", "--deep")["findings"] == []
+    assert "0 snapshots published" in desk.text("onto", "compact", "--apply")
+    assert "there is no type Nobody" in desk.text("onto", "compact", "Nobody", code=4)
+
+
+def test_changes_tags_and_schemas(desk: OntoDesk) -> None:
+    desk.history()
+    lines = [json.loads(line) for line in desk.text("onto", "changes", "--since", "1").splitlines()]
+    assert [(line["_commit_version"], line["_change_type"], line["type_name"]) for line in lines] == [
+        (2, "update_preimage", "Customer"),
+        (2, "update_postimage", "Customer"),
+        (2, "insert", "Knows"),
+        (3, "retract", "Customer"),
+    ]
+    assert len(desk.text("onto", "changes", "--type", "Knows").splitlines()) == 1
+    assert desk.json("onto", "tag", "set", "v1", "2", "--note", "first")["commit_id"] == 2
+    assert [tag["name"] for tag in desk.json("onto", "tag", "list")] == ["v1"]
+    assert desk.json("onto", "tag", "delete", "v1") == {"deleted": "v1"}
+    assert "no tags" in desk.text("onto", "tag", "list")
+    assert list(desk.json("onto", "schema", "export", "Customer")["entity"]["Customer"]["fields"]) == ["id", "name"]
+    (version,) = desk.json("onto", "schema", "history", "Customer")
+    assert (version["version"], version["fields"]) == (1, "id, name")
+    desk.text("onto", "schema", "history", "Nobody", code=4)
+
+
+def test_the_way_back(desk: OntoDesk) -> None:
+    desk.history()
+    desk.json("onto", "tag", "set", "first", "1")
+    shown = desk.json("onto", "revert", "first")
+    assert (shown["to_commit"], shown["commit_id"]) == (1, None)
+    assert f"add --token {shown['token']}" in desk.text("onto", "revert", "1")
+    desk.text("onto", "revert", "1", "--token", "nonsense", code=7)
+    done = desk.text("onto", "revert", "1", "--token", shown["token"], "--by", "anna", "--why", "oops")
+    assert done == "commit 4: everything is as it was at commit 1\n"
+    assert desk.json("onto", "commits", "diff", "1", "4") == []
+    assert desk.json("onto", "commits", "show", "4")["metadata"]["revert"]["why"] == "oops"
+    assert desk.json("onto", "verify", "--deep")["good"]
+    assert "nothing to do" in desk.text("onto", "revert", "1")
+
+
 def test_an_empty_ontology_is_made_once(desk: OntoDesk) -> None:
     assert desk.json("onto", "init") == {"created": True, "commit_id": 0}
     assert desk.json("onto", "init") == {"created": False, "commit_id": 0}

@@ -1,0 +1,120 @@
+"""``holdfast onto compact``: many small files of a type into few. A dry run unless told otherwise."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.errors import NotFound
+from holdfast.cli.onto_shared import open_ontology
+from holdfast.cli.progress import Checklist, State, Step, live
+from holdfast.cli.shell import Shell
+from holdfast.ontology.compact import Compacted, Compactor, Outlook
+from holdfast.ontology.manifest import TypeId
+
+
+def compact(
+    context: typer.Context,
+    type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this type.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+) -> None:
+    """Merge the files of types into few; the files of commits stay.
+
+    Safe beside writers, readers and other compactors.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        step = Step("reading")
+        checklist = Checklist([step])
+
+        def watch(type_id: TypeId, done: int, total: int) -> None:
+            step.state, step.title, step.detail = State.RUNNING, type_id.name, f"{done:,} of {total:,} files"
+
+        async with open_ontology(shell) as store:
+            compactor = Compactor(store, store.ambient, watch=watch)
+            types = _chosen(await compactor.types(), type_name)
+            outlooks = [await compactor.outlook(type_id) for type_id in types]
+            done: list[Compacted] = []
+            removed: list[str] = []
+            if apply:
+                async with live(shell.out, checklist):
+                    done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
+                    removed = await compactor.sweep(types)
+            _tell(shell, outlooks, done, removed, compactor, apply=apply)
+
+    shell.run(work())
+
+
+def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
+    found = [type_id for type_id in types if name in (None, type_id.name)]
+    if name is not None and not found:
+        raise NotFound(f"there is no type {name} with rows", remedy="see holdfast onto info")
+    return found
+
+
+def _tell(
+    shell: Shell,
+    outlooks: Sequence[Outlook],
+    done: Sequence[Compacted],
+    removed: Sequence[str],
+    compactor: Compactor,
+    *,
+    apply: bool,
+) -> None:
+    if shell.out.as_json:
+        shell.out.document(
+            {
+                "applied": apply,
+                "planned": [_planned(each) for each in outlooks],
+                "rewrites": [_rewrite(each) for each in done],
+                "removed": list(removed),
+                "bytes_read": compactor.bytes_read,
+                "bytes_written": compactor.bytes_written,
+                "write_amplification": amplification(done),
+            }
+        )
+        return
+    columns = ("kind", "type", "files", "after", "merges", "bytes to write")
+    shell.out.table(
+        columns,
+        [(*each.type_id, each.files, each.after, len(each.merges), each.bytes_to_write) for each in outlooks],
+    )
+    if not apply:
+        shell.out.note("nothing was written: add --apply")
+        return
+    shell.out.line(
+        f"{sum(each.published for each in done)} snapshots published, {len(removed)} old ones removed; "
+        f"{compactor.bytes_read:,} bytes read, {compactor.bytes_written:,} written, "
+        f"{amplification(done):.2f} per byte of new rows"
+    )
+
+
+def amplification(done: Sequence[Compacted]) -> float:
+    """Bytes written per byte that had not been in a snapshot before."""
+    new = sum(piece.size or 0 for each in done for piece in each.merge.pieces if not piece.entry.snapshot)
+    written = sum(each.size for each in done)
+    return written / new if new else 0.0
+
+
+def _planned(each: Outlook) -> dict[str, Any]:
+    return {
+        "kind": each.type_id.kind,
+        "type_name": each.type_id.name,
+        "files": each.files,
+        "files_after": each.after,
+        "merges": [
+            {
+                "min_commit_id": one.first,
+                "max_commit_id": one.last,
+                "entry_count": len(one.pieces),
+                "bytes": one.size,
+            }
+            for one in each.merges
+        ],
+    }
+
+
+def _rewrite(each: Compacted) -> dict[str, Any]:
+    kind, name = each.merge.type_id
+    return {"kind": kind, "type_name": name, **each.entry.document(), "published": each.published}

@@ -1,0 +1,227 @@
+"""``holdfast onto changes|tag|revert|schema``: what changed, names for commits, the way back, the schemas of types."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base import codec
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.cli.onto_shared import open_ontology
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.ontology import layout
+from holdfast.ontology.catalog import chained_schema, stored_schema
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import Change, Feed
+from holdfast.ontology.commit import Commit
+from holdfast.ontology.documents import Versions
+from holdfast.ontology.head import read_head
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.revert import Preview, apply, preview
+from holdfast.ontology.tags import Tag, Tags
+
+tag_app = noun_app()
+schema_app = noun_app()
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
+
+
+def changes(
+    context: typer.Context,
+    since: Annotated[int, typer.Option(min=0, metavar="ID", help="Only what commits after this one changed.")] = 0,
+    type_name: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only these; repeatable.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is committed, until interrupted.")] = False,
+) -> None:
+    """Print what each commit changed, one JSON document per line."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_ontology(shell) as store:
+            types = None
+            if type_name:
+                ledger = await Chain(store).ledger((await read_head(store)).place)
+                types = [_known(ledger, name) for name in type_name]
+            feed = Feed(store, since=since, types=types)
+            async for change in feed.follow() if follow else feed.changes():
+                _print(shell, change)
+
+    shell.run(work())
+
+
+def _print(shell: Shell, change: Change) -> None:
+    if shell.out.as_json:
+        shell.out.document(change.document())
+    else:
+        shell.out.line(json.dumps(change.document(), ensure_ascii=False))
+
+
+def _known(ledger: Ledger, name: str) -> TypeId:
+    found = [each for each in {*ledger.heads, *ledger.schemas} if each.name == name]
+    if not found:
+        raise NotFound(f"there is no type {name}", remedy="see holdfast onto info")
+    return found[0]
+
+
+# --- tags ---
+
+
+@tag_app.command("list")
+def list_tags(context: typer.Context) -> None:
+    """List tags."""
+    shell = Shell.of(context)
+
+    async def work() -> list[Tag]:
+        async with open_ontology(shell) as store:
+            return await Tags(store, store.ambient).all()
+
+    found = shell.run(work())
+    columns = ("name", "commit_id", "created_at", "created_by", "note")
+    if found or shell.out.as_json:
+        shell.out.table(columns, [tuple(getattr(each, column) for column in columns) for each in found])
+    else:
+        shell.out.note("no tags")
+
+
+@tag_app.command("set")
+def set_tag(
+    context: typer.Context,
+    name: Name,
+    commit_id: Annotated[int | None, typer.Argument(min=1, metavar="[ID]", help="A commit; else the head.")] = None,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who.")] = "holdfast onto tag",
+    move: Annotated[bool, typer.Option("--move", help="Also if the name is taken.")] = False,
+) -> None:
+    """Name a commit."""
+    shell = Shell.of(context)
+
+    async def work() -> Tag:
+        async with open_ontology(shell) as store:
+            return await Tags(store, store.ambient).set(name, commit_id, by=by, note=note, move=move)
+
+    made = shell.run(work())
+    shell.out.record({"name": made.name, "commit_id": made.commit_id, "manifest_path": made.manifest_path})
+
+
+@tag_app.command("delete")
+def delete_tag(context: typer.Context, name: Name) -> None:
+    """Forget a name; the commit stays."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_ontology(shell) as store:
+            await Tags(store, store.ambient).delete(name)
+
+    shell.run(work())
+    shell.out.record({"deleted": name})
+
+
+# --- revert ---
+
+
+def revert(
+    context: typer.Context,
+    commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
+    token: Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")] = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who.")] = "holdfast onto revert",
+    why: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stands in the commit.")] = "",
+) -> None:
+    """Make everything as it was at a commit, by a new commit.
+
+    Shows what would change, and the token to do it with.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> tuple[Preview, Commit | None]:
+        async with open_ontology(shell) as store:
+            number = int(commit) if commit.isdigit() else (await Tags(store, store.ambient).find(commit)).commit_id
+            found = await preview(store, number)
+            if token is None:
+                return found, None
+            turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, Manners())
+            try:
+                return found, await apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
+            finally:
+                await turn.close()
+
+    found, done = shell.run(work())
+    types = [(*each, *counts) for each, counts in found.counts.items()]
+    if shell.out.as_json:
+        columns = ("kind", "type_name", "written", "retracted")
+        document = {"head": found.head, "to_commit": found.target, "token": found.token}
+        listed = [dict(zip(columns, row, strict=True)) for row in types]
+        shell.out.document({**document, "types": listed, "commit_id": done.commit_id if done is not None else None})
+    elif done is not None:
+        shell.out.line(f"commit {done.commit_id}: everything is as it was at commit {found.target}")
+    elif not types:
+        shell.out.line(f"nothing to do: everything is as it was at commit {found.target}")
+    else:
+        shell.out.table(("kind", "type", "written again", "retracted"), types)
+        shell.out.note(f"nothing was written: add --token {found.token}")
+
+
+# --- schemas ---
+
+
+@schema_app.command("export")
+def export_schemas(
+    context: typer.Context, type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this.")] = None
+) -> None:
+    """Print the schemas of now, as one JSON document."""
+    shell = Shell.of(context)
+
+    async def work() -> dict[str, dict[str, Any]]:
+        async with open_ontology(shell) as store:
+            chain = Chain(store)
+            ledger = await chain.ledger((await read_head(store)).place)
+            types = sorted({*ledger.heads, *ledger.schemas}) if type_name is None else [_known(ledger, type_name)]
+            found: dict[str, dict[str, Any]] = {"entity": {}, "relation": {}}
+            for each in types:
+                ref = ledger.schemas.get(each)
+                stored = await chained_schema(chain, ledger, each, ref) if ref else await stored_schema(store, each)
+                if stored is not None:
+                    found[each.kind][each.name] = stored.schema
+            return found
+
+    document = shell.run(work())
+    if shell.out.as_json:
+        shell.out.document(document)
+    else:
+        shell.out.line(json.dumps(document, ensure_ascii=False, sort_keys=True))
+
+
+@schema_app.command("history")
+def schema_history(
+    context: typer.Context, type_name: Annotated[str, typer.Argument(metavar="TYPE", help="A type.")]
+) -> None:
+    """List the versions that a type's schema has had."""
+    shell = Shell.of(context)
+
+    async def work() -> Versions:
+        async with open_ontology(shell) as store:
+            ledger = await Chain(store).ledger((await read_head(store)).place)
+            key = layout.versions_key(*_known(ledger, type_name))
+            found = await store.find(key)
+            if found is None:
+                raise NotFound(f"{key}: nobody has registered {type_name}", remedy="open a session with its class")
+            return Versions.parse(codec.decode(found.body, key=key), key=key)
+
+    found = shell.run(work())
+    if not found.versions:
+        raise Invalid(f"{type_name} has no versions")
+    columns = ("version", "hash", "created_at", "by", "reason", "fields")
+    rows = [
+        (
+            each.schema_version_id,
+            each.schema_hash[:12],
+            each.created_at,
+            each.runtime_id,
+            each.reason,
+            ", ".join(json.loads(each.schema_json).get("fields", {})),
+        )
+        for each in found.versions
+    ]
+    shell.out.table(columns, rows)

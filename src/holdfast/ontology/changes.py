@@ -1,0 +1,153 @@
+"""The change feed: what each commit changed, in order, from the chain and the files of commits. Reads only.
+
+An object that came is one ``insert``; one that changed is an ``update_preimage`` followed by an ``update_postimage``;
+one that went is a ``retract`` with the fields that it had. A row that says again what was so already is no change. A
+consumer that keeps the number of the last commit it has dealt with goes on from there, after any crash, and misses
+nothing: commits are numbered without gaps, and their files never go away.
+
+Memory: the current rows of the types that are looked at.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.errors import NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology import layout
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.delta import Identity, Row
+from holdfast.ontology.head import read_head
+from holdfast.ontology.manifest import FileRef, Place, TypeId
+from holdfast.ontology.parquet import read_rows
+from holdfast.ontology.reader import read_latest
+from holdfast.ontology.state import read_file
+
+ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
+PARALLEL = 16
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    type_id: TypeId
+    identity: Identity
+    change_type: ChangeType
+    commit_version: int
+    commit_timestamp: str
+    fields_json: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.fields_json)
+        return found
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "kind": self.type_id.kind,
+            "type_name": self.type_id.name,
+            "key": list(self.identity),
+            "fields": self.fields,
+            "_change_type": self.change_type,
+            "_commit_version": self.commit_version,
+            "_commit_timestamp": self.commit_timestamp,
+        }
+
+
+class Feed:
+    """Goes forward over the chain; knows what was current at the commit that it has come to."""
+
+    def __init__(self, store: Store, *, since: int = 0, types: Collection[TypeId] | None = None) -> None:
+        self._store = store
+        self._chain = Chain(store)
+        self._types = types
+        self._states: dict[TypeId, dict[Identity, str]] = {}
+        self.since = since
+        """The last commit that was given out whole."""
+
+    async def changes(self) -> AsyncIterator[Change]:
+        """What the commits after ``since`` changed, up to the head of now."""
+        head = await read_head(self._store)
+        if self.since > head.commit_id:
+            raise NotFound(f"there is no commit {self.since}; the head is commit {head.commit_id}")
+        if self.since == head.commit_id:
+            return
+        files = await self._chain.files(self.since, head.place)
+        wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
+        await self._load({ref.type_id for ref in wanted}, head.place)
+        wanted.sort(key=lambda ref: (ref.commit_id, ref.type_id))
+        async for ref, moment, rows in stream_bounded(wanted, self._read, limit=PARALLEL):
+            self.since = max(self.since, ref.commit_id - 1)
+            for row in sorted(rows):
+                for change in self._step(ref, moment, row):
+                    yield change
+        self.since = head.commit_id
+
+    async def follow(self, *, poll_s: float = POLL_S) -> AsyncIterator[Change]:
+        """The same, and then whatever is committed, for as long as anybody listens."""
+        while True:
+            async for change in self.changes():
+                yield change
+            await asyncio.sleep(poll_s)
+
+    async def _load(self, types: set[TypeId], head: Place | None) -> None:
+        """What is current at ``since`` of types that were not met before."""
+        missing = types - self._states.keys()
+        if not missing:
+            return
+        place = await self._chain.at(head, self.since) if self.since else None
+        ledger = await self._chain.ledger(place)
+        for type_id in missing:
+            latest = await read_latest(self._store, self._chain, ledger, type_id)
+            self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
+
+    async def _read(self, ref: FileRef) -> tuple[FileRef, str, Sequence[Row]]:
+        body = await read_file(self._store, ref.path)
+        rows = await blocking(read_rows, body, ref.path)
+        manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
+        return ref, manifest.created_at, [row for _, row in rows]
+
+    def _step(self, ref: FileRef, moment: str, row: Row) -> list[Change]:
+        state = self._states[ref.type_id]
+        before = state.get(row.identity)
+
+        def change(kind: ChangeType, fields_json: str) -> Change:
+            return Change(ref.type_id, row.identity, kind, ref.commit_id, moment, fields_json)
+
+        if row.retracted:
+            state.pop(row.identity, None)
+            return [change("retract", before)] if before is not None else []
+        state[row.identity] = row.fields_json
+        if before is None:
+            return [change("insert", row.fields_json)]
+        if before == row.fields_json:
+            return []
+        return [change("update_preimage", before), change("update_postimage", row.fields_json)]
+
+
+def to_arrow(changes: Sequence[Change]) -> pa.Table:
+    """Keys, fields as JSON, and the three columns of a change."""
+    columns: Mapping[str, list[Any]] = {
+        "kind": [each.type_id.kind for each in changes],
+        "type_name": [each.type_id.name for each in changes],
+        "key": [list(each.identity) for each in changes],
+        "fields_json": [each.fields_json for each in changes],
+        "_change_type": [each.change_type for each in changes],
+        "_commit_version": [each.commit_version for each in changes],
+        "_commit_timestamp": [each.commit_timestamp for each in changes],
+    }
+    schema = pa.schema(
+        {
+            **dict.fromkeys(("kind", "type_name"), pa.string()),
+            "key": pa.list_(pa.string()),
+            **dict.fromkeys(("fields_json", "_change_type"), pa.string()),
+            "_commit_version": pa.int64(),
+            "_commit_timestamp": pa.string(),
+        }
+    )
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,295 @@
+"""Compaction: many small files of a type into few, beside writers, readers and other compactors.
+
+Plan (pure, from a list of files that the chain proves), merge, write under a key of its own, publish through the index.
+An index is changed in one step, if-match on what was read, and only if the whole list can still be proved. So whatever
+happens in between, a reader either finds the old entries or the new one, and both hold the same rows.
+
+* A snapshot never covers the head: the specification's reader would show the head's rows twice.
+* Files of commits are never removed. A superseded snapshot is, when what covers it has stood for ``GRACE_NS`` by the
+  store's own clock; a reader that misses it resolves again.
+* Damaged inputs end the compaction of their type with ``Corrupt``; nothing is published.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
+from holdfast.base.codec import Document
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, Lost, Store
+from holdfast.ontology import catalog, layout
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.footer import stats_of
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import Entry, folded, read_index, resolve, sealed_attempt
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import Place, TypeId
+from holdfast.ontology.merge import Merged, Source, Target, merge
+from holdfast.ontology.reindex import brought_forward, write_index
+from holdfast.ontology.state import read_file
+from holdfast.ontology.tiers import FAN, LIMIT, Piece, pieces_of, plan
+from holdfast.ontology.verify_files import check_data
+
+PARALLEL = 16
+TRIES = 16
+GRACE_NS = 3600 * 10**9
+"""How long a superseded snapshot stays; half of it is how long a compactor may take from writing to publishing."""
+ORPHAN_NS = 24 * GRACE_NS
+"""How long one stays that was never published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Neighbours in the list of a type's files that are to become one."""
+
+    type_id: TypeId
+    pieces: tuple[Piece, ...]
+
+    @property
+    def first(self) -> int:
+        return self.pieces[0].entry.first
+
+    @property
+    def last(self) -> int:
+        return self.pieces[-1].entry.last
+
+    @property
+    def size(self) -> int:
+        return sum(piece.size or 0 for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What became of one merge."""
+
+    merge: Merge
+    entry: Entry
+    rows: int
+    size: int
+    published: bool
+    """False if somebody else was faster, or the type has another life by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A type's files, and how many there would be."""
+
+    type_id: TypeId
+    files: int
+    after: int
+    merges: tuple[Merge, ...]
+
+    @property
+    def bytes_to_write(self) -> int:
+        """About: what goes in."""
+        return sum(merge.size for merge in self.merges)
+
+
+Watch = Callable[[TypeId, int, int], None]
+"""Told of a type, how many files were read, and of how many."""
+
+
+class Compactor:
+    def __init__(
+        self,
+        store: Store,
+        ambient: Ambient,
+        *,
+        chain: Chain | None = None,
+        fan: int = FAN,
+        limit: int = LIMIT,
+        reads: int = PARALLEL,
+        watch: Watch | None = None,
+    ) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._chain = chain if chain is not None else Chain(store)
+        self._fan = fan
+        self._limit = limit
+        self._reads = reads
+        self._watch = watch
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    async def types(self) -> list[TypeId]:
+        return sorted((await self._ledger()).heads)
+
+    async def outlook(self, type_id: TypeId) -> Outlook:
+        """What there is to be merged now. Asks for the sizes of files, and reads none."""
+        ledger = await self._ledger()
+        resolved = await resolve(self._store, self._chain, ledger, type_id)
+        pieces = pieces_of(resolved.entries, type_id)
+        while True:
+            groups = plan(pieces, below=ledger.commit_id, fan=self._fan, limit=self._limit)
+            unknown = [piece for group in groups for piece in group if piece.size is None]
+            if not unknown:
+                break
+            sizes = dict(zip(unknown, await map_bounded(unknown, self._size, limit=self._reads), strict=True))
+            pieces = [replace(piece, size=sizes[piece]) if piece in sizes else piece for piece in pieces]
+        merges = tuple(Merge(type_id, group) for group in groups)
+        after = len(pieces) - sum(len(each.pieces) - 1 for each in merges)
+        return Outlook(type_id, len(pieces), after, merges)
+
+    async def _size(self, piece: Piece) -> int:
+        try:
+            return (await self._store.head(piece.entry.path)).size
+        except NotFound as error:
+            raise Corrupt(f"{piece.entry.path}: this file is missing", remedy="holdfast onto verify") from error
+
+    async def compact(self, type_id: TypeId) -> list[Compacted]:
+        """Merge what there is to be merged, one snapshot after the other."""
+        outlook = await self.outlook(type_id)
+        return [await self.perform(each) for each in outlook.merges]
+
+    # --- one snapshot ---
+
+    async def perform(self, wanted: Merge) -> Compacted:
+        began = self._ambient.clock.monotonic_ns()
+        made = await self._merged(wanted)
+        entry = self._entry(wanted, made)
+        # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
+        if isinstance(await self._store.put(entry.path, made.body, CREATE), Lost):
+            raise Conflict(f"{entry.path}: somebody has drawn the same key")
+        self.bytes_written += len(made.body)
+        in_time = self._ambient.clock.monotonic_ns() - began < GRACE_NS // 2
+        published = in_time and await self.publish(wanted.type_id, entry)
+        if not published:
+            await self._store.delete(entry.path)
+        return Compacted(wanted, entry, made.rows, len(made.body), published)
+
+    async def _merged(self, wanted: Merge) -> Merged:
+        sources = [source async for source in self._sources(wanted)]
+        target = await self._target(wanted.type_id)
+        origin: Document = {
+            "type": wanted.type_id.label,
+            "first": wanted.first,
+            "last": wanted.last,
+            "before": list(wanted.pieces[0].before),
+            "after": list(wanted.pieces[-1].after),
+        }
+        return await blocking(merge, sources, target, origin)
+
+    async def _sources(self, wanted: Merge) -> AsyncIterator[Source]:
+        done = 0
+        async for source in stream_bounded(wanted.pieces, lambda piece: self._source(wanted, piece), limit=self._reads):
+            self.bytes_read += len(source.body)
+            done += 1
+            if self._watch is not None:
+                self._watch(wanted.type_id, done, len(wanted.pieces))
+            yield source
+
+    async def _source(self, wanted: Merge, piece: Piece) -> Source:
+        entry = piece.entry
+        body = await read_file(self._store, entry.path)
+        if entry.snapshot:
+            rows = entry.stats.rows if entry.stats is not None else None
+            return Source(entry.path, body, entry.first, entry.last, rows, ours=True)
+        folder = layout.folder_of(entry.path)
+        manifest = await self._chain.manifest(Place(entry.last, f"{folder}manifest.json"))
+        named = next((each for each in manifest.files if each.path == entry.path), None)
+        if named is None:
+            raise Corrupt(f"{manifest.path}: it does not name {entry.path}, which the chain does")
+        findings, _ = await blocking(check_data, body, named, entry.last)
+        if findings:
+            raise Corrupt(f"{entry.path}: {findings[0].message}", remedy=findings[0].remedy)
+        return Source(entry.path, body, entry.first, entry.last, named.row_count, ours=manifest.summary is not None)
+
+    async def _target(self, type_id: TypeId) -> Target:
+        ledger = await self._ledger()
+        ref = ledger.schemas.get(type_id)
+        stored = (
+            await catalog.chained_schema(self._chain, ledger, type_id, ref)
+            if ref is not None
+            else await catalog.stored_schema(self._store, type_id)
+        )
+        return Target(type_id) if stored is None else Target.of(type_id, stored.ref.version_id, stored.schema)
+
+    def _entry(self, wanted: Merge, made: Merged) -> Entry:
+        before, after = wanted.pieces[0].before, wanted.pieces[-1].after
+        mark = sealed_attempt(self._ambient.ids.attempt(), wanted.type_id, wanted.first, before, after)
+        path = layout.snapshot_key(*wanted.type_id, wanted.first, wanted.last, mark)
+        stats = stats_of(made.body, key=path, unique=False)
+        return Entry(wanted.first, wanted.last, path, after, stats)
+
+    # --- the index ---
+
+    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
+        """Put the snapshot in the place of what it stands for; False if it has no place any more.
+
+        ``Ambiguous`` if an index that names it may still come to be: then the file must stay.
+        """
+        doubt: Ambiguous | None = None
+        for _ in range(TRIES):
+            index = await read_index(self._store, type_id)
+            ledger = await self._ledger()  # after the index, so that it knows no less
+            if any(each.path == entry.path for each in index.entries):
+                return True
+            whole = await brought_forward(self._chain, ledger, index)
+            entries = replaced(whole.entries, entry) if self._has_place(type_id, entry, ledger) else None
+            if entries is None or folded(entries, (), type_id) != ledger.head_of(type_id):
+                if doubt is not None:
+                    raise doubt
+                return False
+            try:
+                if await write_index(self._store, self._ambient, replace(whole, entries=entries)):
+                    return True
+                doubt = None  # what it rested on is gone: no earlier try can land any more
+            except Ambiguous as error:
+                doubt = error  # the next look tells
+        raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+
+    @staticmethod
+    def _has_place(type_id: TypeId, entry: Entry, ledger: Ledger) -> bool:
+        """Below the head, and in the type's present life."""
+        return entry.last < ledger.commit_id and entry.first >= ledger.generation_of(type_id)
+
+    async def _ledger(self) -> Ledger:
+        return await self._chain.ledger((await read_head(self._store)).place)
+
+    # --- what is left over ---
+
+    async def sweep(self, types: Collection[TypeId]) -> list[str]:
+        """Remove snapshots that others have superseded long ago, and such as were never published; their keys."""
+        modified: dict[str, int] = {}
+        async for page in self._store.list(layout.SNAPSHOTS):
+            modified |= {entry.key: entry.modified_ns for entry in page.entries}
+        gone: list[str] = []
+        for type_id in types:
+            try:
+                now_ns = (await self._store.head(layout.index_key(*type_id))).modified_ns
+            except NotFound:
+                continue
+            index = await read_index(self._store, type_id)  # after the listing: what was published since is in it
+            gone += superseded(type_id, index.entries, modified, now_ns)
+        await self._store.delete_many(gone)
+        return gone
+
+
+def replaced(entries: Sequence[Entry], snapshot: Entry) -> tuple[Entry, ...] | None:
+    """The list with the snapshot in the place of the entries that it covers; None if that would gain nothing."""
+    inside = [entry for entry in entries if snapshot.first <= entry.first and entry.last <= snapshot.last]
+    if len(inside) < 2:
+        return None
+    before = [entry for entry in entries if entry.last < snapshot.first]
+    after = [entry for entry in entries if entry.first > snapshot.last]
+    if len(before) + len(inside) + len(after) != len(entries):
+        return None  # one of them reaches out of the span
+    return (*before, snapshot, *after)
+
+
+def superseded(type_id: TypeId, entries: Sequence[Entry], modified: dict[str, int], now_ns: int) -> list[str]:
+    """The snapshots of a type that nobody needs. ``now_ns`` is the store's own time, when the index was written."""
+    named = {entry.path for entry in entries}
+    found: list[str] = []
+    for key, at_ns in modified.items():
+        span = layout.commits_of_snapshot(key)
+        mark = layout.attempt_of_snapshot(key)
+        if key in named or span is None or not mark or key != layout.snapshot_key(*type_id, *span, mark):
+            continue
+        covers = (each for each in entries if each.snapshot and each.first <= span[0] and span[1] <= each.last)
+        cover = next(covers, None)
+        since_ns = at_ns if cover is None else max(at_ns, modified.get(cover.path, now_ns))
+        if now_ns - since_ns >= (ORPHAN_NS if cover is None else GRACE_NS):
+            found.append(key)
+    return found

@@ -1,0 +1,278 @@
+"""Many files of a type into one: rows appended in the order of commits, typed columns unified, all of it checked.
+
+Entries of an index are disjoint in commits and ordered, and each file is sorted by commit and identity, so merging them
+in the specification's order is appending. A file of one commit that is not sorted (a plain writer's) is sorted first.
+Memory is bounded by the bytes of the inputs, which ``tiers`` bounds, and by one row group.
+
+Typed columns follow the schema of now. A file of ours that was written under it has them already; for older rows, and
+those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
+that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
+
+Before the bytes are handed out they are read back, and their rows compared with those that went in. ``Corrupt`` for an
+input that is not what its manifest or its index says: nothing is made of damaged files.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, check
+from holdfast.ontology import names
+from holdfast.ontology.columns import arrow_type, typed_columns
+from holdfast.ontology.drift import node_of
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.rows import ROW_GROUP, key_columns, marks, partial_columns
+from holdfast.ontology.schema import fields_of
+from holdfast.ontology.typespec import Node
+
+ORIGIN = b"holdfast.snapshot"
+"""Metadata of a snapshot: what it stands for, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input: the bytes of a file, and what is known of it."""
+
+    path: str
+    body: bytes
+    first: int
+    last: int
+    rows: int | None
+    """None where nobody has said."""
+    ours: bool
+    """Its typed columns were made by this code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the type is now; without a schema the columns are those of the files."""
+
+    type_id: TypeId
+    version_id: int | None = None
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, type_id: TypeId, version_id: int, schema: Document) -> "Target":
+        left_out = {schema.get("instance_key_field"), *names.SYSTEM_COLUMNS}
+        found = {name: node_of(described) for name, described in sorted(fields_of(schema).items())}
+        return cls(type_id, version_id, {name: node for name, node in found.items() if name not in left_out})
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    body: bytes
+    rows: int
+
+
+def merge(sources: Sequence[Source], target: Target, origin: Document) -> Merged:
+    """Blocking. ``origin`` is written down in the file."""
+    layout = _Layout.of(target, [_schema(source) for source in sources])
+    sink = pa.BufferOutputStream()
+    going_in, rows = RowsDigest(target.type_id.kind), 0
+    plain = [name for name in layout.schema.names if name != "fields_json"]
+    with pq.ParquetWriter(
+        sink, layout.schema, compression="zstd", use_dictionary=plain, write_statistics=plain, store_schema=False
+    ) as writer:
+        for group in _row_groups(layout.table(table, source) for source in sources for table in _tables(source)):
+            going_in.add(group)
+            rows += group.num_rows
+            writer.write_table(group, row_group_size=ROW_GROUP)
+        writer.add_key_value_metadata(layout.metadata(origin))
+    body: bytes = sink.getvalue().to_pybytes()
+    _check(body, going_in, rows)
+    return Merged(body, rows)
+
+
+def _schema(source: Source) -> pa.Schema:
+    """Of a file that has the columns and as many rows as it should have."""
+    try:
+        with pq.ParquetFile(pa.BufferReader(source.body)) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{source.path}: not a Parquet file ({error})") from error
+    if source.rows not in (rows, None):
+        raise Corrupt(f"{source.path}: it has {rows} rows, and {source.rows} were expected")
+    kind = "entity" if names.ENTITY_KEYS[0] in schema.names else "relation"
+    if missing := {"commit_id", *key_columns(kind), "fields_json"} - set(schema.names):
+        raise Corrupt(f"{source.path}: it has no column {', '.join(sorted(missing))}")
+    return schema
+
+
+def _tables(source: Source) -> Iterator[pa.Table]:
+    """The rows in the specification's order: of a snapshot as they are, of a commit's file sorted if they are not."""
+    with pq.ParquetFile(pa.BufferReader(source.body)) as file:
+        if source.first < source.last:
+            for number in range(file.num_row_groups):
+                yield _of_its_commits(file.read_row_group(number, use_threads=False), source)
+            return
+        table = _of_its_commits(file.read(use_threads=False), source)
+        kind = "entity" if names.ENTITY_KEYS[0] in table.column_names else "relation"
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in key_columns(kind)])
+        yield table if _rising(order) else table.take(order)
+
+
+def _of_its_commits(table: pa.Table, source: Source) -> pa.Table:
+    bounds = pc.min_max(table.column("commit_id")).as_py()
+    if table.num_rows and (bounds["min"] < source.first or bounds["max"] > source.last):
+        raise Corrupt(f"{source.path}: it has rows of other commits than {source.first} to {source.last}")
+    return table
+
+
+def _rising(order: pa.Array) -> bool:
+    numbers = order.to_numpy()
+    return bool(np.array_equal(numbers, np.arange(len(numbers))))
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, in row groups of the full size."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        if count < ROW_GROUP:
+            continue
+        joined = pa.concat_tables(waiting)
+        whole = count // ROW_GROUP * ROW_GROUP
+        for start in range(0, whole, ROW_GROUP):
+            yield joined.slice(start, ROW_GROUP)
+        waiting, count = [joined.slice(whole)], count - whole
+    if count:
+        yield pa.concat_tables(waiting)
+
+
+# --- columns ---
+
+
+@dataclass
+class _Layout:
+    target: Target
+    schema: pa.Schema
+    typed: Mapping[str, pa.DataType]
+    partial: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, target: Target, schemas: Sequence[pa.Schema]) -> "_Layout":
+        if target.version_id is not None:
+            typed = {name: arrow_type(node) for name, node in target.nodes.items()}
+        else:
+            typed = _agreed(schemas)
+        kind = target.type_id.kind
+        columns: dict[str, pa.DataType] = {"commit_id": pa.int64(), f"{kind}_type": pa.string()}
+        columns |= dict.fromkeys(key_columns(kind), pa.string())
+        columns |= {"schema_version_id": pa.int64(), "fields_json": pa.string(), **typed}
+        if any(names.RETRACTED in schema.names for schema in schemas):
+            columns[names.RETRACTED] = pa.bool_()
+        return cls(target, pa.schema(columns), typed)
+
+    def table(self, file: pa.Table, source: Source) -> pa.Table:
+        """The rows of one file in the columns of all."""
+        found: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for column in self.schema:
+            if column.name not in self.typed:
+                found[column.name] = self._system(file, column)
+        found |= self._typed(file, source)
+        return pa.table({name: found[name] for name in self.schema.names}, schema=self.schema)
+
+    def _system(self, file: pa.Table, column: pa.Field) -> pa.ChunkedArray | pa.Array:
+        if column.name in file.column_names:
+            array = file.column(column.name).cast(column.type)
+            return pc.fill_null(array, False) if column.name == names.RETRACTED else array
+        filler = {names.RETRACTED: False, "schema_version_id": 1}.get(column.name, self.target.type_id.name)
+        return pa.repeat(pa.scalar(filler, column.type), file.num_rows)
+
+    def _typed(self, file: pa.Table, source: Source) -> Mapping[str, pa.ChunkedArray | pa.Array]:
+        if self.target.version_id is None:
+            return {name: self._fitted(file, name, kind) for name, kind in self.typed.items()}
+        if source.ours and self._of_now(file):
+            self.partial |= partial_columns(file.schema)
+            return {name: file.column(name) for name in self.typed}
+        made = typed_columns(self.target.nodes, file.column("fields_json").to_pylist())
+        self.partial |= {name for name, column in made.items() if column.partial}
+        return {name: column.array for name, column in made.items()}
+
+    def _of_now(self, file: pa.Table) -> bool:
+        """Every row was written under the schema of now."""
+        schema = file.schema
+        if any(name not in schema.names or schema.field(name).type != kind for name, kind in self.typed.items()):
+            return False
+        return set(file.column("schema_version_id").unique().to_pylist()) <= {self.target.version_id}
+
+    def _fitted(self, file: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+        if name in file.column_names:
+            try:
+                return file.column(name).cast(kind)
+            except pa.ArrowException:
+                pass  # a whole number that a float cannot hold: fields_json has it
+        self.partial.add(name)
+        return pa.nulls(file.num_rows, kind)
+
+    def metadata(self, origin: Document) -> dict[bytes, bytes]:
+        document = {**origin, "schema_version_id": self.target.version_id}
+        return {ORIGIN: json.dumps(document, sort_keys=True).encode(), **marks(self.target.nodes, self.partial)}
+
+
+def _agreed(schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
+    """The flat columns whose types the files agree on, by name; numbers of both sorts become floats."""
+    found: dict[str, set[pa.DataType]] = {}
+    for schema in schemas:
+        for column in schema:
+            if column.name.lower() not in names.SYSTEM_COLUMNS:
+                kinds = found.setdefault(column.name, set())
+                kinds |= {column.type} - {pa.null()}
+    agreed: dict[str, pa.DataType] = {}
+    for name, kinds in sorted(found.items()):
+        if len(kinds) == 1 and not pa.types.is_nested(kind := next(iter(kinds))):
+            agreed[name] = kind
+        elif kinds and all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+            agreed[name] = pa.float64()
+    return agreed
+
+
+# --- checks ---
+
+
+class RowsDigest:
+    """Of row groups in their order: commits, identities, versions, fields, tombstones."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._texts = (f"{kind}_type", *key_columns(kind), "fields_json")
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, table: pa.Table) -> None:
+        for name in ("commit_id", "schema_version_id"):
+            self._hash.update(table.column(name).to_numpy().tobytes())
+        for name in self._texts:
+            texts = table.column(name).to_pylist()
+            self._hash.update(np.fromiter(map(len, texts), np.int64, len(texts)).tobytes())
+            self._hash.update("".join(texts).encode())
+        if names.RETRACTED in table.column_names:
+            self._hash.update(bytes(table.column(names.RETRACTED).to_pylist()))
+
+    def another(self) -> "RowsDigest":
+        return RowsDigest(self._kind)
+
+    @property
+    def value(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _check(body: bytes, going_in: RowsDigest, rows: int) -> None:
+    """Read back what was made."""
+    coming_out, count, last = going_in.another(), 0, 0
+    with pq.ParquetFile(pa.BufferReader(body)) as file:
+        for number in range(file.num_row_groups):
+            table = file.read_row_group(number, use_threads=False)
+            commits = table.column("commit_id").to_numpy()
+            check(bool(np.all(np.diff(commits) >= 0)) and commits[0] >= last, "a snapshot is not in order")
+            count, last = count + table.num_rows, int(commits[-1])
+            coming_out.add(table)
+    check(count == rows and coming_out.value == going_in.value, "a snapshot does not have the rows that went into it")

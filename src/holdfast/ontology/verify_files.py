@@ -1,0 +1,93 @@
+"""Data files and snapshots under a deep check: bytes, rows, a snapshot against its commits. Pure, and blocking."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.errors import Corrupt
+from holdfast.ontology import names
+from holdfast.ontology.finding import Finding
+from holdfast.ontology.index import Entry
+from holdfast.ontology.manifest import FileEntry, TypeId
+from holdfast.ontology.rows import from_parquet, key_columns
+
+Digests = Mapping[int, bytes]
+"""Commit -> what its rows of one type say."""
+
+
+def row_digest(table: pa.Table, kind: str) -> bytes:
+    """Of identities, fields and tombstones, ordered by identity: equal for equal rows, however they are stored."""
+    keys = key_columns(kind)
+    table = table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
+    found = hashlib.blake2b(digest_size=16)
+    for name in (*keys, "fields_json"):
+        texts = [value if value is not None else "" for value in table.column(name).to_pylist()]
+        found.update(np.fromiter(map(len, texts), np.int64, len(texts)).tobytes())
+        found.update("".join(texts).encode())
+    gone = table.column(names.RETRACTED).to_pylist() if names.RETRACTED in table.column_names else []
+    found.update(bytes(map(bool, gone)) if any(gone) else b"")
+    return found.digest()
+
+
+def commit_digests(table: pa.Table, kind: str) -> dict[int, bytes]:
+    """Commit by commit, of a table that is sorted by commit."""
+    commits = table.column("commit_id").to_numpy()
+    edges = [0, *(np.flatnonzero(np.diff(commits)) + 1).tolist(), len(commits)]
+    return {
+        int(commits[start]): row_digest(table.slice(start, end - start), kind)
+        for start, end in pairwise(edges)
+        if end > start
+    }
+
+
+def check_data(body: bytes, entry: FileEntry, commit_id: int) -> tuple[list[Finding], bytes | None]:
+    """A commit's file against its manifest; and the digest of its rows, if it has any that can be read."""
+    changed = bool(entry.content_sha256) and hashlib.sha256(body).hexdigest() != entry.content_sha256
+    try:
+        table = _system_columns(body, entry.path, entry.type_id)
+    except Corrupt as error:
+        kind = "file_truncated" if body[-4:] != b"PAR1" else "file_unreadable"
+        return [Finding(kind, entry.path, str(error))], None
+    findings = [Finding("hash_mismatch", entry.path, "its bytes are not those that were committed")] if changed else []
+    if table.num_rows != entry.row_count:
+        message = f"it has {table.num_rows} rows, and its manifest says {entry.row_count}"
+        findings.append(Finding("row_count_mismatch", entry.path, message))
+    others = set(table.column("commit_id").unique().to_pylist()) - {commit_id}
+    types = set(table.column(f"{entry.type_id.kind}_type").unique().to_pylist()) - {entry.type_id.name}
+    if others or types:
+        told = ", ".join(map(str, sorted(map(str, others | types))))
+        findings.append(Finding("rows_wrong", entry.path, f"it has rows of {told}"))
+    return findings, row_digest(table, entry.type_id.kind)
+
+
+def check_snapshot(body: bytes, entry: Entry, type_id: TypeId, expected: Digests) -> Iterator[Finding]:
+    """A snapshot against the rows of the commits that it stands for; commits that could not be read are left out."""
+    try:
+        table = _system_columns(body, entry.path, type_id)
+    except Corrupt as error:
+        yield Finding("snapshot_wrong", entry.path, str(error))
+        return
+    commits = table.column("commit_id").to_numpy()
+    if bool(np.any(np.diff(commits) < 0)):
+        yield Finding("snapshot_wrong", entry.path, "its rows are not in the order of commits")
+        return
+    found = commit_digests(table, type_id.kind)
+    wrong = [number for number, digest in found.items() if expected.get(number, digest) != digest]
+    strange = [number for number in found if not entry.first <= number <= entry.last or number not in expected]
+    missing = [number for number in expected if entry.first <= number <= entry.last and number not in found]
+    for what, numbers in (("other", wrong), ("excess", strange), ("no", missing)):
+        if numbers:
+            yield Finding("snapshot_wrong", entry.path, f"it has {what} rows of commit {numbers[0]}")
+
+
+def _system_columns(body: bytes, path: str, type_id: TypeId) -> pa.Table:
+    keys = key_columns(type_id.kind)
+    wanted = ("commit_id", f"{type_id.kind}_type", *keys, "schema_version_id", "fields_json", names.RETRACTED)
+    table = from_parquet(body, key=path, columns=wanted)
+    if missing := [name for name in wanted[:-1] if name not in table.column_names]:
+        raise Corrupt(f"{path}: it has no column {', '.join(missing)}")
+    return table

@@ -1,0 +1,65 @@
+"""The schema objects of the specification under a check, against the chain that they are derived from.
+
+They are written after the commit that changed a schema, so that they may lag; ``schemas_commit`` says how far they
+were. What contradicts the chain up to there, or goes beyond it, is the trace of somebody else, such as a migration by
+other means that ended half way.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import Store
+from holdfast.ontology import layout
+from holdfast.ontology.catalog import DERIVED
+from holdfast.ontology.finding import Finding
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import SchemaRef, TypeId
+
+_LISTS = {"entity": "entities", "relation": "relations"}
+
+
+async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
+    if not ledger.schemas:
+        return []  # a plain store: nothing on the chain to compare with
+    found: list[Finding] = []
+    try:
+        types = await _document(store, layout.TYPES)
+    except Corrupt as error:
+        return [Finding("schema_objects_differ", layout.TYPES, str(error))]
+    derived = int(types.get(DERIVED, 0)) if types else 0
+    for type_id, ref in sorted(ledger.schemas.items()):
+        if ref.since > derived:
+            continue  # still to be written
+        if type_id.name not in types.get(_LISTS[type_id.kind], ()):
+            found.append(Finding("schema_objects_differ", layout.TYPES, f"it does not know {type_id.label}"))
+        key = layout.versions_key(*type_id)
+        try:
+            found += _versions(await _document(store, key), type_id, ref, key)
+        except Corrupt as error:
+            found.append(Finding("schema_objects_differ", key, str(error)))
+    return found
+
+
+def _versions(document: dict[str, Any], type_id: TypeId, ref: SchemaRef, key: str) -> Iterator[Finding]:
+    listed = {each.get("schema_version_id"): each for each in document.get("versions", ()) if isinstance(each, dict)}
+    own = listed.get(ref.version_id)
+    if own is None:
+        yield Finding("schema_objects_differ", key, f"{type_id.label}: it lacks version {ref.version_id}")
+    elif own.get("schema_hash") != ref.hash:
+        message = f"{type_id.label}: version {ref.version_id} is another schema than the chain's"
+        yield Finding("schema_objects_differ", key, message)
+    later = [number for number in listed if isinstance(number, int) and number > ref.version_id]
+    if later:
+        message = (
+            f"{type_id.label}: it lists version {max(later)}, and the chain has {ref.version_id}: half a migration"
+        )
+        yield Finding("schema_objects_differ", key, message)
+
+
+async def _document(store: Store, key: str) -> dict[str, Any]:
+    found = await store.find(key)
+    if found is None:
+        return {}
+    return codec.decode(found.body, key=key)

@@ -1,0 +1,160 @@
+"""Verify names every broken store by its kind; repair mends what can be mended, and refuses the rest."""
+
+import re
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Corrupt
+from holdfast.objects.memory import Shelf
+from holdfast.ontology import layout
+from holdfast.ontology.finding import KINDS, Severity
+from holdfast.ontology.reindex import repair_indexes
+from holdfast.ontology.verify import STAGES, Stage, verify, verify_indexes
+from tests.tidy.tree import ROOT
+from tests.unit.ontology import broken
+from tests.unit.ontology.broken import LIBRARY, Broken, sound
+from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk
+
+BY_SNAPSHOT = {"snapshot_wrong", "file_unreadable"}
+"""Shown with the compaction that makes snapshots, and by bytes that no hash vouches for."""
+
+
+def kinds(report: Any) -> set[str]:
+    return {found.kind for found in report.findings}
+
+
+def bodies(shelf: Shelf) -> dict[str, bytes]:
+    return {key: found.body for key, found in shelf.objects.items()}
+
+
+async def test_a_sound_store_has_no_findings() -> None:
+    desk = Desk()
+    await sound(desk, commits=70)
+    for deep in (False, True):
+        report = await verify(desk.store, deep=deep)
+        assert (report.findings, report.good, report.commit_id) == ([], True, 71)
+        assert report.checked["commits"] == report.checked["files"] == 71
+    assert (await verify_indexes(desk.store)).findings == []
+    assert await repair_indexes(desk.store, desk.ambient, apply=True) == []
+
+
+async def test_an_empty_store_is_sound() -> None:
+    desk = Desk()
+    assert (await verify(desk.store, deep=True)).findings == []
+    assert (await verify_indexes(desk.store)).good
+
+
+async def test_a_plain_store_is_sound() -> None:
+    desk = Desk()
+    for number in range(40):
+        await desk.plain.commit({("entity", "Customer"): [(f"c{number}", {"v": number})]})
+    report = await verify(desk.store, deep=True)
+    assert kinds(report) == {"index_absent"}
+    assert report.good
+
+
+@pytest.mark.parametrize("case", LIBRARY, ids=lambda case: case.name)
+async def test_every_broken_store_is_named(case: Broken) -> None:
+    desk = Desk()
+    await sound(desk)
+    await case.breaks(desk)
+    before = bodies(desk.shelf)
+    report = await verify(desk.store, deep=case.deep)
+    assert case.kind in kinds(report)
+    assert report.good is not (KINDS[case.kind].severity is Severity.ERROR)
+    assert all(found.key and found.message and found.remedy for found in report.findings)
+    assert bodies(desk.shelf) == before
+    if case.deep:
+        assert case.kind not in kinds(await verify(desk.store))
+
+
+@pytest.mark.parametrize("case", [case for case in LIBRARY if case.mends], ids=lambda case: case.name)
+async def test_what_can_be_mended_is(case: Broken) -> None:
+    desk = Desk()
+    await sound(desk)
+    await case.breaks(desk)
+    assert case.kind in kinds(await verify_indexes(desk.store))
+    before = bodies(desk.shelf)
+    planned = await repair_indexes(desk.store, desk.ambient, apply=False)
+    assert bodies(desk.shelf) == before
+    done = await repair_indexes(desk.store, desk.ambient, apply=True)
+    assert [repair.type_id for repair in planned] == [repair.type_id for repair in done] != []
+    after = await verify(desk.store, deep=True)
+    assert kinds(after) <= {"orphan_snapshot"}  # a plain one, which is no longer named
+    assert await desk.reader.latest("entity", "Customer") == {
+        **{f"c{key}": {"v": 3 + key} for key in range(3)},
+        **{f"d{number}": {"v": number} for number in range(6)},
+    }
+    assert await repair_indexes(desk.store, desk.ambient, apply=True) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["head_is_garbage", "manifest_of_the_head_is_gone", "manifest_is_garbage", "manifest_in_the_middle_is_gone"]
+)
+async def test_a_broken_chain_is_refused(name: str) -> None:
+    """Where an index would have to be made from what is lost, nothing is written."""
+    desk = Desk()
+    await sound(desk)
+    await getattr(broken, name)(desk)
+    for type_id in (CUSTOMER, PRODUCT):
+        await desk.bare.delete(layout.index_key(*type_id))
+    if "head" not in name:  # a full manifest above would know all files: take away what it knows them by
+        key = broken.manifests(desk)[7]
+        await broken.change(desk, key, recent=[])
+    before = bodies(desk.shelf)
+    with pytest.raises(Corrupt):
+        await repair_indexes(desk.store, desk.ambient, apply=True)
+    assert bodies(desk.shelf) == before
+
+
+async def test_all_kinds_have_an_example() -> None:
+    assert set(KINDS) - {case.kind for case in LIBRARY} == BY_SNAPSHOT
+
+
+async def test_below_a_gap_nothing_is_called_an_orphan() -> None:
+    desk = Desk()
+    for number in range(5):
+        await desk.plain.commit({("entity", "Customer"): [(f"c{number}", {"v": number})]})
+    await desk.bare.delete(broken.manifests(desk)[3])
+    await broken.attempt_that_lost(desk, commit_id=2)
+    await broken.attempt_that_lost(desk, commit_id=5)
+    findings = (await verify(desk.store)).findings
+    assert [(found.kind, found.key[:10]) for found in findings] == [
+        ("manifest_missing", "commits/3-"),
+        ("orphan_attempt", "commits/5-"),
+    ]
+
+
+async def test_past_a_gap_the_chain_is_taken_up_again_by_skip_pointers() -> None:
+    desk = Desk()
+    await sound(desk, commits=20)
+    for number in (14, 15):
+        await desk.bare.delete(broken.manifests(desk)[number])
+    report = await verify(desk.store)
+    assert kinds(report) == {"manifest_missing"}
+    assert report.checked["commits"] == 21 - 3  # 12 is the nearest that commit 16 points to
+
+
+async def test_a_check_costs_one_read_per_manifest_and_tells_how_far_it_is() -> None:
+    desk = Desk()
+    await sound(desk, commits=20)
+    stages: list[Stage] = []
+    desk.spent()
+    await verify(desk.store, deep=True, watch=stages.append)
+    spent = desk.spent()
+    # 21 manifests, 21 files, the head, another engine's mark, the ledger; each index read twice; schema objects
+    assert spent["list"] == 3
+    assert spent["get"] == 21 + 21 + 3 + 2 * 3 + 4
+    assert {stage.name for stage in stages} == set(STAGES) - {"snapshots"}
+    assert stages[-1].done == stages[-1].total
+
+
+def test_the_how_to_lists_every_kind_with_its_severity() -> None:
+    page = (ROOT / "docs" / "how-to" / "check-an-ontology.md").read_text(encoding="utf-8")
+    listed = {
+        name: severity
+        for names, severity in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\w+) \|", page, re.MULTILINE)
+        for name in re.findall(r"\w+", names)
+    }
+    assert listed == {kind.name: kind.severity.value for kind in KINDS.values()}

@@ -1,7 +1,9 @@
 """delta-rs: a merge per commit, so that the table is the state; its own scans with pruning, and DuckDB over them."""
 
 import asyncio
+from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -48,10 +50,10 @@ class _Tables(Session):
         self._size = size
         self._past = past
         self._place = place
-        self._open = lambda name, version=None: DeltaTable(
+        self._open: Callable[..., Any] = lambda name, version=None: DeltaTable(
             f"{place.uri('delta')}/{name}", version=version, storage_options=place.delta_options
         )
-        self._tables: dict[str, DeltaTable] = {}
+        self._tables: dict[str, Any] = {}
 
     async def ask(self, question: Question) -> pa.Table:
         return await asyncio.to_thread(self._ask, question)

@@ -71,7 +71,9 @@ class _Tables(Session):
                 self._tables[name].refresh()
             else:
                 self._tables[name] = self._catalog.load_table(f"bench.{name}")
-            wanted = {} if condition is None else {"row_filter": condition.replace(":key", f"'{self._size.wanted_key}'")}
+            wanted = (
+                {} if condition is None else {"row_filter": condition.replace(":key", f"'{self._size.wanted_key}'")}
+            )
             past = {"snapshot_id": self._past} if question.past else {}
             self._duck.register(name, self._tables[name].scan(selected_fields=columns, **wanted, **past).to_arrow())
         return self._duck.execute(question.text(self._size)).to_arrow_table()

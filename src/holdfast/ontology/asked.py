@@ -100,7 +100,9 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
     async def question(moment: Moment) -> tuple[Rows, pa.Table]:
         rows = await rows_of(ask, moment)
         typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
-        columns = [*rows.keys, "r.commit_id", "r._retracted", *(f"r.{quoted(name)}" for name in typed)]
+        columns = [f"r.{quoted(name)}" for name in typed]
+        columns += [] if shape.ends is None else rows.keys
+        columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
         if len(typed) < len([name for name in wanted if name in shape.payload]):
             columns.append("r.fields_json")
         sql = rows.select(columns)

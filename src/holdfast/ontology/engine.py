@@ -77,7 +77,10 @@ class Moment:
         used = [each.entry for each in choices if each.use != "pruned"]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
         loaded = await engine.warm.load(shape, used)
-        table = Table(shape, loaded, span, engine.warm, split(predicate, shape).keys)
+        keys = split(predicate, shape).keys
+        # Who asks for few keys reads few rows: comparing all of a file's would not pay.
+        settled = not span.history and not keys.terms and len(loaded) > 1 and await engine.warm.settle(shape, loaded)
+        table = Table(shape, loaded, span, engine.warm, keys, settled)
         self.planned.append(Planned(table, choices, resolved.by_index, fetched))
         return table
 

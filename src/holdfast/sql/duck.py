@@ -79,7 +79,8 @@ class Duck:
                 f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
-        self._root.execute("SET TimeZone = 'UTC'")
+        self._root.execute("SET GLOBAL TimeZone = 'UTC'")
+        self._root.execute("SET GLOBAL parquet_metadata_cache = true")  # the files that it gets never change
         settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
         limit, most = self._root.execute(settings).fetchall()[0]
         self.memory_bytes = int(TypeAdapter(ByteSize).validate_python(limit))

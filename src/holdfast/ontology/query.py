@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
-from holdfast.ontology.asked import arrow_of
+from holdfast.ontology.asked import arrow_of, counted
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Order, Predicate
@@ -131,15 +131,7 @@ class Query(Generic[M]):
     async def count(self) -> int:
         """How many rows there are."""
 
-        async def question(moment: Moment) -> pa.Table:
-            rows = await rows_of(self.ask, moment)
-            if self.ask.limit is None and not self.ask.offset:
-                return await self._table(rows.select(["count(*) AS n"], ordered=False))
-            inner = rows.select(["1"], ordered=False)
-            return await self._table(Sql(f"SELECT count(*) AS n FROM ({inner.text})", inner.params))
-
-        found = await self.engine.ask(question)
-        return int(found.column("n")[0].as_py())
+        return await counted(self.engine, self.ask)
 
     async def arrow(self) -> pa.Table:
         """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``."""

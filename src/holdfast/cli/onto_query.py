@@ -52,9 +52,7 @@ def query(
     figures: Annotated[
         list[str] | None, typer.Option("--agg", help="A figure, as in 'n=count()' or 'avg(age)'; repeatable.")
     ] = None,
-    group_by: Annotated[
-        list[str] | None, typer.Option(help="A field: a row per value; repeatable.")
-    ] = None,
+    group_by: Annotated[list[str] | None, typer.Option(help="A field: a row per value; repeatable.")] = None,
     having: Annotated[list[str] | None, typer.Option(help="Only groups like that, as in 'n > 5'; repeatable.")] = None,
     explained: Annotated[bool, typer.Option("--explain", help="Show files, pruning, requests and plan.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="As --explain, and run it.")] = False,
@@ -101,9 +99,7 @@ class Asked:
         if len(given) > 1:
             raise Invalid(f"{' and '.join(given)} are of two kinds of questions", remedy="give one of them")
         if (self.figures or self.diff) and (self.wording.order_by or self.wording.columns):
-            raise Invalid(
-                f"{given[0]} has an order and columns of its own", remedy="leave these options out"
-            )
+            raise Invalid(f"{given[0]} has an order and columns of its own", remedy="leave these options out")
         if self.diff is not None and (self.wording.when != LATEST or self.wording.via):
             raise Invalid("--diff names its moments itself, and follows no relation", remedy="give --where besides it")
 

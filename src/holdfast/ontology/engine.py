@@ -25,7 +25,7 @@ from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
-from holdfast.sql.duck import MissingFile
+from holdfast.sql.duck import MalformedJson, MissingFile
 
 T = TypeVar("T")
 
@@ -118,16 +118,32 @@ class Engine:
         ledger = await self.pinned()
         for distrusted in (False, True):
             try:
-                return await question(Moment(self, ledger))
+                return await self._put(question, Moment(self, ledger))
             except MissingFile:
                 self._known.clear()
                 self._distrusted = distrusted
         try:
-            return await question(Moment(self, ledger))
+            return await self._put(question, Moment(self, ledger))
         except MissingFile as error:
             raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
         finally:
             self._distrusted = False
+
+    async def _put(self, question: Callable[[Moment], Awaitable[T]], moment: Moment) -> T:
+        """What the question gives; rows that no question can be put to are named."""
+        try:
+            return await question(moment)
+        except MalformedJson as error:
+            for planned in moment.planned:
+                sql = planned.table.malformed()
+                found = (await self.warm.duck.table(sql.text, list(sql.params))).to_pylist()
+                if found:
+                    rows = ", ".join(" ".join(f"{name} {value!r}" for name, value in row.items()) for row in found)
+                    raise Corrupt(
+                        f"{planned.table.shape.type_id.name}: fields_json of another writer is not JSON: {rows}",
+                        remedy="write these objects again; history before that cannot be asked about their fields",
+                    ) from error
+            raise
 
     async def files(self, type_id: TypeId, ledger: Ledger) -> Resolved:
         head, known = ledger.head_of(type_id), self._known.get(type_id)

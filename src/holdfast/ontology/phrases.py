@@ -33,7 +33,7 @@ from holdfast.ontology.filters.tokens import tokens
 from holdfast.ontology.filters.types import item_node, node_at, reading_of
 from holdfast.ontology.typespec import Anything, Node, Primitive, without_null
 
-_ORDER = re.compile(r"(?P<path>\S+)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?", re.IGNORECASE)
+_ORDER = re.compile(r"(?P<way>asc|desc)?\s*(?:nulls\s+(?P<nulls>first|last))?", re.IGNORECASE)
 _FIGURE = re.compile(r"(?:(?P<name>\w+)\s*=(?!=)\s*)?(?P<function>\w+)\s*\((?P<inside>.*)\)", re.DOTALL)
 _DEPTH = re.compile(r"(?P<least>\d+)(?:(?P<span>\.\.)(?P<most>\d*))?")
 _NUMBERS = ("number", "real", "float", "decimal")
@@ -71,8 +71,28 @@ class HopWords:
 
 
 def field(text: str, described: Described) -> tuple[FieldPath, Node]:
-    """``age``, ``left.name``, ``profile.city``."""
-    first, *steps = text.strip().split(".")
+    """``age``, ``left.name``, ``profile.city``, and names with odd characters in backquotes."""
+    (first, *steps), rest = _names(text)
+    if rest:
+        raise InvalidQuery(f"{text!r} is not a field", remedy="write a name, or names with dots in between")
+    return _field(first, steps, described)
+
+
+def _names(text: str) -> tuple[list[str], str]:
+    """The path that a text begins with, and what comes after it."""
+    found, names, number = tokens(text), [], 0
+    while found[number].kind == "name":
+        names.append(found[number].value)
+        number += 1
+        if not (found[number].kind == "symbol" and found[number].value == "."):
+            break
+        number += 1
+    if not names or (number and found[number - 1].kind == "symbol"):
+        raise InvalidQuery(f"{text!r} does not begin with a field", remedy="write a name, as in age or profile.city")
+    return names, text[found[number].position :].strip()
+
+
+def _field(first: str, steps: list[str], described: Described) -> tuple[FieldPath, Node]:
     sides: tuple[End, ...] = ("left", "right")
     end: End = next((each for each in sides if each == first and steps and described.ends is not None), "own")
     name, rest = (first, steps) if end == "own" else (steps[0], steps[1:])
@@ -82,11 +102,12 @@ def field(text: str, described: Described) -> tuple[FieldPath, Node]:
 
 
 def order(text: str, described: Described) -> Order:
-    found = _ORDER.fullmatch(text.strip())
+    (first, *steps), rest = _names(text)
+    found = _ORDER.fullmatch(rest)
     if found is None:
         raise InvalidQuery(f"{text!r} is not an order", remedy='write a field, and desc if need be, as in "age desc"')
-    path, node = field(found["path"], described)
-    reading = reading_of(node, found["path"], "ordered")
+    path, node = _field(first, steps, described)
+    reading = reading_of(node, text, "ordered")
     descending = (found["way"] or "asc").lower() == "desc"
     return Order(path, reading, descending, "first" if (found["nulls"] or "").lower() == "first" else "last")
 

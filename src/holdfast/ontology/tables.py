@@ -174,6 +174,12 @@ class Table:
             return self.state()
         return fill("SELECT * FROM ({}) WHERE NOT _retracted", self.state())
 
+    def malformed(self) -> Sql:
+        """Some of the rows whose fields are not JSON: their keys and commits."""
+        keys = ", ".join(map(quoted, self.shape.keys))
+        rows = self.only("fields_json", "").rows()
+        return fill(f"SELECT {keys}, commit_id FROM ({{}}) WHERE NOT json_valid(fields_json) LIMIT 3", rows)
+
     def wanted(self) -> Sql:
         return self.rows() if self.window.history else self.live()
 

@@ -12,8 +12,6 @@ Two rows of one identity and commit, which a plain writer can make, are one row 
 """
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -38,6 +36,7 @@ from holdfast.ontology.rows import column_forms, partial_columns
 from holdfast.ontology.shape import Shape
 from holdfast.sql.duck import Duck
 from holdfast.sql.scan import LocalFiles
+from holdfast.sql.scratch import Scratch
 
 PARALLEL = 16
 """Files on their way at a time."""
@@ -83,7 +82,7 @@ class Warm:
         self._store = store
         self._memory_limit = memory_limit
         self.pooled_bytes = POOLED_BYTES
-        self._folder: Path | None = None
+        self._scratch: Scratch | None = None
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
         self._loaded: dict[str, Loaded] = {}
@@ -104,9 +103,10 @@ class Warm:
         return self._duck
 
     def _open(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-sql-"))
-        self._files = LocalFiles(self._store, self._folder)
-        duck = Duck(self._folder, memory_limit=self._memory_limit, readable=self._files.folders)
+        self._scratch = Scratch()
+        folder = self._scratch.path
+        self._files = LocalFiles(self._store, folder)
+        duck = Duck(folder, memory_limit=self._memory_limit, readable=self._files.folders)
         duck.execute("CREATE SCHEMA store")
         duck.lock()
         self._room = duck.memory_bytes // 4
@@ -115,8 +115,8 @@ class Warm:
         self._duck = duck
 
     async def close(self) -> None:
-        duck, folder, files = self._duck, self._folder, self._files
-        self._duck = self._folder = self._files = self._replaced = None
+        duck, scratch, files = self._duck, self._scratch, self._files
+        self._duck = self._scratch = self._files = self._replaced = None
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -124,8 +124,8 @@ class Warm:
             await blocking(duck.close)
         if files is not None:
             await files.close()
-        if folder is not None:
-            await blocking(shutil.rmtree, folder, ignore_errors=True)
+        if scratch is not None:
+            await blocking(scratch.close)
 
     def known(self, entry: Entry) -> bool:
         """Whether it can be scanned without a request."""

@@ -35,6 +35,10 @@ class SqlFailed(Invalid):
     """DuckDB refused a statement."""
 
 
+class MalformedJson(SqlFailed):
+    """A text that a statement reads as JSON is none."""
+
+
 class OutOfMemory(Invalid):
     """A statement needs more memory than it may have, even though it may spill to disk."""
 
@@ -164,6 +168,8 @@ class Duck:
 def _guarded(work: Callable[[], T]) -> T:
     try:
         return work()
+    except pa.ArrowException as error:
+        raise SqlFailed(f"the result has no form as a table: {_first_line(error)}") from error
     except duckdb.OutOfMemoryException as error:
         raise OutOfMemory(f"DuckDB ran out of memory: {_first_line(error)}") from error
     except duckdb.IOException as error:
@@ -174,7 +180,8 @@ def _guarded(work: Callable[[], T]) -> T:
             remedy="read the tables that are there: entities, relations and their histories",
         ) from error
     except duckdb.Error as error:
-        raise SqlFailed(_first_line(error)) from error
+        kind = MalformedJson if "Malformed JSON" in str(error) else SqlFailed
+        raise kind(_first_line(error)) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -42,7 +42,10 @@ class MalformedJson(SqlFailed):
 class OutOfMemory(Invalid):
     """A statement needs more memory than it may have, even though it may spill to disk."""
 
-    default_remedy = "raise ontology.s3_duckdb_memory_limit, or ask for less: a filter, fewer columns, a limit"
+    default_remedy = (
+        "raise ontology.s3_duckdb_memory_limit, read it with stream() in no order, "
+        "or ask for less: a filter, fewer columns, a limit"
+    )
 
 
 class MissingFile(HoldfastError):

@@ -19,7 +19,7 @@ from bench.lib import RESULTS, facts, write_results
 from bench.ontology_read import delta, iceberg, report
 from bench.ontology_read.data import History, Size
 from bench.ontology_read.floor import Floor
-from bench.ontology_read.ours import Ours
+from bench.ontology_read.ours import Compacted, Ours
 from bench.ontology_read.places import Meter, Place, served
 from bench.ontology_read.questions import QUESTIONS, Question, digest
 from bench.ontology_read.sides import Session, Side
@@ -27,11 +27,18 @@ from bench.runs.rounds import Measure, Medians, Taken, in_turns
 
 STORES = ("file", "s3")
 QUICK = (Size(200, 3),)
-DEFAULT = (Size(1_000, 1), Size(1_000, 100), Size(100_000, 1), Size(100_000, 100))
-FULL = (*DEFAULT, Size(1_000, 1_000), Size(100_000, 1_000), Size(1_000_000, 1), Size(1_000_000, 100))
+DEFAULT = (Size(1_000, 1), Size(1_000, 20), Size(100_000, 20), Size(100_000, 200))
+FULL = (
+    *DEFAULT,
+    Size(1_000, 1_000),
+    Size(100_000, 1_000),
+    Size(1_000_000, 1),
+    Size(1_000_000, 20),
+    Size(1_000_000, 1_000),
+)
 WARM_ROUNDS, COLD_ROUNDS = 5, 3
-PEERS_COMMITS = 100
-"""Beyond so many commits the peers are left out: a merge of theirs for each takes hours."""
+PEERS_COMMITS = 20
+"""Beyond so many commits the peers are left out: a merge of theirs for each takes too long."""
 
 
 @contextmanager
@@ -46,6 +53,8 @@ def places(store: str, folder: Path) -> Iterator[tuple[Place, Place, Meter | Non
 async def built(place: Place, size: Size) -> dict[str, Side]:
     """Every contender with the whole history."""
     sides: dict[str, Side] = {"floor": Floor(place, size), "ours": Ours(place, size)}
+    if size.commits > 1:
+        sides["ours, compacted"] = Compacted(place, size)
     if size.commits <= PEERS_COMMITS:
         if delta.INSTALLED:
             sides["delta-rs"] = delta.Delta(place, size)

@@ -8,13 +8,17 @@ from bench.ontology_read.data import Customer, History, Product, Size, Subscript
 from bench.ontology_read.places import Place
 from bench.ontology_read.questions import Question
 from bench.ontology_read.sides import Session, Side
+from holdfast.base.config import OntologySection
 from holdfast.ontology import count, left
+from holdfast.ontology.compact import Compactor
 from holdfast.platform.open import open_platform
 
 
-def opened(place: Place, name: str = "ours") -> Any:
+def opened(place: Place, name: str) -> Any:
+    """Nothing is compacted by itself here: one contender never is, the other is in the end."""
     uri = place.uri(name)
-    return open_platform(uri if place.endpoint is not None else f"file:{uri}", settings=place.settings)
+    settings = place.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
+    return open_platform(uri if place.endpoint is not None else f"file:{uri}", settings=settings)
 
 
 class Ours(Side):
@@ -33,11 +37,27 @@ class Ours(Side):
 
     async def end(self, history: History) -> None:
         await self._onto.close()
+        await self._tidy()
         await self._platform.__aexit__(None, None, None)
+
+    async def _tidy(self) -> None:
+        return
 
     async def session(self, place: Place) -> Session:
         platform = opened(place, self.name)
         return _Queries(platform, await platform.__aenter__(), self.size)
+
+
+class Compacted(Ours):
+    """The same after compaction."""
+
+    name = "ours-compacted"
+
+    async def _tidy(self) -> None:
+        async with opened(self.place, self.name) as hf:
+            compactor = Compactor(hf.store, hf.ambient)
+            for type_id in await compactor.types():
+                await compactor.compact(type_id)
 
 
 class _Queries(Session):

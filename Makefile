@@ -39,8 +39,9 @@ unit: $(STAMP)  ## all tests, in random order
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	$(BIN)/pytest -m "not ceph" -x -q $(ARGS)
 
-sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30: about ten million operations)
+sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten million operations of Register and Lease
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
+	@tools/ten-million $(BIN)/holdfast
 
 soak: $(STAMP)  ## fresh examples for every property, then a long simulation under another hash seed
 	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" --timeout 3600

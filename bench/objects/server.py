@@ -5,25 +5,27 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
 BUCKET = "bench"
+ROOT = Path(__file__).parents[2]
 _TRIES = 200
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[str]:
-    """The server's address; the bucket is there and empty. ``folder`` takes what the server leaves behind."""
+def s3_server(folder: Path, module: str = "ministack", buckets: Sequence[str] = (BUCKET,)) -> Iterator[str]:
+    """The server's address; the buckets are there and empty. ``folder`` takes what the server leaves behind."""
     port = _free_port()
     address = f"http://127.0.0.1:{port}"
     process = subprocess.Popen(
-        [str(Path(sys.executable).with_name("ministack"))],
+        [sys.executable, "-m", module],
         env={
             **os.environ,
+            "PYTHONPATH": str(ROOT),
             "BIND_HOST": "127.0.0.1",
             "GATEWAY_PORT": str(port),
             "SERVICES": "s3",
@@ -36,7 +38,8 @@ def s3_server(folder: Path) -> Iterator[str]:
     )
     try:
         _wait_for(address, process)
-        httpx.put(f"{address}/{BUCKET}").raise_for_status()
+        for bucket in buckets:
+            httpx.put(f"{address}/{bucket}").raise_for_status()
         yield address
     finally:
         process.kill()

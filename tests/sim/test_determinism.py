@@ -82,7 +82,7 @@ class Bare(Scenario):
         return iter(())
 
 
-BARE_TRACE = "b28e78742c62f116627023bba665e35d133f89f5dd39fb7821505b0d83443699"
+BARE_TRACE = "5a9fdb7c8a27c92796a62c8c2f47471b105d7866b690b83c1e2e2dc9ba90ee72"
 """Of seed 1, on every supported Python. It changes only when the simulator itself draws or records differently."""
 
 

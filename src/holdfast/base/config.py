@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from holdfast.base.errors import Invalid, NotFound
 
@@ -121,6 +121,79 @@ class BusSection(Section):
     session_ttl_ms: int = Field(default=60_000, ge=1)
 
 
+class IngestSection(Section):
+    """Collectors of telemetry. The first names are those of the specification; the command line goes before all."""
+
+    acceptance: Literal["s3_manifest", "local_spool"] = "s3_manifest"
+    object_landing_interval_ms: int = Field(default=1_000, ge=1)
+    listen: str = Field(default="127.0.0.1:8080", min_length=1)
+    private: str = Field(default="127.0.0.1:8081", min_length=1)
+    tokens: _Path | None = None
+    spool: _Path | None = None
+    collector_id: str | None = Field(default=None, min_length=1, max_length=120)
+    authority_id: str | None = None
+    tls_certificate_file: _Path | None = None
+    tls_key_file: _Path | None = None
+    frame_bytes: ByteSize = Field(default=ByteSize(8 * 1024**2), gt=0)
+    payload_bytes: ByteSize = Field(default=ByteSize(64 * 1024**2), gt=0, lt=2**31)
+    in_flight_bytes: ByteSize = Field(default=ByteSize(512 * 1024**2), gt=0)
+    connections: int = Field(default=1_000, ge=1)
+    requests_per_s: float = Field(default=1_000.0, gt=0)
+    burst: int = Field(default=2_000, ge=1)
+    concurrency: int = Field(default=64, ge=1)
+    header_timeout_ms: int = Field(default=10_000, ge=1)
+    body_timeout_ms: int = Field(default=30_000, ge=1)
+    drain_ms: int = Field(default=20_000, ge=0)
+    live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
+    live_window_s: int = Field(default=900, ge=1)
+    follow_interval_ms: int = Field(default=1_000, ge=1)
+
+
+class LogSource(Section):
+    """A log file whose lines an agent sends. ``path`` may be a pattern such as ``/var/log/app/*.log``."""
+
+    path: str = Field(min_length=1)
+    from_start: bool = False
+    attributes: dict[str, str] = Field(default_factory=dict)
+
+
+class AlertRule(Section):
+    """An alert of an agent's own: a metric is above or below a bound for a while."""
+
+    name: str = Field(min_length=1)
+    metric: str = Field(min_length=1)
+    labels: dict[str, str] = Field(default_factory=dict)
+    above: float | None = None
+    below: float | None = None
+    rate: bool = False
+    for_ms: int = Field(default=0, ge=0)
+    message: str = ""
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> "AlertRule":
+        if (self.above is None) == (self.below is None):
+            raise ValueError("a rule has either above or below")
+        return self
+
+
+class AgentSection(Section):
+    """Agents on hosts. The command line goes before all."""
+
+    interval_ms: int = Field(default=10_000, ge=100)
+    batch_ms: int = Field(default=30_000, ge=0)
+    batch_records: int = Field(default=5_000, ge=1, le=100_000)
+    queue_max_bytes: ByteSize = Field(default=ByteSize(1024**3), ge=65_536)
+    window: int = Field(default=4, ge=1, le=64)
+    request_timeout_ms: int = Field(default=30_000, ge=1)
+    parked_retry_ms: int = Field(default=300_000, ge=100)
+    drain_ms: int = Field(default=10_000, ge=0)
+    processes: int = Field(default=8, ge=0, le=8)
+    host: bool = True
+    ca_file: _Path | None = None
+    logs: tuple[LogSource, ...] = ()
+    rules: tuple[AlertRule, ...] = ()
+
+
 class Settings(Section):
     store: StoreSection = StoreSection()
     s3: S3Section = S3Section()
@@ -128,6 +201,8 @@ class Settings(Section):
     cache: CacheSection = CacheSection()
     ontology: OntologySection = OntologySection()
     bus: BusSection = BusSection()
+    ingest: IngestSection = IngestSection()
+    agent: AgentSection = AgentSection()
 
 
 class Resolved(NamedTuple):

@@ -19,14 +19,24 @@ class Noun(NamedTuple):
 
 
 NOUNS: tuple[Noun, ...] = (
+    Noun("agent", "holdfast.cli.agent", "Measure this host and send it to collectors, losing nothing."),
+    Noun("authority", "holdfast.cli.authority", "See which store accepts telemetry, and promote a copy."),
+    Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
+    Noun("conflicts", "holdfast.cli.conflicts", "See and resolve conflicts over the identity of batches."),
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
+    Noun(
+        "policy",
+        "holdfast.cli.policy",
+        "Print policies that protect accepted telemetry, and check a live store for them.",
+    ),
     Noun("runs", "holdfast.cli.runs", "See and steer durable runs."),
     Noun("sim", "holdfast.cli.sim", "Simulate the protocols under lost answers, crashes and wrong clocks."),
     Noun("sql", "holdfast.cli.sql", "Query types with SQL: every entity and relation type is a table, read-only."),
+    Noun("tokens", "holdfast.cli.tokens", "Let agents send to collectors: add, list and revoke tokens."),
     Noun("worker", "holdfast.cli.worker", "Hand events to handlers, until it is told to end."),
 )
 

@@ -32,6 +32,9 @@ app.command()(onto_feed.revert)
 app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
 app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types.")
 
+SHOWN = 80
+"""Characters of a key or a value in a table."""
+
 CommitId = Annotated[int, typer.Argument(min=0, metavar="ID", help="A commit's number.")]
 
 
@@ -233,16 +236,23 @@ def _difference_document(found: Difference) -> dict[str, Any]:
 
 
 def _key(found: Difference) -> str:
-    return "/".join(part for part in found.identity if part)
+    key = "/".join(part for part in found.identity if part)
+    return _short(key if key.isprintable() else repr(key))
 
 
 def _fields(found: Difference) -> str:
     """Those that changed, old and new; all of an object that came or went."""
     before, after = found.before, found.after
     if before is None or after is None:
-        return ", ".join(f"{name}={value!r}" for name, value in (after or before or {}).items())
+        return ", ".join(f"{name}={_short(repr(value))}" for name, value in (after or before or {}).items())
     names = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    return ", ".join(f"{name}: {before.get(name)!r} to {after.get(name)!r}" for name in names)
+    changed = ((name, _short(repr(before.get(name))), _short(repr(after.get(name)))) for name in names)
+    return ", ".join(f"{name}: {old} to {new}" for name, old, new in changed)
+
+
+def _short(text: str) -> str:
+    """For a table; JSON has all of it."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 # --- lock ---

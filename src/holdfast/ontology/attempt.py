@@ -50,7 +50,7 @@ class Attempt:
     data: Mapping[str, bytes]
     rows: Mapping[TypeId, Sequence[Row]]
     intents: int
-    """How many of the queued intents, from the first, it carries."""
+    """How many of what is queued, intents and batches, it carries from the first."""
     wanted: bool = True
     """Somebody waits to hear of it."""
 

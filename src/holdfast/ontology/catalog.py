@@ -15,7 +15,7 @@ from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Corrupt, HoldfastError
 from holdfast.base.ids import Ambient
-from holdfast.objects.store import CREATE, IfMatch, Store, Written
+from holdfast.objects.store import CREATE, IfMatch, Object, Store, Written
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.documents import Registry, SchemaVersion, Types, Versions
@@ -41,9 +41,11 @@ async def stored_schema(store: Store, type_id: TypeId) -> Stored | None:
     if found is None:
         return None
     try:
-        latest = Versions.parse(codec.decode(found.body, key=key), key=key).versions[-1]
-        schema = json.loads(latest.schema_json)
-    except (HoldfastError, IndexError, ValueError):
+        latest = Versions.parse(codec.decode(found.body, key=key), key=key).latest
+        schema = json.loads(latest.schema_json) if latest is not None else None
+    except (HoldfastError, ValueError):
+        return None
+    if latest is None or not isinstance(schema, dict):
         return None
     return Stored(SchemaRef(latest.schema_version_id, latest.schema_hash, 0), schema)
 
@@ -58,6 +60,13 @@ async def chained_schema(chain: Chain, ledger: Ledger, type_id: TypeId, ref: Sch
     raise Corrupt(f"{type_id.label}: commit {ref.since} should have registered its schema, and has not")
 
 
+def _readable(found: Object | None) -> Document:
+    try:
+        return codec.decode(found.body, key=found.key) if found is not None else {}
+    except Corrupt:
+        return {}
+
+
 class Catalog:
     def __init__(self, store: Store, ambient: Ambient, runtime_id: str) -> None:
         self._store = store
@@ -67,8 +76,9 @@ class Catalog:
     async def sync(self, chain: Chain, ledger: Ledger) -> None:
         """Make the derived objects say what the ledger says."""
         found = await self._store.find(layout.TYPES)
-        derived = codec.decode(found.body, key=layout.TYPES).get(DERIVED, 0) if found is not None else 0
-        behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > int(derived)}
+        noted = _readable(found).get(DERIVED, 0)
+        derived = noted if isinstance(noted, int) else 0
+        behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > derived}
         if found is not None and not behind and derived <= ledger.commit_id:
             return
         documents = {each: await chained_schema(chain, ledger, each, ref) for each, ref in behind.items()}
@@ -120,8 +130,11 @@ class Catalog:
         """Read, change, write if-match on what was read; nothing if nothing changes."""
         for _ in range(TRIES):
             found = await self._store.find(key)
-            before = codec.decode(found.body, key=key) if found is not None else {}
-            after = change(before)
+            before = _readable(found)
+            try:
+                after = change(before)
+            except Corrupt:
+                after = change({})  # it is derived: what nobody can read is written anew
             if found is not None and after == before:
                 return
             body = codec.encode({**after, "write_id": self._ambient.ids.write_id()})

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Corrupt, HoldfastError, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import layout
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
@@ -164,6 +164,8 @@ class Chain:
         """Straight from the store, and not kept."""
         try:
             found = await self.store.get(place.path)
+        except Invalid as error:
+            raise Corrupt(f"the chain names {place.path!r} for commit {place.commit_id}, and that is no key") from error
         except NotFound as error:
             raise Corrupt(
                 f"{place.path}: the chain names this manifest for commit {place.commit_id}, and it is missing"

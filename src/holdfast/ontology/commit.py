@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, HoldfastError, Unavailable
@@ -29,10 +29,14 @@ from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology import layout
 from holdfast.ontology.attempt import Attempt, Draft, TypeForm, draw
+from holdfast.ontology.batch import Batch, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest, TypeId
 from holdfast.ontology.view import View
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 RACES = RetryPolicy(attempts=40, base_ms=10, max_ms=500, deadline_ms=120_000)
 """How long a commit keeps trying against others."""
@@ -86,6 +90,10 @@ class Turn(Protocol):
         """Nothing is under way now, however it ended."""
         ...
 
+    def keep(self, tasks: int) -> None:
+        """So many more, or fewer, want it kept while they work, even if no commit is under way."""
+        ...
+
 
 class Open:
     """A turn that nobody has to wait for."""
@@ -103,6 +111,9 @@ class Open:
         return
 
     def done(self) -> None:
+        return
+
+    def keep(self, tasks: int) -> None:
         return
 
 
@@ -140,11 +151,11 @@ class Committer:
         """An attempt that was in doubt and is on the chain, not yet told to anybody."""
         self._idle_intents = 0
         """How many of the queued intents were found to change nothing."""
-        self.queue: list[Intent] = []
+        self.queue: list[Intent | Batch] = []
 
     def discard(self) -> int:
         """Forget the queued intents; how many there were. Those of an attempt in doubt may still be committed."""
-        count = len(self.queue)
+        count = size(self.queue)
         self.queue.clear()
         self._doubts = [replace(attempt, intents=0, wanted=False) for attempt in self._doubts]
         self._landed = None
@@ -213,22 +224,27 @@ class Committer:
 
     async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
-        intents = tuple(self.queue)
-        touched = {intent.type_id for intent in intents}
+        items = tuple(self.queue)
+        touched = {item.type_id for item in items}
         self._tell("state", 0, len(touched))
         states = await self._view.states({*touched, *self._ends_of(touched)})
-        self._tell("delta", 0, len(intents))
-        changes = await blocking(delta, intents, states) if len(intents) > LARGE else delta(intents, states)
+        self._tell("delta", 0, size(items))
+        run = blocking if size(items) > LARGE else _at_once
+        batches, intents = await run(sorted_out, items, columns=self._ends is None)
+        changes = await run(delta, intents, states)
         if self._ends is not None:
             check_ends(changes, intents, states, self._ends)
-        if not changes and not (register and self._view.unregistered(self._forms)):
-            self._idle_intents = len(intents)
+        rows: dict[TypeId, Sequence[Row]] = {}
+        for type_id, batch in batches.items():
+            if changed := await blocking(states[type_id].changed, batch):
+                rows[type_id] = changed
+        if not (rows or changes) and not (register and self._view.unregistered(self._forms)):
+            self._idle_intents = len(items)
             return None
         schemas = await self._view.agree(self._forms, touched, register=register)
-        rows: dict[TypeId, Sequence[Row]] = {}
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
-        return Draft(rows, schemas.versions, schemas.registered, (), metadata, self._runtime_id, len(intents))
+        return Draft(rows, schemas.versions, schemas.registered, (), metadata, self._runtime_id, len(items))
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""
@@ -362,6 +378,11 @@ class Committer:
                 f"{layout.HEAD}: lost {budget.spent} races; the intents are still queued",
                 remedy="commit again when there is less going on",
             )
+
+
+async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As ``blocking``, for what is done sooner than a thread is found."""
+    return function(*args, **kwargs)
 
 
 def _told(attempt: Attempt) -> Commit:

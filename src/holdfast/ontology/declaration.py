@@ -42,6 +42,9 @@ KEY_TYPES = (str, int, UUID, date, datetime)
 _SHARED = (str, int, float, bool, bytes, type(None), Decimal, UUID, date, datetime, Enum)
 """Defaults of these types need not be copied for each object."""
 
+NOT_EMPTY = StringConstraints(min_length=1)
+"""Of a key that is a text."""
+
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
@@ -233,7 +236,7 @@ def _key_node(name: str, each: Field[Any], node: Node) -> Node:
             f"{name}.{each.name}: a key with a default would be the same for every object",
             remedy="leave the default out, or use default_factory",
         )
-    return replace(node, metadata=(*node.metadata, StringConstraints(min_length=1))) if node == Primitive(str) else node
+    return replace(node, metadata=(*node.metadata, NOT_EMPTY)) if node == Primitive(str) else node
 
 
 def _check_defaults(made: Declaration) -> None:

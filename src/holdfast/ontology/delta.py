@@ -10,7 +10,7 @@ is a ``Conflict``, and nothing is written: the application has read something th
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from holdfast.base.errors import Conflict, Refused
 from holdfast.ontology.manifest import TypeId
@@ -76,8 +76,14 @@ class Change(NamedTuple):
     fields_json: str | None
 
 
+class Known(Protocol):
+    """What is current of one type."""
+
+    def get(self, identity: Identity, /) -> Current | None: ...
+
+
 Delta = Mapping[TypeId, list[Change]]
-States = Mapping[TypeId, Mapping[Identity, Current]]
+States = Mapping[TypeId, Known]
 
 
 def digest(fields_json: str) -> bytes:
@@ -108,7 +114,8 @@ def check_ends(
             if change.fields_json is None:
                 continue
             for end, key in ((left, change.identity[0]), (right, change.identity[1])):
-                current = states.get(end, {}).get((key,))
+                known = states.get(end)
+                current = known.get((key,)) if known is not None else None
                 live = current is not None and not current.retracted
                 if not wanted.get((end, (key,)), live):
                     raise Refused(
@@ -117,7 +124,7 @@ def check_ends(
                     )
 
 
-def _changes(wanted: Mapping[Identity, Intent], state: Mapping[Identity, Current]) -> list[Change]:
+def _changes(wanted: Mapping[Identity, Intent], state: Known) -> list[Change]:
     return [
         Change(identity, intent.fields_json)
         for identity, intent in wanted.items()

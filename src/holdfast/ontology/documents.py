@@ -4,20 +4,37 @@ They are derived from the chain of manifests, for plain readers. Fields that we 
 they are kept, at every level, and written back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.manifest import KINDS, Kind
 from holdfast.ontology.schema import schema_hash, schema_json
 
-_LISTS: dict[Kind, str] = {"entity": "entities", "relation": "relations"}
-
 
 def _rest(document: Mapping[str, Any], *known: str) -> Document:
     return {name: value for name, value in document.items() if name not in known}
+
+
+Part = TypeVar("Part")
+
+
+def _by_kind(document: Mapping[str, Any], key: str, parse: Callable[[Any, str], Part]) -> dict[Kind, dict[str, Part]]:
+    """``{kind: {Type: part}}``, with each part parsed."""
+    return {
+        kind: {str(name): parse(part, f"{key}: {name}") for name, part in _take(document, kind, dict, {}, key).items()}
+        for kind in KINDS
+    }
+
+
+def _composed(
+    parts: Mapping[Kind, Mapping[str, Part]], compose: Callable[[Part], Document], updated_at: str, extra: Document
+) -> Document:
+    """The other way."""
+    listed: Document = {kind: {name: compose(part) for name, part in parts.get(kind, {}).items()} for kind in KINDS}
+    return {**extra, **listed, "updated_at": updated_at}
 
 
 def _take(document: Mapping[str, Any], name: str, kind: type, default: Any, key: str) -> Any:
@@ -63,12 +80,11 @@ class Registry:
 
     @classmethod
     def parse(cls, document: Document, *, key: str) -> Self:
-        schemas = {kind: dict(_take(document, kind, dict, {}, key)) for kind in KINDS}
+        schemas = _by_kind(document, key, lambda schema, _: schema)
         return cls(schemas, str(document.get("updated_at", "")), _rest(document, *KINDS, "updated_at"))
 
     def compose(self) -> Document:
-        schemas: Document = {kind: dict(self.schemas.get(kind, {})) for kind in KINDS}
-        return {**self.extra, **schemas, "updated_at": self.updated_at}
+        return _composed(self.schemas, lambda schema: schema, self.updated_at, self.extra)
 
 
 @dataclass(frozen=True)
@@ -133,6 +149,18 @@ class DroppedType:
     updated_at: str
     extra: Document = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, document: Any, key: str) -> Self:
+        commit_id = document.get("commit_id") if isinstance(document, Mapping) else None
+        if not isinstance(commit_id, int):
+            raise Corrupt(f"{key}: commit_id is {commit_id!r}")
+        rest = _rest(document, "commit_id", "purged", "updated_at")
+        return cls(commit_id, bool(document.get("purged")), str(document.get("updated_at", "")), rest)
+
+    def compose(self) -> Document:
+        known = {"commit_id": self.commit_id, "purged": self.purged, "updated_at": self.updated_at}
+        return {**self.extra, **known}
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -144,31 +172,8 @@ class Dropped:
 
     @classmethod
     def parse(cls, document: Document, *, key: str) -> Self:
-        types: dict[Kind, dict[str, DroppedType]] = {}
-        for kind in KINDS:
-            listed = _take(document, kind, dict, {}, key)
-            types[kind] = {str(name): cls._one(each, f"{key}: {name}") for name, each in listed.items()}
+        types = _by_kind(document, key, DroppedType.parse)
         return cls(types, str(document.get("updated_at", "")), _rest(document, *KINDS, "updated_at"))
 
-    @staticmethod
-    def _one(document: Any, key: str) -> DroppedType:
-        commit_id = document.get("commit_id") if isinstance(document, Mapping) else None
-        if not isinstance(commit_id, int):
-            raise Corrupt(f"{key}: commit_id is {commit_id!r}")
-        rest = _rest(document, "commit_id", "purged", "updated_at")
-        return DroppedType(commit_id, bool(document.get("purged")), str(document.get("updated_at", "")), rest)
-
     def compose(self) -> Document:
-        types: Document = {
-            kind: {
-                name: {
-                    **each.extra,
-                    "commit_id": each.commit_id,
-                    "purged": each.purged,
-                    "updated_at": each.updated_at,
-                }
-                for name, each in self.types.get(kind, {}).items()
-            }
-            for kind in KINDS
-        }
-        return {**self.extra, **types, "updated_at": self.updated_at}
+        return _composed(self.types, DroppedType.compose, self.updated_at, self.extra)

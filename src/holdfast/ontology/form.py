@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from holdfast.base.codec import Document
 from holdfast.ontology import intake, rows
+from holdfast.ontology.batch import LARGE, Batch
 from holdfast.ontology.declaration import declaration
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift, diff
@@ -44,10 +45,26 @@ class Form(Generic[M]):
         """The rows of an object, of objects, or of an Arrow table. Blocking for many."""
         if isinstance(given, self.python):
             return rows.written(self.declared, [given])
-        if isinstance(given, pa.Table | pa.RecordBatch) or hasattr(given, "__arrow_c_stream__"):
+        if hasattr(given, "__arrow_c_stream__"):
             return intake.from_arrow(self.declared, given)
         objects: Any = given
         return rows.written(self.declared, objects)
+
+    def queued(self, given: Any) -> list[Row] | Batch:
+        """The same as they are queued: as columns where they are many."""
+        if isinstance(given, self.python):
+            return rows.written(self.declared, [given])
+        typed: dict[str, pa.Array] = {}
+        if hasattr(given, "__arrow_c_stream__"):
+            keys, bodies, typed = intake.arrow_columns(self.declared, given)
+        else:
+            keys, bodies = rows.written_columns(self.declared, given)
+        if len(bodies) >= LARGE:
+            try:
+                return rows.batched(self.declared, keys, bodies, typed)
+            except (pa.ArrowException, UnicodeError):
+                pass  # more than a column holds: row by row
+        return rows.assembled(keys, bodies.to_pylist() if isinstance(bodies, pa.Array) else bodies)
 
     def objects(self, stored: Iterable[Row]) -> list[M]:
         return rows.read(self.declared, stored)

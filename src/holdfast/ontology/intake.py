@@ -6,6 +6,7 @@ fields of an object, all its values in one call. Either way the first value that
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -13,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.columns import TIMESTAMP
-from holdfast.ontology.declaration import Declaration
+from holdfast.ontology.columns import TIMESTAMP, arrow_type
+from holdfast.ontology.declaration import NOT_EMPTY, Declaration
 from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import InvalidValue
 from holdfast.ontology.keys import ENDS, end_key
@@ -31,18 +32,40 @@ def from_arrow(declared: Declaration, data: Any) -> list[Row]:
 
     Takes Arrow tables and record batches, and whatever gives itself as one (such as a Polars frame).
     """
+    keys, bodies, _ = arrow_columns(declared, data)
+    return assembled(keys, bodies.to_pylist())
+
+
+def arrow_columns(declared: Declaration, data: Any) -> tuple[list[Sequence[str]], pa.Array, dict[str, pa.Array]]:
+    """The columns of the identity, ``fields_json``, and the typed columns that need no closer look."""
     table = _table(data)
     _check_columns(declared, table.column_names)
     count = table.num_rows
-    keys = {} if declared.key_field is None else {declared.key_field: _values(declared, declared.key_field, table)}
+    keys = {} if declared.key_field is None else {declared.key_field: _key(declared, declared.key_field, table)}
     ends = [_end(declared, end, name, table) for name, end in zip(ENDS, declared.ends or (), strict=False)]
+    typed: dict[str, pa.Array] = {}
     parts: list[Any] = []
     for position, name in enumerate(declared.payload):
-        parts += [("{" if position == 0 else ",") + f'"{name}":', _text(declared, name, table, keys.get(name))]
-    if not parts:
-        return assembled(identities(declared, ends, keys, count), ["{}"] * count)
-    bodies = pc.binary_join_element_wise(*parts, "}", "") if count else pa.array([], pa.string())
-    return assembled(identities(declared, ends, keys, count), bodies.to_pylist())
+        known = keys.get(name)
+        text, column = _text(declared, name, table, known if isinstance(known, list) else None)
+        parts += [("{" if position == 0 else ",") + f'"{name}":', text]
+        if column is not None:
+            typed[name] = column
+    if not parts or not count:
+        bodies = pa.array(["{}"] * count, pa.string())
+    else:
+        bodies = pc.binary_join_element_wise(*parts, "}", "")
+    found = identities(declared, ends, keys, count)
+    return found, bodies, typed
+
+
+def _key(declared: Declaration, name: str, table: pa.Table) -> list[Any] | pa.Array:
+    """The values of the key; a plain column of texts as it is."""
+    if declared.nodes[name].metadata == (NOT_EMPTY,) and name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py():
+            return column
+    return _values(declared, name, table)
 
 
 def _table(data: Any) -> pa.Table:
@@ -78,14 +101,18 @@ def _check_columns(declared: Declaration, given: Sequence[str]) -> None:
 # --- any column ---
 
 
-def _text(declared: Declaration, name: str, table: pa.Table, key: list[Any] | None) -> pa.Array:
-    """The JSON of one field in each row."""
+def _text(declared: Declaration, name: str, table: pa.Table, key: list[Any] | None) -> tuple[pa.Array, pa.Array | None]:
+    """The JSON of one field in each row, and its typed column if that is plain."""
+    node = declared.nodes[name]
+    if node.metadata == (NOT_EMPTY,):
+        node = replace(node, metadata=())  # the key, which has been looked at
     if key is None and name in table.column_names:
-        quick = _quick(declared.nodes[name], table.column(name))
+        column = table.column(name).combine_chunks()
+        quick = _quick(node, column)
         if quick is not None:
-            return quick
+            return quick, column.cast(arrow_type(node))
     values = _values(declared, name, table) if key is None else key
-    return pa.array(field_texts(declared, name, values), pa.string())
+    return pa.array(field_texts(declared, name, values), pa.string()), None
 
 
 def _values(declared: Declaration, name: str, table: pa.Table) -> list[Any]:
@@ -140,13 +167,12 @@ def _end(declared: Declaration, end: Declaration, name: str, table: pa.Table) ->
 # --- plain columns ---
 
 
-def _quick(node: Node, column: pa.ChunkedArray) -> pa.Array | None:
+def _quick(node: Node, array: pa.Array) -> pa.Array | None:
     """The JSON of a column of a plain type; None if it needs a closer look."""
     plain, optional = without_null(node)
     write = _WRITERS.get(plain.python) if isinstance(plain, Primitive) else None
-    if write is None or node.metadata or plain.metadata or (column.null_count and not optional):
+    if write is None or node.metadata or plain.metadata or (array.null_count and not optional):
         return None
-    array = column.combine_chunks()
     try:
         written = write(array)
     except pa.ArrowException:

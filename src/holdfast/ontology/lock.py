@@ -9,6 +9,7 @@ Safety is the head CAS alone; the lock object may be deleted, stolen or ignored 
   when it last did), which sessions of ours leave to others (``free_from``), mark or no mark. So it gets in within its
   5 s, however many of ours pass the lock among themselves.
 * A waiter gives up when one holder keeps the lock for the whole of ``timeout_ms``; while it changes hands, it waits on.
+* An object under the lock's key that is no lease holds nobody up: whoever meets it breaks it.
 
 The marks are fields of the lock object that nobody needs: a plain writer that rewrites it may drop them.
 """
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from holdfast.base import codec
+from holdfast.base import codec, telemetry
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Fenced, HoldfastError, Unavailable
@@ -26,6 +27,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.lease import Grant, Held, Lease, LeaseState
 from holdfast.objects.store import IfMatch, Object, Store, Written
 from holdfast.ontology import layout
+
+log = telemetry.logger("ontology")
 
 WANTED = "wanted_by"
 FREE_FROM = "free_from"
@@ -97,6 +100,7 @@ class WriteLock:
         self._epoch = 0
         """Of our last turn; if the next is the one after it, nobody was in between."""
         self._busy = False
+        self._kept = 0
         self._commits = 0
         self._used_ns = 0
         self._round_trip_ns = 0
@@ -123,7 +127,7 @@ class WriteLock:
         """Without waiting: whether it is ours now."""
         if self.held:
             return True
-        outcome = await self._lease.try_acquire()
+        outcome = await self._try_acquire()
         if isinstance(outcome, Grant):
             self._begin(outcome)
         return self.held
@@ -139,6 +143,9 @@ class WriteLock:
     def done(self) -> None:
         self._busy = False
         self._used_ns = self._now()
+
+    def keep(self, tasks: int) -> None:
+        self._kept += tasks
 
     async def close(self) -> None:
         async with self._giving:  # a release that is under way is worth waiting for
@@ -157,7 +164,7 @@ class WriteLock:
         pause_ms = 20.0
         while True:
             sent_ns = self._now()
-            outcome = await self._lease.try_acquire()
+            outcome = await self._try_acquire()
             if isinstance(outcome, Grant):
                 self._round_trip_ns = max(1, self._now() - sent_ns)
                 self._begin(outcome)
@@ -174,6 +181,14 @@ class WriteLock:
                 )
             await asyncio.sleep(self._ambient.rng.uniform(0.5, 1.0) * pause_ms / 1000)
             pause_ms = min(pause_ms * 1.5, 150.0)
+
+    async def _try_acquire(self) -> Grant | Held:
+        try:
+            return await self._lease.try_acquire()
+        except Corrupt as error:
+            log.warning("%s; nobody can hold such a lock, so it is broken", error)
+            await break_lock(self._store, self._ambient)
+            return await self._lease.try_acquire()
 
     async def _ask(self, held: Held) -> None:
         """Leave a mark for a holder of ours. Best effort: without it the holder stays a little longer."""
@@ -218,11 +233,15 @@ class WriteLock:
             except HoldfastError as error:
                 grant.ended, grant.unsafe = True, grant.unsafe or str(error)
                 return
-            if not self._busy and (self._wanted or now_ns - self._used_ns >= manners.idle_ms * 1_000_000):
+            if self._free_to_go and (self._wanted or now_ns - self._used_ns >= manners.idle_ms * 1_000_000):
                 if self.on_idle is not None:
                     await self.on_idle()
-                if not self._busy:
+                if self._free_to_go:
                     await self._give_back()
+
+    @property
+    def _free_to_go(self) -> bool:
+        return not self._busy and not self._kept
 
     async def _look(self, grant: Grant) -> None:
         found = await self._store.find(layout.LOCK)
@@ -282,7 +301,7 @@ class LockState:
 
 async def show(store: Store, ambient: Ambient) -> LockState | None:
     found = await store.find(layout.LOCK)
-    return None if found is None else _described(LeaseState.parse(found), ambient)
+    return None if found is None else _described(_state(found), ambient)
 
 
 async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
@@ -291,12 +310,8 @@ async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
         found = await store.find(layout.LOCK)
         if found is None:
             return None
-        try:
-            state = LeaseState.parse(found)
-            before = _described(state, ambient)
-        except Corrupt:  # whatever it is, nobody can hold it
-            state = LeaseState("nobody", 0, 0, 0, {"owner_id": "nobody", "acquired_at": iso(0), "lease_ttl_ms": 0})
-            before = _described(state, ambient)
+        state = _state(found)
+        before = _described(state, ambient)
         document = {
             **state.document,
             "expires_at": iso(ambient.clock.wall_ns()),
@@ -306,6 +321,14 @@ async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
         if isinstance(await store.put(layout.LOCK, codec.encode(document), IfMatch(found.version)), Written):
             return before
     raise Conflict(f"{layout.LOCK}: it keeps changing", remedy="try again")
+
+
+def _state(found: Object) -> LeaseState:
+    """What is no lease, nobody can hold."""
+    try:
+        return LeaseState.parse(found)
+    except Corrupt:
+        return LeaseState("nobody", 0, 0, 0, {"owner_id": "nobody", "acquired_at": iso(0), "lease_ttl_ms": 0})
 
 
 def _described(state: LeaseState, ambient: Ambient) -> LockState:

@@ -31,7 +31,7 @@ from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.drift import node_of
 from holdfast.ontology.lifespans import untils
 from holdfast.ontology.manifest import TypeId
-from holdfast.ontology.rows import ROW_GROUP, key_columns, marks, partial_columns
+from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
 
@@ -105,14 +105,14 @@ def _schema(source: Source) -> pa.Schema:
     if source.rows not in (rows, None):
         raise Corrupt(f"{source.path}: it has {rows} rows, and {source.rows} were expected")
     kind = "entity" if names.ENTITY_KEYS[0] in schema.names else "relation"
-    if missing := {"commit_id", *key_columns(kind), "fields_json"} - set(schema.names):
+    if missing := {"commit_id", *names.key_columns(kind), "fields_json"} - set(schema.names):
         raise Corrupt(f"{source.path}: it has no column {', '.join(sorted(missing))}")
     return schema
 
 
 def _ends(sources: Iterable[Source], target: Target) -> pa.Array:
     """When each row ceased to be the latest, from a first look at keys and commits alone."""
-    keys = key_columns(target.type_id.kind)
+    keys = names.key_columns(target.type_id.kind)
     wanted = ["commit_id", *keys]
     return untils(pa.concat_tables(table for source in sources for table in _tables(source, wanted)), keys)
 
@@ -126,7 +126,7 @@ def _tables(source: Source, columns: list[str] | None = None) -> Iterator[pa.Tab
             return
         table = _of_its_commits(file.read(columns=columns, use_threads=False), source)
         kind = "entity" if names.ENTITY_KEYS[0] in table.column_names else "relation"
-        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in key_columns(kind)])
+        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names.key_columns(kind)])
         yield table if _rising(order) else table.take(order)
 
 
@@ -178,7 +178,7 @@ class _Layout:
             typed = _agreed(schemas)
         kind = target.type_id.kind
         columns: dict[str, pa.DataType] = {"commit_id": pa.int64(), f"{kind}_type": pa.string()}
-        columns |= dict.fromkeys(key_columns(kind), pa.string())
+        columns |= dict.fromkeys(names.key_columns(kind), pa.string())
         columns |= {"schema_version_id": pa.int64(), "fields_json": pa.string(), **typed}
         if any(names.RETRACTED in schema.names for schema in schemas):
             columns[names.RETRACTED] = pa.bool_()
@@ -259,7 +259,7 @@ class RowsDigest:
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._texts = (f"{kind}_type", *key_columns(kind), "fields_json")
+        self._texts = (f"{kind}_type", *names.key_columns(kind), "fields_json")
         self._hash = hashlib.blake2b(digest_size=16)
 
     def add(self, table: pa.Table) -> None:

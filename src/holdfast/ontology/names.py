@@ -27,6 +27,12 @@ SYSTEM_COLUMNS = frozenset(
         UNTIL,
     }
 )
+
+
+def key_columns(kind: str) -> tuple[str, ...]:
+    return ENTITY_KEYS if kind == "entity" else RELATION_KEYS
+
+
 ENDS = frozenset({"left", "right"})
 """Of a relation, and so not for its fields."""
 

@@ -5,30 +5,58 @@ Knows nothing of the user's classes. A file of a plain writer has no ``_retracte
 
 import json
 from collections.abc import Iterator
-from itertools import repeat
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
+from holdfast.ontology.batch import LARGE, Segment, joined
 from holdfast.ontology.delta import Current, Identity, Row, digest
-from holdfast.ontology.rows import from_parquet
+from holdfast.ontology.rows import from_parquet, from_table, stored_keys
 
 _WANTED = (*names.ENTITY_KEYS, *names.RELATION_KEYS, "commit_id", "fields_json", names.RETRACTED)
 _HABITS = ("\\u", '": ', ', "')
 """How the JSON of other writers differs from ours: escapes and spaces."""
 
 
-def read_keys(body: bytes, path: str) -> list[tuple[Identity, Current]]:
+def read_current(body: bytes, path: str, oldest: int, newest: int) -> Segment | list[tuple[Identity, Current]]:
+    """What a file says of the commits from ``oldest`` to ``newest``; as columns where it says much."""
+    table = _columns(body, path)
+    segment = _segment(table, oldest, newest) if table.num_rows >= LARGE else None
+    if segment is not None:
+        return segment
     return [
-        (identity, Current(commit_id, digest(fields_json), retracted, _other_digest(fields_json, path)))
-        for identity, commit_id, fields_json, retracted in _read(body, path)
+        (row.identity, Current(commit_id, digest(row.fields_json), row.retracted, _other_digest(row.fields_json, path)))
+        for commit_id, row in _each(table)
+        if oldest <= commit_id <= newest
     ]
 
 
 def read_rows(body: bytes, path: str) -> list[tuple[int, Row]]:
-    return [
-        (commit_id, Row(identity, fields_json, retracted))
-        for identity, commit_id, fields_json, retracted in _read(body, path)
-    ]
+    return list(_each(_columns(body, path)))
+
+
+def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
+    """None where it takes a look at every row: an identity twice, a gap, or JSON in another spelling than ours."""
+    commits = table.column("commit_id")
+    wanted = pc.and_(pc.greater_equal(commits, oldest), pc.less_equal(commits, newest))
+    table = table.filter(wanted).combine_chunks()
+    if any(column.null_count for column in table.columns):
+        return None
+    bodies = table.column("fields_json").cast(pa.string()).combine_chunks()
+    keys = joined([table.column(name).cast(pa.string()).combine_chunks() for name in stored_keys(table)])
+    foreign = any(pc.any(pc.match_substring(bodies, habit)).as_py() for habit in _HABITS)
+    if foreign or pc.count_distinct(keys).as_py() != len(keys):
+        return None
+    gone = table.column(names.RETRACTED) if names.RETRACTED in table.column_names else None
+    return Segment.of(
+        keys,
+        bodies,
+        table.column("commit_id").to_numpy().astype(np.int64),
+        None if gone is None else gone.combine_chunks().to_numpy(zero_copy_only=False),
+    )
 
 
 def _other_digest(fields_json: str, path: str) -> bytes | None:
@@ -42,14 +70,12 @@ def _other_digest(fields_json: str, path: str) -> bytes | None:
     return None if ours == fields_json else digest(ours)
 
 
-def _read(body: bytes, path: str) -> Iterator[tuple[Identity, int, str, bool]]:
+def _columns(body: bytes, path: str) -> pa.Table:
     table = from_parquet(body, key=path, columns=_WANTED)
-    present = set(table.column_names)
-    keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in present else names.RELATION_KEYS
-    if missing := {*keys, "commit_id", "fields_json"} - present:
+    if missing := {*stored_keys(table), "commit_id", "fields_json"} - set(table.column_names):
         raise Corrupt(f"{path}: not a data file of an ontology, it has no column {', '.join(sorted(missing))}")
-    identities = zip(*(table.column(name).to_pylist() for name in keys), strict=True)
-    commits, fields = (table.column(name).to_pylist() for name in ("commit_id", "fields_json"))
-    gone = table.column(names.RETRACTED).to_pylist() if names.RETRACTED in present else repeat(False)
-    for identity, commit_id, fields_json, retracted in zip(identities, commits, fields, gone, strict=False):
-        yield identity, commit_id, fields_json, bool(retracted)
+    return table
+
+
+def _each(table: pa.Table) -> Iterator[tuple[int, Row]]:
+    return zip(table.column("commit_id").to_pylist(), from_table(table), strict=True)

@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
+from holdfast.ontology.batch import Batch
 from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.declaration import Declaration
-from holdfast.ontology.delta import Identity, Row
+from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.filters.scope import form_of
 from holdfast.ontology.footer import FORMS, PARTIAL
@@ -34,6 +35,8 @@ from holdfast.ontology.typespec import Node, without_null
 from holdfast.ontology.values import Unfit
 
 ROW_GROUP = 65_536
+SAMPLED = 1_000
+"""Values of a column that are looked at before it is written."""
 
 
 # --- objects to rows ---
@@ -41,30 +44,48 @@ ROW_GROUP = 65_536
 
 def written(declared: Declaration, objects: Iterable[Any]) -> list[Row]:
     """The rows of objects of one type, in their order."""
+    parts, bodies = written_columns(declared, objects)
+    return assembled(parts, bodies)
+
+
+def written_columns(declared: Declaration, objects: Iterable[Any]) -> tuple[list[Sequence[str]], list[str]]:
+    """The columns of the identity, and ``fields_json``."""
     values = [_values(declared, one, number) for number, one in enumerate(objects)]
     columns = {name: [one[name] for one in values] for name in declared.fields}
     ends = [[one[name] for one in values] for name in ENDS] if declared.kind == "relation" else []
     template = "{" + ",".join(f'"{name}":%s' for name in declared.payload) + "}"
     parts = [field_texts(declared, name, columns[name]) for name in declared.payload]
     bodies = map(template.__mod__, zip(*parts, strict=True)) if parts else ["{}"] * len(values)
-    return assembled(identities(declared, ends, columns, len(values)), bodies)
+    return identities(declared, ends, columns, len(values)), list(bodies)
 
 
 def identities(
     declared: Declaration, ends: Sequence[Sequence[str]], fields: Mapping[str, Sequence[Any]], count: int
-) -> Iterable[Identity]:
-    """From the columns of the ends, and of the key field."""
+) -> list[Sequence[str]]:
+    """The columns of the identity, from those of the ends and of the key field."""
     parts = list(ends)
     if declared.key_field is not None:
         values = fields[declared.key_field]
         parts.append(values if declared.key_is_text else list(map(key_text, values)))
     elif declared.kind == "relation":
         parts.append([UNKEYED] * count)
-    return zip(*parts, strict=True)
+    return parts
 
 
-def assembled(keys: Iterable[Identity], bodies: Iterable[str]) -> list[Row]:
-    return list(map(Row._make, zip(keys, bodies, repeat(False))))
+def assembled(keys: Sequence[Sequence[str]], bodies: Iterable[str]) -> list[Row]:
+    columns = [column.to_pylist() if isinstance(column, pa.Array) else column for column in keys]
+    return list(map(Row._make, zip(zip(*columns, strict=True), bodies, repeat(False))))
+
+
+def batched(
+    declared: Declaration, keys: Sequence[Sequence[str]], bodies: Any, typed: dict[str, pa.Array] | None = None
+) -> Batch:
+    return Batch(
+        declared.type_id,
+        tuple(pa.array(column, pa.string()) for column in keys),
+        pa.array(bodies, pa.string()),
+        typed if typed is not None else {},
+    )
 
 
 def _values(declared: Declaration, one: Any, number: int) -> dict[str, Any]:
@@ -154,29 +175,26 @@ def _unreadable(declared: Declaration, row: Row, reason: str) -> UnreadableRow:
 # --- rows to tables ---
 
 
-def key_columns(kind: str) -> tuple[str, ...]:
-    return names.ENTITY_KEYS if kind == "entity" else names.RELATION_KEYS
-
-
 def to_table(declared: Declaration, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> pa.Table:
     """The columns of the specification in its order, then the typed ones by name; sorted by identity.
 
     ``_retracted`` is there only if a row is.
     """
-    count, keys = len(rows), key_columns(declared.kind)
-    bodies = [row.fields_json for row in rows]
+    count, keys = len(rows), names.key_columns(declared.kind)
+    columns, bodies, known = _columns(rows, len(keys))
     found: dict[str, Any] = {
         "commit_id": _constant(commit_id, pa.int64(), count),
         f"{declared.kind}_type": _constant(declared.name, pa.string(), count),
     }
-    for number, name in enumerate(keys):
-        found[name] = pa.array([row.identity[number] for row in rows], pa.string())
+    found.update(zip(keys, columns, strict=True))
     found["schema_version_id"] = _constant(schema_version_id, pa.int64(), count)
     found["fields_json"] = pa.array(bodies, pa.string())
     nodes = {name: declared.nodes[name] for name in declared.payload}
-    typed = typed_columns(nodes, bodies)
-    found.update((name, made.array) for name, made in typed.items())
-    if any(row.retracted for row in rows):
+    unknown = {name: node for name, node in nodes.items() if name not in known}
+    texts = bodies.to_pylist() if unknown and isinstance(bodies, pa.Array) else bodies
+    typed = typed_columns(unknown, texts) if unknown else {}
+    found.update((name, known[name] if name in known else typed[name].array) for name in declared.payload)
+    if not isinstance(rows, Batch) and any(row.retracted for row in rows):
         found[names.RETRACTED] = pa.array([row.retracted for row in rows], pa.bool_())
     partial = [name for name, made in typed.items() if made.partial]
     table = pa.table(found).replace_schema_metadata(marks(nodes, partial))
@@ -189,6 +207,14 @@ def marks(nodes: Mapping[str, Node], partial: Collection[str]) -> dict[bytes, by
     if partial:
         found[PARTIAL] = json.dumps(sorted(partial)).encode()
     return found
+
+
+def _columns(rows: Sequence[Row], width: int) -> tuple[Sequence[pa.Array], Any, Mapping[str, pa.Array]]:
+    """The columns of the identity, ``fields_json``, and typed columns that are there already."""
+    if isinstance(rows, Batch):
+        return rows.keys, rows.bodies, rows.typed
+    keys = [pa.array([row.identity[number] for row in rows], pa.string()) for number in range(width)]
+    return keys, [row.fields_json for row in rows], {}
 
 
 def _constant(value: Any, kind: pa.DataType, count: int) -> pa.Array:
@@ -206,13 +232,17 @@ def column_forms(schema: pa.Schema) -> dict[str, str]:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """The rows of a table, of whoever wrote it."""
-    present = set(table.column_names)
-    keys = key_columns("entity" if names.ENTITY_KEYS[0] in present else "relation")
-    identities = zip(*(table.column(name).to_pylist() for name in keys), strict=True)
+    """The rows of a table, of whoever wrote it. One without ``_retracted`` has nothing that is."""
+    identities = zip(*(table.column(name).to_pylist() for name in stored_keys(table)), strict=True)
     bodies = table.column("fields_json").to_pylist()
-    gone = table.column(names.RETRACTED).to_pylist() if names.RETRACTED in present else [False] * len(bodies)
+    kept = names.RETRACTED in table.column_names
+    gone = table.column(names.RETRACTED).to_pylist() if kept else [False] * len(bodies)
     return list(map(Row._make, zip(identities, bodies, map(bool, gone), strict=True)))
+
+
+def stored_keys(table: pa.Table) -> tuple[str, ...]:
+    """The columns of the identity, whichever kind the table is of."""
+    return names.key_columns("entity" if names.ENTITY_KEYS[0] in table.column_names else "relation")
 
 
 # --- tables to files ---
@@ -225,7 +255,7 @@ def to_parquet(table: pa.Table) -> bytes:
         sink,
         table.schema,
         compression="zstd",
-        use_dictionary=plain,  # the JSON of rows hardly repeats, and nobody compares it
+        use_dictionary=[name for name in plain if _repeats(table.column(name))],
         write_statistics=plain,
         store_schema=False,  # Parquet's own types say it all
     ) as writer:
@@ -233,6 +263,17 @@ def to_parquet(table: pa.Table) -> bytes:
         if table.schema.metadata:
             writer.add_key_value_metadata(table.schema.metadata)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary of its values pays: not for keys, say, where it takes twice the time and the room."""
+    if len(column) < SAMPLED:
+        return True
+    sample = column.take(pa.array(range(0, len(column), len(column) // SAMPLED)))
+    try:
+        return bool(pc.count_distinct(sample).as_py() <= len(sample) // 2)
+    except pa.ArrowNotImplementedError:  # lists cannot be counted
+        return True
 
 
 def from_parquet(body: bytes, *, key: str, columns: Sequence[str] | None = None) -> pa.Table:

@@ -18,15 +18,17 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
+from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
-from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, digest
+from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.engine import Engine
 from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
@@ -109,13 +111,17 @@ class Ontology:
         ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
         wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
         """
-        queued = [
-            Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
-            for type_id, rows in self._rows(given, of)
-            for row in rows
-        ]
+        queued: list[Intent | Batch] = []
+        for type_id, rows in self._rows(given, of):
+            if isinstance(rows, Batch) and expect is ANY:
+                queued.append(rows)
+                continue
+            queued += [
+                Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
+                for row in rows
+            ]
         self._committer.queue += queued
-        return len(queued)
+        return size(queued)
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
         """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
@@ -129,7 +135,7 @@ class Ontology:
     @property
     def pending(self) -> int:
         """How many intents are queued."""
-        return len(self._committer.queue)
+        return size(self._committer.queue)
 
     def discard(self) -> int:
         """Forget what is queued; how much that was."""
@@ -143,6 +149,9 @@ class Ontology:
         progress: Callable[[Progress], None] | None = None,
     ) -> Commit | None:
         """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
+        _check_metadata(metadata)
+        if if_head is not None and type(if_head) is not int:
+            raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
         return await self._committer.commit(metadata, if_head=if_head, progress=progress)
 
     async def register(self) -> Commit | None:
@@ -180,7 +189,7 @@ class Ontology:
 
     async def flush(self) -> bool:
         """Bring all indexes up to now; False if that failed, for which see ``info``."""
-        return await self._turn.try_take() and await self._upkeep.flush(everything=True)
+        return await self._upkeep.flush(everything=True)
 
     async def close(self) -> None:
         """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""
@@ -229,13 +238,13 @@ class Ontology:
             if form.declared.ends is not None
         }
 
-    def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Any]]]:
+    def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         if isinstance(given, Mixin):
             form = self._form(type(given))
-            return [(form.type_id, form.rows(given))]
+            return [(form.type_id, form.queued(given))]
         if of is not None or hasattr(given, "__arrow_c_stream__"):
             form = self._form(of) if of is not None else self._only_form()
-            return [(form.type_id, form.rows(given))]
+            return [(form.type_id, form.queued(given))]
         return self._mixed(given)
 
     def _only_form(self) -> Form[Any]:
@@ -243,24 +252,29 @@ class Ontology:
             raise Invalid("a table does not say of which type it is", remedy="ensure(table, Customer)")
         return next(iter(self._forms.values()))
 
-    def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Any]]]:
+    def _mixed(self, given: Any) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         """Objects of any of the session's types; in bulk, type by type. Their order within a type is kept."""
-        if not isinstance(given, Iterable):
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
             raise Invalid(f"a {type(given).__name__} is not an object of a type, nor several", remedy="see ensure")
         parts: dict[type[Mixin], list[Mixin]] = {}
         for one in given:
             if not isinstance(one, Mixin):
                 raise Invalid(f"a {type(one).__name__} is not an object of a type of this session")
             parts.setdefault(type(one), []).append(one)
-        return [(form.type_id, form.rows(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
+        return [(form.type_id, form.queued(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
 
     def _expectation(self, expect: Any, type_id: TypeId, identity: Identity) -> Expectation | None:
         if expect is ANY:
             return None
         if expect is None:
             return Absent()
-        if isinstance(expect, int):
+        if type(expect) is int:
             return AtCommit(expect)
+        if not isinstance(expect, Mixin):
+            raise Invalid(
+                f"{expect!r} cannot be expected of {type_id.name}",
+                remedy="expect None, the number of a commit, or the object as it was read",
+            )
         ((its_type, rows),) = self._rows(expect, None)
         if its_type != type_id or rows[0].identity != identity:
             raise Invalid(f"what is expected of {type_id.name} is another object", remedy="expect the same key")
@@ -269,6 +283,17 @@ class Ontology:
     async def _latest(self, form: Form[Any]) -> Latest:
         ledger = await read_ledger(self._store, self._chain, self._view.ledger)
         return await read_latest(self._store, self._chain, ledger, form.type_id)
+
+
+def _check_metadata(metadata: Any) -> None:
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping) or not all(isinstance(name, str) for name in metadata):
+        raise Invalid("metadata is not a mapping from names to values", remedy='write metadata={"why": "..."}')
+    try:
+        codec.encode(dict(metadata))
+    except Invalid as error:
+        raise Invalid(f"metadata: {error}", remedy="use what JSON has: text, numbers, lists, mappings") from error
 
 
 def _identity(form: Form[Any], key: tuple[Any, ...]) -> Identity:

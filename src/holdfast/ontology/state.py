@@ -1,23 +1,27 @@
 """What is current of each type: identity -> last commit and digest of its fields. In bulk, never row by row.
 
-Loaded once per type and session from the type's files, then brought forward by the files of later commits; a session's
-own commits are applied without reading. A state is only used for the commit that it stands at: a delta computed on an
-older one would be stale.
+Large files and own bulk loads are kept as columns (``batch.Segment``), all else in a dictionary; the latest commit
+decides between them. Loaded once per type and session from the type's files, then brought forward by the files of later
+commits; a session's own commits are applied without reading. A state is only used for the commit that it stands at: a
+delta computed on an older one would be stale.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import blocking, stream_bounded
-from holdfast.base.errors import Corrupt, NotFound, check
+from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
+from holdfast.ontology.batch import Batch, Comparison, Segment, merged
 from holdfast.ontology.delta import Current, Identity, Row, digest
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.manifest import FileRef, TypeId
-from holdfast.ontology.parquet import read_keys, read_rows
+from holdfast.ontology.parquet import read_current, read_rows
 
 PARALLEL = 16
+SEGMENTS = 8
+"""More of them are made one."""
 
 
 @dataclass
@@ -28,32 +32,65 @@ class TypeState:
     generation: int = 0
     commit_id: int = 0
     rows: dict[Identity, Current] = field(default_factory=dict)
+    segments: list[Segment] = field(default_factory=list)
+
+    def get(self, identity: Identity) -> Current | None:
+        found = self.rows.get(identity)
+        for segment in self.segments:
+            other = segment.get(identity)
+            if other is not None and (found is None or found.commit_id < other.commit_id):
+                found = other
+        return found
+
+    def changed(self, batch: Batch) -> Batch:
+        """The rows of the batch that would change anything. Blocking."""
+        comparison = Comparison(batch)
+        for segment in self.segments:
+            comparison.with_segment(segment)
+        comparison.with_rows(self.rows)
+        return batch.where(comparison.changed())
 
     async def bring_forward(self, store: Store, files: Iterable[FileRef], commit_id: int) -> None:
         """Apply the files of the commits after ``self.commit_id``, up to ``commit_id``."""
         check(commit_id >= self.commit_id, f"{self.type_id.label}: the state is as of {self.commit_id} already")
         wanted = [ref for ref in files if ref.type_id == self.type_id]
 
-        async def read(ref: FileRef) -> list[tuple[Identity, Current]]:
-            return await blocking(read_keys, await read_file(store, ref.path), ref.path)
+        oldest = max(self.generation, 1)
 
-        async for keys in stream_bounded(wanted, read, limit=PARALLEL):
-            self._apply(keys, commit_id)
+        async def read(ref: FileRef) -> Segment | list[tuple[Identity, Current]]:
+            return await blocking(read_current, await read_file(store, ref.path), ref.path, oldest, commit_id)
+
+        async for found in stream_bounded(wanted, read, limit=PARALLEL):
+            if isinstance(found, Segment):
+                self._add(found)
+            else:
+                self._apply(found)
         self.commit_id = commit_id
 
-    def committed(self, rows: Iterable[Row], commit_id: int) -> None:
+    def committed(self, rows: Sequence[Row], commit_id: int) -> None:
         """Apply what we have just committed ourselves."""
-        for row in rows:
-            self.rows[row.identity] = Current(commit_id, digest(row.fields_json), row.retracted)
+        if isinstance(rows, Batch):
+            self._add(Segment.committed(rows, commit_id))
+        else:
+            for row in rows:
+                self.rows[row.identity] = Current(commit_id, digest(row.fields_json), row.retracted)
         self.commit_id = commit_id
 
-    def _apply(self, keys: Iterable[tuple[Identity, Current]], newest: int) -> None:
-        rows, oldest = self.rows, max(self.generation, 1)
+    def _add(self, segment: Segment) -> None:
+        self.segments.append(segment)
+        if len(self.segments) > SEGMENTS:
+            for digested in (False, True):
+                alike = [each for each in self.segments if each.digested is digested]
+                if len(alike) > 1:
+                    self.segments = [each for each in self.segments if each.digested is not digested]
+                    self.segments.append(merged(alike))
+
+    def _apply(self, keys: Iterable[tuple[Identity, Current]]) -> None:
+        rows = self.rows
         for identity, current in keys:
-            if oldest <= current.commit_id <= newest:
-                known = rows.get(identity)
-                if known is None or known.commit_id <= current.commit_id:
-                    rows[identity] = current
+            known = rows.get(identity)
+            if known is None or known.commit_id <= current.commit_id:
+                rows[identity] = current
 
 
 async def read_file(store: Store, path: str) -> bytes:
@@ -64,6 +101,8 @@ async def read_file(store: Store, path: str) -> bytes:
         if path.startswith(layout.SNAPSHOTS):
             raise SnapshotGone(f"{path}: this snapshot is gone", remedy="resolve the type's files again") from error
         raise Corrupt(f"{path}: this data file is missing", remedy="restore it from a backup of the store") from error
+    except Invalid as error:
+        raise Corrupt(f"a manifest names {path!r} as a data file, and that is no key") from error
 
 
 async def latest_rows(

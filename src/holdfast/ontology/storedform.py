@@ -41,7 +41,7 @@ class StoredForm:
             "commit_id": pa.repeat(pa.scalar(commit_id, pa.int64()), count),
             f"{kind}_type": pa.repeat(pa.scalar(self.type_id.name, pa.string()), count),
         }
-        for place, name in enumerate(rows.key_columns(kind)):
+        for place, name in enumerate(names.key_columns(kind)):
             columns[name] = pa.array([row.identity[place] for row in ordered], pa.string())
         columns["schema_version_id"] = pa.repeat(pa.scalar(schema_version_id, pa.int64()), count)
         bodies = [row.fields_json for row in ordered]

@@ -74,13 +74,18 @@ class Upkeep:
         """The last flush, if anything is due and nobody else has the lock: whoever has it will flush all, too."""
         self.stop()
         if self._commits:
-            await self._flush_in_turn()
+            await self.flush(everything=True)
         await self._tidying.close()
 
     async def flush(self, *, everything: bool) -> bool:
-        """Write what is due; False if something could not be written, for which see ``warning``."""
+        """Write what is due, if nobody else has the lock: whoever has it will flush all, too. False if it was not
+        done; what could not be written is in ``warning``.
+        """
         async with self._one:
+            self._turn.keep(+1)
             try:
+                if not await self._turn.try_take():
+                    return False
                 self._turn.guard()
                 await self._write_schemas()
                 await self._write_indexes(everything=everything)
@@ -90,6 +95,8 @@ class Upkeep:
             except HoldfastError as error:
                 self._complain(error)
                 return False
+            finally:
+                self._turn.keep(-1)
             self.warning = None
             return True
 
@@ -155,16 +162,7 @@ class Upkeep:
     async def _after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self._timer = None
-        await self._flush_in_turn()
-
-    async def _flush_in_turn(self) -> None:
-        try:
-            ours = await self._turn.try_take()
-        except HoldfastError as error:
-            self._complain(error)
-            return
-        if ours:
-            await self.flush(everything=True)
+        await self.flush(everything=True)
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -98,7 +98,11 @@ def _decode_float(value: Any) -> float:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """A time without a zone is taken as UTC."""
+    """A time without a zone is taken as UTC. One of another library becomes Python's own."""
+    if type(moment) is not datetime:
+        if getattr(moment, "nanosecond", 0):
+            raise ValueError("is finer than a microsecond")
+        moment = datetime.combine(moment.date(), moment.timetz())
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

@@ -13,7 +13,8 @@ from holdfast.ontology import names
 from holdfast.ontology.finding import Finding
 from holdfast.ontology.index import Entry
 from holdfast.ontology.manifest import FileEntry, TypeId
-from holdfast.ontology.rows import from_parquet, key_columns
+from holdfast.ontology.names import key_columns
+from holdfast.ontology.rows import from_parquet
 
 Digests = Mapping[int, bytes]
 """Commit -> what its rows of one type say."""

@@ -14,7 +14,7 @@ from holdfast.ontology import catalog, layout
 from holdfast.ontology.attempt import TypeForm
 from holdfast.ontology.catalog import Stored
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.delta import Change, Current, Identity, Row
+from holdfast.ontology.delta import Change, Identity, Row
 from holdfast.ontology.errors import SchemaDrift
 from holdfast.ontology.head import Head
 from holdfast.ontology.index import Resolved, with_files
@@ -69,9 +69,9 @@ class View:
 
     # --- what is current ---
 
-    async def states(self, types: Iterable[TypeId]) -> Mapping[TypeId, Mapping[Identity, Current]]:
+    async def states(self, types: Iterable[TypeId]) -> Mapping[TypeId, TypeState]:
         """The state of each type, as of the head."""
-        return {type_id: (await self._state(type_id)).rows for type_id in types}
+        return {type_id: await self._state(type_id) for type_id in types}
 
     async def _state(self, type_id: TypeId) -> TypeState:
         ledger = self.ledger
@@ -106,15 +106,16 @@ class View:
 
     async def _fields(self, type_id: TypeId, identities: set[Identity]) -> dict[Identity, str]:
         state = await self._state(type_id)
-        commits = {state.rows[identity].commit_id for identity in identities}
+        commits = {identity: known.commit_id for identity in identities if (known := state.get(identity)) is not None}
+        wanted = set(commits.values())
 
         async def read(resolved: Resolved) -> dict[Identity, str]:
             texts: dict[Identity, str] = {}
             for entry in resolved.entries:
-                if any(entry.first <= commit_id <= entry.last for commit_id in commits):
+                if any(entry.first <= commit_id <= entry.last for commit_id in wanted):
                     body = await read_file(self._store, entry.path)
                     for commit_id, row in await blocking(read_rows, body, entry.path):
-                        if row.identity in identities and state.rows[row.identity].commit_id == commit_id:
+                        if commits.get(row.identity) == commit_id:
                             texts[row.identity] = row.fields_json
             return texts
 

@@ -118,16 +118,19 @@ def open_platform(
         known = settings if settings is not None else load()
         target = address if address is not None else known.store.uri
         spec = target if isinstance(target, StoreSpec) else _timed(StoreSpec.parse(target, known), known)
-        return Holdfast(await open_store(spec, settings=known, ambient=ambient, immutable=_immutable), known)
+        return Holdfast(await open_store(spec, settings=known, ambient=ambient, immutable=_immutable(known)), known)
 
     return Opening(opened)
 
 
-def _immutable(key: str) -> bool:
-    """Whether the disk cache may keep an object, if the settings name a folder for one."""
-    from holdfast.ontology import layout  # noqa: PLC0415  # the first use of a cache pays for it, not every start
+def _immutable(settings: Settings) -> Callable[[str], bool] | None:
+    """Which keys the disk cache may keep: those that a domain never writes twice."""
+    if settings.cache.dir is None:
+        return None
+    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
 
-    return layout.immutable(key)
+    return lambda key: ontology.immutable(key) or runs.immutable(key)
 
 
 def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:

@@ -258,6 +258,6 @@ class TestProcess:
             script = str(Path(sys.executable).parent / "holdfast")
             return subprocess.run([script], env=environ, capture_output=True, text=True, check=True).stdout
 
-        assert complete("holdfast con").split() == ["config"]
+        assert complete("holdfast confi").split() == ["config"]
         assert "--store" in complete("holdfast --").split()
         assert "--help" in complete("holdfast config --").split()

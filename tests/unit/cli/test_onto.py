@@ -202,3 +202,20 @@ def test_the_lock_is_shown_and_broken(desk: OntoDesk, tmp_path: Path) -> None:
     assert "the lock of gone is free now" in desk.text("onto", "lock", "break")
     assert desk.json("onto", "lock", "show")["expired"]
     assert "expired" in desk.text("onto", "lock", "show")
+
+
+def test_long_values_and_odd_keys_do_not_flood_a_table(desk: OntoDesk) -> None:
+    async def work() -> None:
+        async with holdfast.open(desk.uri) as hf, hf.ontology(Customer) as onto:
+            onto.ensure([Customer(id="long", name="x" * 100_000), Customer(id="a\nb\x00", name="odd")])
+            await onto.commit()
+            onto.ensure(Customer(id="long", name="y" * 100_000))
+            await onto.commit()
+
+    asyncio.run(work())
+    said = desk.text("onto", "commits", "diff", "0", "1")
+    assert "xxx..." in said
+    assert r"'a\nb\x00'" in said
+    assert len(said) < 2_000
+    assert len(desk.text("onto", "commits", "diff", "1", "2")) < 2_000
+    assert len(desk.json("onto", "commits", "diff", "1", "2")[0]["after"]["name"]) == 100_000

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.base.clock import SystemClock
 from holdfast.base.config import CacheSection, Settings
 from holdfast.base.errors import Corrupt, Invalid, NotFound
+from holdfast.base.ids import Ambient
 from holdfast.ontology import results
 from holdfast.ontology.declaration import declaration
 from holdfast.ontology.filters.sides import left, right
@@ -20,8 +22,16 @@ from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
 
 
+class Unhurried(SystemClock):
+    """A session that is never idle flushes nothing while its requests are counted, however slow the machine."""
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+
 def session(desk: Desk, *types: type) -> Ontology:
-    return Ontology(desk.store, desk.ambient, types or (Customer, Product, Subscription, Order))
+    ambient = Ambient(Unhurried(), desk.ambient.rng)
+    return Ontology(desk.store, ambient, types or (Customer, Product, Subscription, Order))
 
 
 async def stocked(desk: Desk, *, commits: int = 4, rows: int = 5) -> None:

@@ -115,3 +115,14 @@ class TestFiles:
     def test_bytes_that_are_no_file(self, body: bytes) -> None:
         with pytest.raises(Corrupt, match=r"commits/1-a/entities/T\.parquet: not a Parquet file"):
             from_parquet(body, key="commits/1-a/entities/T.parquet")
+
+
+def test_columns_get_a_dictionary_only_where_values_repeat() -> None:
+    rows = [row(Customer(id=f"c{number}", name=f"name {number}", tier=None)) for number in range(3_000)]
+    body = to_parquet(to_table(declaration(Customer), rows, 1, 1))
+    group = pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+    with_dictionary = {name for name, column in columns.items() if column.has_dictionary_page}
+    assert with_dictionary == {"commit_id", "entity_type", "schema_version_id", "tier"}
+    assert all(column.is_stats_set for name, column in columns.items() if name != "fields_json")
+    assert from_table(from_parquet(body, key="k")) == sorted(rows)

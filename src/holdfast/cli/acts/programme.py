@@ -1,6 +1,6 @@
 """The acts in the order in which they are played."""
 
-from holdfast.cli.acts import bill, kill, laws, lease, lost, race, runs
+from holdfast.cli.acts import bill, bus, kill, laws, lease, lost, ontology, race, runs
 from holdfast.cli.acts.stage import Act
 
 ACTS: tuple[Act, ...] = (
@@ -33,6 +33,16 @@ ACTS: tuple[Act, ...] = (
         "A run is killed, and goes on",
         "Each finished turn is journaled in the store: whoever calls the same run again goes on where it stopped.",
         runs.survives,
+    ),
+    Act(
+        "Writers commit, and the past stays",
+        "Typed entities in Parquet, one head, many writers. Every commit can be asked as if it were the last.",
+        ontology.time_travel,
+    ),
+    Act(
+        "Events are retried, or put aside",
+        "One worker claims an event and tries again when its handler fails; once it is done nobody gets it again.",
+        bus.retried,
     ),
     Act(
         "The bill",

@@ -1,0 +1,1 @@
+"""Collectors measured against bare PUTs, and beside Prometheus and VictoriaMetrics."""

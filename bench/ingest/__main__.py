@@ -1,0 +1,175 @@
+"""``python -m bench.ingest [--quick] [--store file|s3] [--peers DIR] [--out FILE]``
+
+One collector process takes batches from 1 to 64 senders; bare obstore makes the same two PUTs with as many writers.
+They take turns on one machine, and the figure is the ratio within a pair, median of all pairs. ``with references``
+counts until derived references are written too, against a floor of five PUTs. On ``file`` the floor is plain files,
+written aside, synced and renamed, since obstore's local store does not sync.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.ingest.batches import LARGE, SMALL, Batches, Size
+from bench.ingest.client_cpu import client_cpu
+from bench.ingest.peers import PROGRAMS, find, measure
+from bench.ingest.sides import Collector, Put, floor, sides
+from bench.lib import RESULTS, facts, table, write_results
+
+STORES = ("s3", "file")
+SENDERS = (1, 4, 16, 64)
+COUNT = {("s3", SMALL.name): 384, ("s3", LARGE.name): 192, ("file", SMALL.name): 192, ("file", LARGE.name): 128}
+AIM = 0.8
+HEADER = (
+    "store, batch, senders",
+    "ratio",
+    "spread",
+    "with references",
+    "batches/s",
+    "floor",
+    "samples/s",
+    "p50 ms",
+    "p99 ms",
+    "CPU us",
+)
+
+
+@dataclass
+class Turns:
+    """What the turns of both sides took, in seconds per round."""
+
+    ours: list[float] = field(default_factory=list)
+    settled: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+    floor_of_all: list[float] = field(default_factory=list)
+    answers: list[float] = field(default_factory=list)
+
+
+async def take_turns(ours: Collector, bare: Put, batches: Batches, senders: int, *, count: int, pairs: int) -> Turns:
+    """One unmeasured pair, then ``pairs`` of them; who goes first changes. Nobody has to wait for the other's rest."""
+    turns = Turns()
+
+    async def mine() -> None:
+        began = time.perf_counter()
+        turns.answers += await ours.accept(batches, count, senders)
+        turns.ours.append(time.perf_counter() - began)
+        await ours.settled()
+        turns.settled.append(time.perf_counter() - began)
+
+    async def others() -> None:
+        for puts, kept in ((2, turns.floor), (5, turns.floor_of_all)):
+            began = time.perf_counter()
+            await floor(bare, batches, count, senders, puts=puts)
+            kept.append(time.perf_counter() - began)
+
+    for number in range(pairs + 1):
+        if number == 1:
+            turns = Turns()
+        for turn in (mine, others) if number % 2 else (others, mine):
+            await turn()
+    return turns
+
+
+async def one(
+    ours: Collector, bare: Put, size: Size, senders: int, *, count: int, pairs: int
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    batches = Batches(size)
+    cpu = ours.cpu_seconds()
+    turns = await take_turns(ours, bare, batches, senders, count=count, pairs=pairs)
+    cpu_us = (ours.cpu_seconds() - cpu) / (count * (pairs + 1)) * 1e6
+    ratios = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.floor, strict=True)]
+    everything = [bare_s / our_s for our_s, bare_s in zip(turns.settled, turns.floor_of_all, strict=True)]
+    rate, floor_rate = count / median(turns.ours), count / median(turns.floor)
+    took = sorted(turns.answers)
+    p50, p99 = median(took) * 1000, took[int(len(took) * 0.99)] * 1000
+    document = {
+        "ratio": round(median(ratios), 3),
+        "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        "ratio_with_references": round(median(everything), 3),
+        "batches_per_second": round(rate, 1),
+        "floor_batches_per_second": round(floor_rate, 1),
+        "samples_per_second": round(rate * size.samples),
+        "p50_ms": round(p50, 2),
+        "p99_ms": round(p99, 2),
+        "collector_cpu_us_per_batch": round(cpu_us),
+        "frame_bytes": batches.frame_bytes,
+        "bytes_per_sample": round(batches.frame_bytes / size.samples, 2),
+    }
+    row = (
+        f"{median(ratios):.2f}",
+        f"{min(ratios):.2f}-{max(ratios):.2f}",
+        f"{median(everything):.2f}",
+        f"{rate:,.0f}",
+        f"{floor_rate:,.0f}",
+        f"{rate * size.samples:,.0f}",
+        f"{p50:.1f}",
+        f"{p99:.1f}",
+        f"{cpu_us:,.0f}",
+    )
+    return document, row
+
+
+async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    rows: list[tuple[str, ...]] = []
+    pairs = 1 if quick else 3
+    with sides(store, folder) as (ours, bare):
+        for size in (SMALL, LARGE):
+            for senders in (1, 4) if quick else SENDERS:
+                count = 8 if quick else COUNT[store, size.name] // (4 if senders == 1 else 1)
+                name = f"{size.name}, {senders} senders"
+                results[name], row = await one(ours, bare, size, senders, count=count, pairs=pairs)
+                rows.append((f"{store}: {name}", *row))
+        results["client"] = await client_cpu(ours, count=8 if quick else 200)
+        results["collector_resident_mib"] = round(ours.resident_bytes() / 2**20)
+    print(table(HEADER, rows), end="\n\n", flush=True)
+    return results
+
+
+async def peers(folder: Path, where: Path | None, *, quick: bool) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for program in PROGRAMS:
+        binary = find(program, where)
+        if binary is None:
+            results[program] = "not installed: apt-get install prometheus victoria-metrics"
+            continue
+        for size in (SMALL, LARGE):
+            place = folder / size.name.replace(" ", "-")
+            place.mkdir(exist_ok=True)
+            count = 8 if quick else 200
+            results[f"{program}, {size.name}, 4 senders"] = await measure(
+                program, binary, place, scrapes=size.scrapes, count=count, senders=4
+            )
+    for name, figures in results.items():
+        print(f"{name}: {figures}", flush=True)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__.partition("\n\n")[2])
+    parser.add_argument("--quick", action="store_true", help="one short pair: does it run? The figures mean little")
+    parser.add_argument("--store", choices=STORES, help="only this one")
+    parser.add_argument("--peers", type=Path, help="folder with the programs prometheus and victoria-metrics")
+    parser.add_argument("--out", type=Path, help="where to write the JSON (default for a whole run: bench/results)")
+    options = parser.parse_args()
+    results: dict[str, Any] = {}
+    for store in [options.store] if options.store else STORES:
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            results[store] = asyncio.run(bench(store, Path(folder), quick=options.quick))
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        results["peers"] = asyncio.run(peers(Path(folder), options.peers, quick=options.quick))
+    out = options.out
+    if out is None and not options.quick and options.store is None:
+        out = RESULTS / "ingest.json"
+    if out is not None:
+        write_results(out, {"facts": facts("holdfast", "obstore", "ministack"), "aim": AIM, "results": results})
+        print(f"written: {out.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The two sides of a comparison: a collector in a process of its own, and bare writes of the same two objects."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import obstore
+import psutil
+from obstore.store import S3Store
+
+from bench.ingest.batches import Batches
+from bench.ingest.sender import request, send_all
+from bench.objects.clients import _write as write_safely
+from bench.objects.server import BUCKET, s3_server
+from holdfast.base.ids import Ambient
+from holdfast.server.tokens import add_token
+
+KEYS = {"access_key_id": "bench", "secret_access_key": "benchbench", "region": "us-east-1"}
+MANIFEST_BYTES = 620
+"""About what an accepted manifest takes."""
+
+_numbers = count()
+
+
+class Collector:
+    """A running collector, seen from outside."""
+
+    def __init__(self, process: "subprocess.Popen[str]", token: str) -> None:
+        if process.stdout is None:
+            raise RuntimeError("the collector has no output")
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the collector ended with code {process.wait()}")
+        about = json.loads(line)
+        self.url, self.private = about["ingest"], about["private"]
+        self.token = token
+        self._process = psutil.Process(process.pid)
+
+    def cpu_seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def resident_bytes(self) -> int:
+        return int(self._process.memory_info().rss)
+
+    async def accept(self, batches: Batches, number: int, senders: int) -> list[float]:
+        """Seconds that each answer took."""
+        made = [request(batches.make(), self.token, batches.seq_end) for _ in range(number)]
+        return await send_all(self.url, made, senders)
+
+    async def settled(self) -> None:
+        """Until what follows from acceptance is written too."""
+        async with httpx.AsyncClient() as http:
+            while (await http.get(f"{self.private}/readyz")).json()["references_owed"]:  # noqa: ASYNC110  # see below
+                await asyncio.sleep(0.02)  # another process is asked, which sets no event of ours
+
+
+@contextmanager
+def collector(store_uri: str, folder: Path, environ: dict[str, str]) -> Iterator[Collector]:
+    _, token = add_token(folder / "tokens.toml", ("*",), Ambient.system())
+    limits = {"HOLDFAST_INGEST__REQUESTS_PER_S": "1e9", "HOLDFAST_INGEST__BURST": "1000000000"}
+    command = [sys.executable, "-m", "holdfast", "collector", "--store", store_uri, "--json"]
+    command += ["--tokens", str(folder / "tokens.toml"), "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **environ, **limits, "HOLDFAST_INGEST__CONCURRENCY": "1000"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield Collector(process, token)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+Put = Callable[[str, bytes], Awaitable[Any]]
+"""Creates one object, as durably as the store at hand can."""
+
+
+async def floor(put: Put, batches: Batches, number: int, writers: int, *, puts: int = 2) -> None:
+    """The same bytes under keys like ours, then small objects: none is hashed or looked into."""
+    waiting = iter([batches.make() for _ in range(number)])
+    small = b"0" * MANIFEST_BYTES
+
+    async def writer() -> None:
+        for body in waiting:
+            name = f"{next(_numbers):064x}"
+            await put(f"raw-blobs/v1/sha256/{name[-2:]}/{name[-4:-2]}/{name}.lmbatch", body)
+            for each in range(puts - 1):
+                await put(f"accepted/v1/agent=00/boot=0{each}/{name}.json", small)
+
+    await asyncio.gather(*(writer() for _ in range(writers)))
+
+
+@contextmanager
+def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put]]:
+    """A collector and a bare store, each with a place of its own on the same disk or the same server."""
+    if store == "file":
+        with collector(f"file:{folder / 'ours'}", folder, {}) as ours, ThreadPoolExecutor(64) as threads:
+
+            def plain(key: str, body: bytes) -> Awaitable[Any]:
+                # obstore's local store does not sync, so a file that is written safely stands in for it.
+                return asyncio.get_running_loop().run_in_executor(threads, write_safely, folder / "bare" / key, body)
+
+            yield ours, plain
+        return
+    with s3_server(folder) as address:
+        environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
+        bare = S3Store(
+            BUCKET,
+            prefix="bare",
+            access_key_id=KEYS["access_key_id"],
+            secret_access_key=KEYS["secret_access_key"],
+            region=KEYS["region"],
+            endpoint=address,
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+
+        def create(key: str, body: bytes) -> Awaitable[Any]:
+            return obstore.put_async(bare, key, body, mode="create")
+
+        with collector(f"s3://{BUCKET}/ours?endpoint={address}", folder, environ) as ours:
+            yield ours, create

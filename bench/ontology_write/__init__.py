@@ -1,0 +1,1 @@
+"""Commits of one-row upserts, bulk loads and contended writers: ours against delta-rs and pyiceberg."""

@@ -1,0 +1,298 @@
+"""``holdfast agent``: measure this host, read its logs, and bring both to collectors.
+
+It runs until SIGTERM or Ctrl-C, which let it send what is queued for a while; the exit code is then 0. With ``--once``
+it measures once and exits 0 only if everything in the queue was accepted. What people should know goes to standard
+error, a line each.
+"""
+
+import asyncio
+import hashlib
+import signal
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from holdfast.base.clock import iso
+from holdfast.base.config import AgentSection
+from holdfast.base.errors import Invalid, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.cli.output import Output
+from holdfast.cli.shell import Shell, noun_app
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
+parked_app = noun_app()
+app.add_typer(parked_app, name="parked", help="See and drop batches that no collector takes.")
+
+Queue = Annotated[Path, typer.Option("--queue", metavar="DIR", help="The agent's folder.")]
+Numbers = Annotated[str, typer.Argument(metavar="START-END", help="The batch's sequence numbers, such as 120-140.")]
+
+
+@app.callback(invoke_without_command=True)
+def agent(
+    context: typer.Context,
+    collector: Annotated[
+        str | None, typer.Option(metavar="URL[,URL...]", help="Collectors; the next is used when one fails.")
+    ] = None,
+    agent_id: Annotated[str | None, typer.Option(metavar="NAME", help="This host's name at the collectors.")] = None,
+    token_file: Annotated[Path | None, typer.Option(metavar="PATH", help="A file with the token in it.")] = None,
+    queue: Annotated[Path | None, typer.Option(metavar="DIR", help="Where batches wait; the agent's own.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Measure once, send, and end.")] = False,
+) -> None:
+    """Measure this host and send it to collectors, losing nothing.
+
+    Intervals, log files and alert rules come from the settings, in the table [agent].
+    """
+    if context.invoked_subcommand is not None:
+        return
+    shell = Shell.of(context)
+    missing = [
+        name
+        for name, value in {
+            "--collector": collector,
+            "--agent-id": agent_id,
+            "--token-file": token_file,
+            "--queue": queue,
+        }.items()
+        if value is None
+    ]
+    if collector is None or agent_id is None or token_file is None or queue is None:
+        raise Invalid(f"an agent needs {', '.join(missing)}", remedy="see holdfast agent --help")
+    urls = collectors_of(collector)
+    token = TokenSource(token_file)
+    shell.run(_work(shell, urls, agent_id, token, queue, once=once))
+
+
+async def _work(
+    shell: Shell, urls: tuple[str, ...], agent_id: str, token: "TokenSource", folder: Path, *, once: bool
+) -> None:
+    import httpx  # noqa: PLC0415  # slow to import, and of no use to `parked`
+
+    from holdfast.ingest.agent.agent import Agent  # noqa: PLC0415  # as above
+    from holdfast.ingest.agent.folder import held_folder  # noqa: PLC0415  # as above
+    from holdfast.ingest.agent.queue import QueueOptions, open_queue  # noqa: PLC0415  # as above
+    from holdfast.ingest.transport import HttpTransport  # noqa: PLC0415  # as above
+
+    section, ambient = shell.settings.agent, Ambient.system()
+    stop = _stopping()
+    spoken = _Spoken(shell.out)
+    with held_folder(folder) as held:
+        queued = await open_queue(held, agent_id, ambient, QueueOptions(max_bytes=section.queue_max_bytes))
+        timeout = httpx.Timeout(section.request_timeout_ms / 1000, connect=min(10.0, section.request_timeout_ms / 1000))
+        async with httpx.AsyncClient(timeout=timeout, verify=_trust(section), follow_redirects=False) as client:
+            transport = HttpTransport(client, urls, token)
+            worker = Agent(queued, transport, ambient, section, folder, collectors=urls, speak=spoken)
+            if not once:
+                _announce(shell.out, agent_id, queued.boot_id, folder, queued.waiting_records, section)
+            done = await (worker.once() if once else worker.run(stop))
+        waiting = queued.waiting_records
+        if once:
+            _report_once(shell.out, worker, waiting)
+            if not done:
+                raise Unavailable(
+                    f"{waiting} records wait in {folder}: {spoken.last or 'no collector took them in time'}",
+                    remedy="start the agent again; nothing is lost",
+                )
+        elif waiting:
+            shell.out.note(f"{waiting} records wait in {folder} for the next start")
+
+
+class _Spoken:
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self.last = ""
+
+    def __call__(self, text: str) -> None:
+        self.last = text
+        self._out.note(text)
+
+
+class TokenSource:
+    """The token in a file, read again when the file changes. Once it was read, a file that is gone changes nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._token = ""
+        try:
+            self._read()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise Invalid(
+                f"token file {path} cannot be read: {reason}",
+                remedy="point --token-file at a readable file that holds the token and nothing else",
+            ) from error
+
+    def __call__(self) -> str:
+        with suppress(OSError, UnicodeDecodeError, Invalid):
+            self._read()
+        return self._token
+
+    def _read(self) -> None:
+        found = self._path.stat()
+        if self._seen == (found.st_mtime_ns, found.st_ino):
+            return
+        token = self._path.read_text(encoding="utf-8").strip()
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise Invalid(f"token file {self._path} holds no token", remedy="put the token into it, and nothing else")
+        self._token, self._seen = token, (found.st_mtime_ns, found.st_ino)
+
+
+def collectors_of(text: str) -> tuple[str, ...]:
+    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise Invalid(f"--collector: {url!r} is no address of a collector", remedy="write https://host:port")
+    if not urls:
+        raise Invalid("--collector names no collector", remedy="write https://host:port")
+    return urls
+
+
+def _trust(section: AgentSection) -> ssl.SSLContext | bool:
+    if section.ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(section.ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise Invalid(f"agent.ca_file {section.ca_file} cannot be read: {error}") from error
+
+
+def _stopping() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second ends at once."""
+    stop = asyncio.Event()
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def hear() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
+            loop.add_signal_handler(number, hear)
+    return stop
+
+
+def _announce(out: Output, agent_id: str, boot_id: str, folder: Path, waiting: int, section: AgentSection) -> None:
+    if out.as_json:
+        out.document({"agent_id": agent_id, "boot_id": boot_id, "queue": str(folder), "waiting_records": waiting})
+        return
+    every = f"{section.interval_ms / 1000:g} s"
+    out.line(f"{agent_id} (boot {boot_id}) measures every {every}; {waiting:,} records wait in {folder}")
+
+
+def _report_once(out: Output, worker: Any, waiting: int) -> None:
+    shipped = worker.shipper.shipped
+    fields = {
+        "accepted_batches": shipped.batches,
+        "duplicates": shipped.duplicates,
+        "parked": shipped.parked,
+        "waiting_records": waiting,
+    }
+    if out.as_json:
+        out.document(fields)
+    else:
+        out.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in fields.items()))
+
+
+@parked_app.callback()
+def parked() -> None:
+    """See and drop batches that no collector takes."""
+
+
+@parked_app.command("list")
+def list_parked(context: typer.Context, queue: Queue) -> None:
+    """List parked batches and why they are parked."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.ingest.agent.parked import all_parked  # noqa: PLC0415  # see above
+
+        rows = [
+            (
+                f"{each.identity.seq_start}-{each.identity.seq_end}",
+                each.reason,
+                iso(each.parked_at_unix_ns),
+                len(each.frame),
+                each.detail,
+            )
+            async for each in all_parked(_folder(queue))
+        ]
+        shell.out.table(("numbers", "reason", "parked", "bytes", "detail"), rows)
+
+    shell.run(work())
+
+
+@parked_app.command("show")
+def show_parked(context: typer.Context, numbers: Numbers, queue: Queue) -> None:
+    """Show one parked batch: its identity, hash, reason and records."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.ingest.agent.parked import find_parked  # noqa: PLC0415  # see above
+        from holdfast.ingest.frame import decode  # noqa: PLC0415  # see above
+
+        found = await find_parked(_folder(queue), numbers)
+        batch = decode(found.frame)
+        shell.out.record(
+            {
+                "agent_id": found.identity.agent_id,
+                "boot_id": found.identity.boot_id,
+                "seq_start": found.identity.seq_start,
+                "seq_end": found.identity.seq_end,
+                "reason": found.reason,
+                "detail": found.detail,
+                "parked": iso(found.parked_at_unix_ns),
+                "frame_sha256": hashlib.sha256(found.frame).hexdigest(),
+                "frame_bytes": len(found.frame),
+                "samples": len(batch.samples),
+                "histograms": len(batch.histograms),
+                "logs": len(batch.logs),
+                "alerts": len(batch.alerts),
+            }
+        )
+
+    shell.run(work())
+
+
+@parked_app.command("drop")
+def drop_parked(
+    context: typer.Context,
+    numbers: Numbers,
+    queue: Queue,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete one parked batch for good. It was not accepted, so its records are lost."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.ingest.agent.parked import find_parked  # noqa: PLC0415  # see above
+
+        folder = _folder(queue)
+        found = await find_parked(folder, numbers)
+        if not yes:
+            typer.confirm(f"delete batch {found.identity} ({found.reason}) for good?", abort=True, err=True)
+        await folder.remove(found.name)
+        _say_dropped(shell.out, found.name)
+
+    shell.run(work())
+
+
+def _say_dropped(out: Output, name: str) -> None:
+    if out.as_json:
+        out.document({"dropped": name})
+    else:
+        out.line(f"dropped {name}")
+
+
+def _folder(path: Path) -> Any:
+    from holdfast.ingest.agent.folder import DiskFolder  # noqa: PLC0415  # see above
+    from holdfast.ingest.agent.queue import ABOUT  # noqa: PLC0415  # see above
+
+    if not (path / ABOUT).exists():
+        raise Invalid(f"{path} is no queue of an agent", remedy="give the folder of the agent's --queue")
+    return DiskFolder(path)

@@ -1,0 +1,93 @@
+"""``holdfast authority``: which store accepts telemetry, under which id and how; and how a copy becomes one."""
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.ingest.authority import Acceptance, Authority, Place, objection, promote, read_authority
+from holdfast.objects.stack import open_store
+
+app = noun_app()
+
+
+@app.callback()
+def authority() -> None:
+    """See which store accepts telemetry, and promote a copy."""
+
+
+@app.command()
+def show(context: typer.Context) -> None:
+    """Show the authority of a store, and whether collectors may accept at this address."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+            found = await read_authority(store, store.ambient)
+            place = Place.of(store.spec)
+            if found is None:
+                raise NotFound(f"{place}: has no authority", remedy="start a collector; it begins one")
+            shell.out.record(_fields(found, place))
+
+    shell.run(work())
+
+
+@app.command("promote")
+def promote_copy(
+    context: typer.Context,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the record.")],
+    acceptance: Annotated[
+        str | None, typer.Option(metavar="MODE", help="s3_manifest or local_spool; default: as before.")
+    ] = None,
+    spool_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="With local_spool: the spool that accepts.")
+    ] = None,
+    original_is_out_of_service: Annotated[
+        bool,
+        typer.Option("--original-is-out-of-service", help="Nothing can check it: no collector accepts there any more."),
+    ] = False,
+) -> None:
+    """Let collectors accept at this copy of a store, under a new authority.
+
+    The original is not told. If it still accepted, the same batch could be accepted twice.
+    """
+    shell = Shell.of(context)
+    mode = None if acceptance is None else _mode(acceptance)
+
+    async def work() -> None:
+        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+            place = Place.of(store.spec)
+            if not original_is_out_of_service:
+                found = await read_authority(store, store.ambient)
+                original = "its original" if found is None else str(found.place)
+                typer.confirm(
+                    f"does no collector accept at {original} any more, and never again?", abort=True, err=True
+                )
+            made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=spool_id)
+            shell.out.record(_fields(made, place))
+
+    shell.run(work())
+
+
+def _mode(text: str) -> Acceptance:
+    try:
+        return Acceptance(text)
+    except ValueError as error:
+        modes = " or ".join(each.value for each in Acceptance)
+        raise Invalid(f"there is no acceptance mode {text!r}", remedy=f"write {modes}") from error
+
+
+def _fields(found: Authority, place: Place) -> dict[str, Any]:
+    problem = objection(found, place, found.acceptance)
+    return {
+        "authority_id": found.authority_id,
+        "place": str(found.place),
+        "acceptance": found.acceptance.value,
+        "created_at": found.created_at,
+        "aliases": ", ".join(map(str, found.aliases)) or None,
+        "spool_id": found.spool_id,
+        "former": ", ".join(str(each.get("authority_id")) for each in found.former) or None,
+        "accepts_here": problem is None,
+        "because": None if problem is None else str(problem),
+    }

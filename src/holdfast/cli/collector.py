@@ -1,0 +1,156 @@
+"""``holdfast collector``: take telemetry over HTTP, until told to end.
+
+Standard output has one line, or with ``--json`` one document, as soon as it listens. Logs are JSON on standard error;
+on a terminal only warnings are, and a line of figures is kept up to date instead.
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from holdfast.base.config import IngestSection
+from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.cli.output import Output, Terminated
+from holdfast.cli.shell import Shell, noun_app
+
+if TYPE_CHECKING:
+    from holdfast.server.run import Serving
+
+REFRESH_S = 1.0
+
+app = noun_app()
+
+
+@app.command()
+def collector(
+    context: typer.Context,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where batches come in.")] = None,
+    private: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where reads are answered.")] = None,
+    tokens: Annotated[Path | None, typer.Option(metavar="PATH", help="The token file.")] = None,
+    acceptance: Annotated[
+        str | None, typer.Option(metavar="MODE", help="s3_manifest, or local_spool for a single collector.")
+    ] = None,
+    spool: Annotated[Path | None, typer.Option(metavar="DIR", help="With local_spool: where batches wait.")] = None,
+    query_collector: Annotated[
+        bool, typer.Option("--query-collector", help="Follow what all others accept: live reads are complete here.")
+    ] = False,
+    collector_id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="This collector's name in manifests.")
+    ] = None,
+    authority_id: Annotated[str | None, typer.Option(metavar="ID", help="Serve only this authority.")] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(metavar="PATH", help="Speak TLS with this chain.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="PATH", help="The certificate's key.")] = None,
+    unsafe_any_place: Annotated[
+        bool, typer.Option("--unsafe-any-place", help="Serve a store whose authority is for another address.")
+    ] = False,
+) -> None:
+    """Accept telemetry from agents, each batch exactly once.
+
+    Any number of collectors share one store and know nothing of each other. SIGTERM and Ctrl-C let requests under way
+    finish; the exit code is then 0. A second one does not wait for them, and exits with 143.
+    """
+    shell = Shell.of(context)
+    section = _section(
+        shell.settings.ingest,
+        listen=listen,
+        private=private,
+        tokens=tokens,
+        acceptance=acceptance,
+        spool=spool,
+        collector_id=collector_id,
+        authority_id=authority_id,
+        tls_certificate_file=tls_certificate,
+        tls_key_file=tls_key,
+    )
+    shell.run(_serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place))
+
+
+def _section(settings: IngestSection, **given: Any) -> IngestSection:
+    """The settings, with what the command line says above them."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    try:
+        return IngestSection.model_validate({**settings.model_dump(), **chosen})
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        option = "--" + str(problem["loc"][0]).removesuffix("_file").replace("_", "-")
+        raise Invalid(f"{option}: {problem['msg']}", remedy="see holdfast collector --help") from None
+
+
+async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_any_place: bool) -> None:
+    try:
+        from holdfast.server.logs import logging_to  # noqa: PLC0415  # the web framework is an extra
+        from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
+    except ImportError as error:
+        raise HoldfastError(
+            f"a collector needs packages that are not installed: {error.name}", remedy="pip install 'holdfast[server]'"
+        ) from error
+    from holdfast.ingest import layout  # noqa: PLC0415  # as above
+    from holdfast.objects.stack import open_store  # noqa: PLC0415  # as above
+
+    watched = sys.stderr.isatty() and not shell.out.as_json
+    level = logging.DEBUG if shell.out.verbose else logging.WARNING if watched else logging.INFO
+
+    async def on_serving(serving: "Serving") -> None:
+        _announce(shell.out, serving)
+        while watched:
+            await asyncio.sleep(REFRESH_S)
+            sys.stderr.write(f"\r\033[K{figures(serving)}")
+            sys.stderr.flush()
+
+    settings = shell.settings
+    opening = open_store(settings.store.uri, settings=settings, immutable=layout.immutable)
+    with logging_to(sys.stderr, level):
+        async with opening as store:
+            try:
+                await run_collector(
+                    store, section, query=query, unsafe_any_place=unsafe_any_place, on_serving=on_serving
+                )
+            except asyncio.CancelledError:
+                raise Terminated from None  # a second signal: it was asked to end, and then told to
+    if watched:
+        sys.stderr.write("\n")
+
+
+def _announce(out: Output, serving: "Serving") -> None:
+    service = serving.service
+    if out.as_json:
+        out.document(
+            {
+                "collector_id": service.collector_id,
+                "ingest": serving.ingest_url,
+                "private": serving.private_url,
+                "store": service.store.spec.uri,
+                "authority_id": service.authority.authority_id,
+                "acceptance": service.authority.acceptance.value,
+                "query_collector": service.query,
+                "certified": service.check.certificate is not None,
+            }
+        )
+        return
+    out.line(
+        f"{service.collector_id} takes batches at {serving.ingest_url}, reads at {serving.private_url}"
+        f" (store {service.store.spec.uri}, {service.authority.acceptance}, authority {service.authority.authority_id})"
+    )
+    if service.check.advice is not None:
+        out.note(f"note: {service.check.advice}")
+
+
+def figures(serving: "Serving") -> str:
+    """One line on how things stand."""
+    service = serving.service
+    batches = service.meters.batches
+    owed, dropped = service.references()
+    parts = [
+        f"{batches.get('new', 0):,} batches accepted",
+        f"{batches.get('duplicate', 0):,} duplicates",
+        f"{batches.get('conflict', 0):,} conflicts",
+        f"{service.limits.under_way} under way",
+        f"{owed:,} references owed" + (f" ({dropped:,} left out)" if dropped else ""),
+        f"{len(service.live):,} batches live",
+    ]
+    return ", ".join(parts)

@@ -1,0 +1,152 @@
+"""From the bytes of a frame to a batch. Raises ``FrameInvalid`` and nothing else, whatever the bytes are.
+
+Order of checks: length against the limit, head, checksum, declared sizes against the limits, decompression into exactly
+the declared size, counts, columns, rules. So nothing is allocated that the limits do not allow.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.ingest.frame.batch import (
+    NO_ALERTS,
+    NO_HISTOGRAMS,
+    NO_LOGS,
+    NO_SAMPLES,
+    Alerts,
+    Batch,
+    Histograms,
+    LabelSets,
+    Logs,
+    Samples,
+    Series,
+)
+from holdfast.ingest.frame.columns import Groups, Ints, Reader
+from holdfast.ingest.frame.counts import Counts
+from holdfast.ingest.frame.envelope import Identity, Limits, unwrap
+from holdfast.ingest.frame.errors import FrameInvalid, Reason
+from holdfast.ingest.frame.rules import check_batch
+from holdfast.ingest.frame.scales import WHOLE, Floats, from_whole
+
+
+def decode(data: bytes | memoryview, limits: Limits = Limits()) -> Batch:  # noqa: B008  # frozen
+    """The batch in a frame, checked throughout."""
+    header, payload = unwrap(data, limits)
+    batch = read_payload(header.identity, header.records, payload, limits)
+    check_batch(batch)
+    return batch
+
+
+def read_payload(identity: Identity, records: int, payload: memoryview, limits: Limits) -> Batch:
+    reader = Reader(payload)
+    counts = Counts.read(reader, records, limits)
+    texts = _table(reader, counts)
+    sets = LabelSets(reader.ints(counts.label_sets), reader.steps(counts.pairs), reader.steps(counts.pairs))
+    samples = _samples(reader, counts.series, counts.samples, counts.times) if counts.samples else NO_SAMPLES
+    histograms = _histograms(reader, counts) if counts.histograms else NO_HISTOGRAMS
+    logs = _logs(reader, counts) if counts.logs else NO_LOGS
+    alerts = _alerts(reader, counts) if counts.alerts else NO_ALERTS
+    reader.finish()
+    return Batch(identity, texts, sets, samples, histograms, logs, alerts)
+
+
+def _table(reader: Reader, counts: Counts) -> tuple[str, ...]:
+    ends = _ends(reader.ints(counts.texts), counts.text_bytes).tolist()
+    data = reader.raw(counts.text_bytes).tobytes()
+    begins = [0, *ends[:-1]]
+    try:
+        if data.isascii():
+            text = data.decode()
+            return tuple([text[begin:end] for begin, end in zip(begins, ends, strict=False)])
+        return tuple([data[begin:end].decode() for begin, end in zip(begins, ends, strict=False)])
+    except UnicodeDecodeError as error:
+        raise FrameInvalid(Reason.TEXT, f"a text is not UTF-8 ({error.reason})") from error
+
+
+def _samples(reader: Reader, series: int, samples: int, times: int) -> Samples:
+    kind, scales = reader.ints(series), reader.ints(series)
+    name, labels = reader.steps(series), reader.steps(series)
+    lengths = reader.ints(series)
+    _ends(lengths, samples)
+    if int(lengths.min()) < 1:
+        raise FrameInvalid(Reason.COLUMN, "a series has no samples")
+    groups = Groups(lengths, samples)
+    seq = reader.grouped(groups, related=True)
+    time_ns = _times(reader, groups, times)
+    numbers = reader.grouped(groups, related=False)
+    value, exact = from_whole(scales, numbers, lengths)
+    return Samples(Series(kind, scales == WHOLE, name, labels, lengths), seq, time_ns, value, exact)
+
+
+def _times(reader: Reader, groups: Groups, times: int) -> Ints:
+    if not times:
+        return reader.grouped(groups, related=True)
+    table = reader.steps(times)
+    if not (table[1:] > table[:-1]).all():
+        raise FrameInvalid(Reason.COLUMN, "the table of times is not in order")
+    numbers = reader.grouped(groups, related=True)
+    if int(numbers.min()) < 0 or int(numbers.max()) >= times:
+        raise FrameInvalid(Reason.COLUMN, f"a sample has a time that is not among the {times}")
+    return table[numbers]
+
+
+def _histograms(reader: Reader, counts: Counts) -> Histograms:
+    samples = _samples(reader, counts.histogram_series, counts.histograms, counts.histogram_times)
+    sizes = reader.ints(counts.layouts)
+    ends = _ends(sizes, counts.bounds)
+    bounds: Floats = reader.steps(counts.bounds).view(np.float64)
+    layout = reader.steps(counts.histograms)
+    if int(layout.min()) < 0 or int(layout.max()) >= counts.layouts:
+        raise FrameInvalid(Reason.COLUMN, f"a histogram has a layout that is not among the {counts.layouts}")
+    rows = np.bincount(layout, minlength=counts.layouts)
+    places = _ends(rows * (sizes + 1), counts.buckets)
+    steps = reader.ints(counts.buckets)
+    tables: list[Ints] = []
+    for number, (size, height) in enumerate(zip(sizes.tolist(), rows.tolist(), strict=True)):
+        end = int(places[number])
+        of_layout = steps[end - height * (size + 1) : end].reshape(size + 1, height)
+        tables.append(np.cumsum(of_layout, axis=1).T)
+    layouts = tuple(np.split(bounds, ends[:-1]))
+    return Histograms(samples, layouts, layout, tuple(tables))
+
+
+def _logs(reader: Reader, counts: Counts) -> Logs:
+    number = counts.logs
+    seq, time_ns, severity, attributes = _columns(reader, number)
+    return Logs(seq, time_ns, severity, attributes, _texts(reader, number, counts.log_bytes))
+
+
+def _columns(reader: Reader, count: int) -> tuple[Ints, Ints, Ints, Ints]:
+    return reader.steps(count), reader.steps(count), reader.ints(count), reader.steps(count)
+
+
+def _alerts(reader: Reader, counts: Counts) -> Alerts:
+    number = counts.alerts
+    seq, time_ns, state, name = _columns(reader, number)
+    labels = reader.steps(number)
+    valued = reader.ints(number)
+    if int(valued.min()) < 0 or int(valued.max()) > 1:
+        raise FrameInvalid(Reason.COLUMN, "an alert has a value, or it has none")
+    value: Floats = reader.steps(number).view(np.float64)
+    message = _texts(reader, number, counts.alert_bytes)
+    return Alerts(seq, time_ns, state, name, labels, valued.astype(np.bool_), value, message)
+
+
+def _texts(reader: Reader, count: int, size: int) -> pa.StringArray:
+    """Texts as Arrow keeps them. Whether they are UTF-8 is for the rules to say."""
+    offsets = np.zeros(count + 1, np.int32)
+    offsets[1:] = _ends(reader.ints(count), size)
+    data = reader.raw(size).tobytes()
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def _ends(lengths: Ints, total: int) -> Ints:
+    """Where each piece ends, if the lengths are none below zero and add up to the total."""
+    ends = lengths.cumsum()
+    if len(lengths):
+        # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
+        right = int(lengths.min()) >= 0 and int(lengths.max()) <= total and int(ends[-1]) == total
+    else:
+        right = not total
+    if not right:
+        raise FrameInvalid(Reason.COLUMN, f"lengths do not add up to {total}")
+    return ends

@@ -1,0 +1,189 @@
+"""What must hold for a batch, whoever made it: the same rules before encoding and after decoding.
+
+Each rule is a few passes over columns. A batch that breaks one is ``FrameInvalid``; nothing is mended.
+"""
+
+from collections.abc import Sized
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples
+from holdfast.ingest.frame.columns import Ints, starts_of
+from holdfast.ingest.frame.counts import MOST_BOUNDS, MOST_LAYOUTS
+from holdfast.ingest.frame.errors import FrameInvalid, Reason
+from holdfast.ingest.frame.scales import EXACT
+from holdfast.ingest.records import HIGHEST_SEVERITY, Kind, State
+
+
+def check_batch(batch: Batch) -> None:
+    """Every rule. Lengths of columns are those of their section already."""
+    _series(batch.samples, (Kind.GAUGE, Kind.COUNTER))
+    if len(batch.histograms):
+        _series(batch.histograms.samples, (Kind.HISTOGRAM, Kind.HISTOGRAM))
+        _histograms(batch.histograms)
+    if len(batch.logs):
+        _logs(batch.logs)
+    if len(batch.alerts):
+        _alerts(batch.alerts)
+    _sequence(batch)
+    _references(batch)
+
+
+def check_shape(batch: Batch) -> None:
+    """Columns of one section are equally long. What was decoded is so by construction."""
+    samples, histograms, sets, logs, alerts = (
+        batch.samples,
+        batch.histograms.samples,
+        batch.label_sets,
+        batch.logs,
+        batch.alerts,
+    )
+    for part in (samples, histograms):
+        series = part.series
+        _equal("series", series.kind, series.whole, series.name, series.labels, series.lengths)
+        _equal("samples", part.seq, part.time_ns, part.value, part.seq if part.exact is None else part.exact)
+        if series.whole.any() and part.exact is None:
+            raise FrameInvalid(Reason.COLUMN, "series of whole numbers have no exact values")
+    _equal("histograms", histograms.seq, batch.histograms.layout)
+    _equal("labels", sets.names, sets.values)
+    _equal("logs", logs.seq, logs.time_ns, logs.severity, logs.attributes, logs.message)
+    _equal("alerts", alerts.seq, alerts.time_ns, alerts.state, alerts.name, alerts.labels, alerts.valued, alerts.value)
+    _equal("alerts", alerts.seq, alerts.message)
+    heights = np.bincount(batch.histograms.layout, minlength=len(batch.histograms.layouts)).tolist()
+    shapes = [(height, len(bounds) + 1) for height, bounds in zip(heights, batch.histograms.layouts, strict=False)]
+    if [counts.shape for counts in batch.histograms.counts] != shapes:
+        raise FrameInvalid(Reason.COLUMN, "there is not one count for each bucket of each histogram")
+
+
+def _equal(what: str, *columns: Sized) -> None:
+    if len({len(column) for column in columns}) != 1:
+        raise FrameInvalid(Reason.COLUMN, f"the columns of {what} are not equally long")
+
+
+def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:
+    series = samples.series
+    if not len(series):
+        if len(samples):
+            raise FrameInvalid(Reason.COLUMN, "samples belong to no series")
+        return
+    _within("kind of a series", series.kind, *kinds)
+    if kinds[0] == Kind.HISTOGRAM and series.whole.any():
+        raise FrameInvalid(Reason.COLUMN, "the sum of a histogram is a float")
+    _grouped("series", series.lengths, len(samples), least=1)
+    grows = samples.seq[1:] > samples.seq[:-1]
+    grows[starts_of(series.lengths)[1:] - 1] = True
+    if not grows.all():
+        raise FrameInvalid(Reason.SEQUENCE, "sequence numbers do not grow within a series")
+
+
+def _histograms(found: Histograms) -> None:
+    if len(found.layouts) > MOST_LAYOUTS:
+        raise FrameInvalid(
+            Reason.COLUMN, f"{len(found.layouts)} layouts of histograms, at most {MOST_LAYOUTS} are allowed"
+        )
+    _first_use("layout", found.layout, len(found.layouts))
+    for bounds, counts in zip(found.layouts, found.counts, strict=True):
+        if len(bounds) > MOST_BOUNDS:
+            raise FrameInvalid(Reason.COLUMN, f"{len(bounds)} bounds of a histogram, at most {MOST_BOUNDS} are allowed")
+        if not (np.isfinite(bounds).all() and (bounds[1:] > bounds[:-1]).all()):
+            raise FrameInvalid(Reason.VALUE, "bounds of a histogram are finite and grow")
+        if (np.signbit(bounds) & (bounds == 0)).any():
+            raise FrameInvalid(Reason.VALUE, "a bound of a histogram at zero is 0.0, not -0.0")
+        _within("count of a bucket", counts, 0, EXACT)
+        _within("count of a histogram", counts.sum(axis=1), 0, EXACT)
+
+
+def _logs(found: Logs) -> None:
+    _within("severity", found.severity, 0, HIGHEST_SEVERITY)
+    _ordered("logs", found.seq)
+    _text("log message", found.message)
+
+
+def _alerts(found: Alerts) -> None:
+    _within("state of an alert", found.state, min(State), max(State))
+    _ordered("alerts", found.seq)
+    _text("alert message", found.message)
+    if found.value.view(np.int64)[~found.valued].any():
+        raise FrameInvalid(Reason.VALUE, "an alert without a value has one")
+
+
+def _sequence(batch: Batch) -> None:
+    """Every number is there once, and the first and the last are the bounds of the identity."""
+    start, end = batch.identity.seq_start, batch.identity.seq_end
+    parts = [batch.samples.seq, batch.histograms.samples.seq, batch.logs.seq, batch.alerts.seq]
+    seqs = np.concatenate([part for part in parts if len(part)]) if len(batch) else parts[0]
+    if not len(seqs) or int(seqs.min()) != start or int(seqs.max()) != end:
+        raise FrameInvalid(Reason.SEQUENCE, f"the records are not numbered {start} to {end}")
+    if len(seqs) == end - start + 1:
+        seen = np.zeros(len(seqs), np.bool_)
+        seen[seqs - start] = True
+        once = bool(seen.all())
+    else:
+        seqs.sort()
+        once = bool((seqs[1:] > seqs[:-1]).all())
+    if not once:
+        raise FrameInvalid(Reason.SEQUENCE, "two records have one sequence number")
+
+
+def _references(batch: Batch) -> None:
+    sets, texts = batch.label_sets, batch.texts
+    series, histograms = batch.samples.series, batch.histograms.samples.series
+    users = np.concatenate([series.labels, histograms.labels, batch.logs.attributes, batch.alerts.labels])
+    _first_use("label set", users, len(sets.lengths))
+    names = np.concatenate([series.name, histograms.name, batch.alerts.name, sets.names])
+    _first_use("text", np.concatenate([names, sets.values]), len(texts))
+    if len(set(texts)) != len(texts):
+        raise FrameInvalid(Reason.TEXT, "a text stands twice in the table")
+    if "" in texts and (names == texts.index("")).any():
+        raise FrameInvalid(Reason.TEXT, "a name is empty")
+    if len(sets.lengths):
+        _label_sets(sets)
+
+
+def _label_sets(sets: LabelSets) -> None:
+    _grouped("label sets", sets.lengths, len(sets.names), least=0)
+    grows = sets.names[1:] > sets.names[:-1]
+    begins = starts_of(sets.lengths)
+    grows[begins[(begins > 0) & (begins < len(sets.names))] - 1] = True
+    if not grows.all():
+        raise FrameInvalid(Reason.COLUMN, "names of labels are not in order, or one is there twice")
+
+
+def _grouped(what: str, lengths: Ints, total: int, *, least: int) -> None:
+    _within(f"length of {what}", lengths, least, total)
+    # Each length is at most the total, and there are too few of them for the sum to wrap around.
+    if int(lengths.sum()) != total:
+        raise FrameInvalid(Reason.COLUMN, f"the lengths of {what} do not add up to {total}")
+
+
+def _first_use(what: str, numbers: Ints, size: int) -> None:
+    """Numbers of a table's rows come up in order, and all do: none is out of bounds, none unused."""
+    if len(numbers):
+        highest = np.maximum.accumulate(numbers)
+        in_order = int(numbers.min()) == int(numbers[0]) == 0 and bool((numbers[1:] <= highest[:-1] + 1).all())
+        if in_order and int(highest[-1]) == size - 1:
+            return
+    elif not size:
+        return
+    raise FrameInvalid(Reason.COLUMN, f"the table of {size} has not every {what} in the order of its use")
+
+
+def _ordered(what: str, seq: Ints) -> None:
+    if not (seq[1:] > seq[:-1]).all():
+        raise FrameInvalid(Reason.SEQUENCE, f"sequence numbers of {what} do not grow")
+
+
+def _within(what: str, numbers: Ints, least: int, most: int) -> None:
+    low, high = int(numbers.min(initial=least)), int(numbers.max(initial=least))
+    if low < least or high > most:
+        raise FrameInvalid(Reason.VALUE, f"{what}: {low if low < least else high} is not between {least} and {most}")
+
+
+def _text(what: str, texts: pa.StringArray) -> None:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise FrameInvalid(Reason.TEXT, f"{what}: {error}") from error
+    if texts.null_count:
+        raise FrameInvalid(Reason.TEXT, f"{what}: null is no text")

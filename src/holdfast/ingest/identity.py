@@ -1,0 +1,51 @@
+"""Who sent which records: the exact (agent, boot, first sequence number, last sequence number) of a batch.
+
+Bounds are inclusive. Two batches whose ranges overlap without being equal are two identities (correction 10): an agent
+cuts a batch once and never again, and derived data counts each (agent, boot, sequence number) once.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+from holdfast.base.errors import Invalid
+
+MAX_AGENT_BYTES = 120
+"""In hexadecimal, with its label, it is still one name that every file system can hold."""
+MAX_BOOT_BYTES = 64
+MAX_SEQ = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchIdentity:
+    agent_id: str
+    boot_id: str
+    seq_start: int
+    seq_end: int
+
+    def __post_init__(self) -> None:
+        check_name("agent id", self.agent_id, MAX_AGENT_BYTES)
+        check_name("boot id", self.boot_id, MAX_BOOT_BYTES)
+        if not 0 <= self.seq_start <= self.seq_end <= MAX_SEQ:
+            raise Invalid(
+                f"batch of {self.agent_id}: sequence numbers {self.seq_start} to {self.seq_end} are no range",
+                remedy=f"number records upwards, from 0 to at most {MAX_SEQ}",
+            )
+
+    @property
+    def manifest_id(self) -> str:
+        """The name under which derived indexes list the batch."""
+        text = "\x00".join((self.agent_id, self.boot_id, str(self.seq_start), str(self.seq_end)))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.agent_id}/{self.boot_id} {self.seq_start}-{self.seq_end}"
+
+
+def check_name(what: str, name: str, limit: int) -> str:
+    """The name, if it is printable and its hexadecimal form fits into a key."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= limit:
+        raise Invalid(f"{what} {name[:40]!r} has {size} bytes; 1 to {limit} are allowed", remedy="use a shorter name")
+    if not name.isprintable():
+        raise Invalid(f"{what} {name!r} has characters that cannot be printed", remedy="use letters, digits and marks")
+    return name

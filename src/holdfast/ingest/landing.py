@@ -1,0 +1,177 @@
+"""A collector in ``local_spool`` mode: accepts on its own disk, and lands what it accepted in the object store.
+
+One collector per authority. Landing goes through the same blob and manifest as in the other mode, every
+``object_landing_interval_ms``, with the time of the acceptance here. If other bytes stand in the store under an
+identity that was accepted here, the conflict is put on record there, and the store's manifest counts from then on.
+
+``accept`` needs no object store. It raises what the disk raises: ``Unavailable`` if it is full, ``Ambiguous`` if bytes
+could not be forced to it.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import ClassVar, Self
+
+from holdfast.base.errors import Ambiguous, Corrupt, HoldfastError, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.base.telemetry import logger
+from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Inspect, Submission
+from holdfast.ingest.authority import Acceptance, Authority
+from holdfast.ingest.collector import Collector, CollectorOptions, OnAccepted
+from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.spool import Spool, Spooled, Taken
+from holdfast.objects.store import Store
+
+_log = logger("ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolOptions:
+    object_landing_interval_ms: int = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What one round of landing did."""
+
+    batches: int = 0
+    conflicts: int = 0
+    unreadable: int = 0
+    """Files in the spool that are no frames of their name: kept, and left alone."""
+
+
+class _Lander(Collector):
+    """Writes blobs and manifests of what a spool has accepted."""
+
+    acceptance: ClassVar[Acceptance] = Acceptance.LOCAL_SPOOL
+
+
+class SpoolCollector:
+    """``async with SpoolCollector(...)`` lands in the background, and once more at the end."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        store: Store,
+        ambient: Ambient,
+        authority: Authority,
+        options: CollectorOptions,
+        inspect: Inspect,
+        *,
+        spooling: SpoolOptions = SpoolOptions(),  # noqa: B008  # frozen
+        on_accepted: OnAccepted | None = None,
+    ) -> None:
+        self.spool = spool
+        self.authority = authority
+        self.options = options
+        self.spooling = spooling
+        self.lander: Collector = _Lander(store, ambient, authority, options)
+        self._inspect = inspect
+        self._ambient = ambient
+        self._on_accepted = on_accepted
+        self._worker: asyncio.Task[None] | None = None
+
+    async def accept(self, submission: Submission) -> Answer:
+        now = self._ambient.clock.wall_ns()
+        taken = await self.spool.take(submission)
+        if taken is None:
+            manifest = self._manifest(submission, now)
+            if self._on_accepted is not None:
+                self._on_accepted(manifest, submission)
+            return Accepted(manifest, duplicate=False)
+        standing = self._standing(submission.identity, taken)
+        if taken.frame_sha256 == submission.frame_sha256:
+            return Accepted(standing or self._manifest(submission, taken.accepted_at_unix_ns), duplicate=True)
+        if standing is None:
+            raise Corrupt(f"batch {submission.identity}: the bytes that hold its identity are no frame")
+        return IdentityConflict(standing, None)
+
+    async def land(self) -> Landed:
+        """Bring what is pending into the object store. ``Unavailable`` or ``Ambiguous`` ends a round, with no loss."""
+        batches = conflicts = unreadable = 0
+        async for spooled in self.spool.pending():
+            match await self._land(spooled):
+                case Accepted():
+                    batches += 1
+                case IdentityConflict():
+                    conflicts += 1
+                case None:
+                    unreadable += 1
+        async for identity, body in self.spool.conflicts():
+            submission = Submission.of(identity, body)
+            answer = await self.lander.accept(submission)
+            if isinstance(answer, Accepted) or answer.quarantine is not None:
+                await self.spool.conflict_landed(identity, submission.frame_sha256)
+                conflicts += 1
+        return Landed(batches, conflicts, unreadable)
+
+    async def run(self) -> None:
+        """Land every interval, until cancelled."""
+        while True:
+            try:
+                await self.land()
+                await self.lander.references.flush()
+            except (Unavailable, Ambiguous) as error:
+                _log.warning("landing goes on in %d ms: %s", self.spooling.object_landing_interval_ms, error)
+            await asyncio.sleep(self.spooling.object_landing_interval_ms / 1000)
+
+    async def _land(self, spooled: Spooled) -> Answer | None:
+        waiting = await self.spool.waiting(spooled.identity)
+        submission = None if waiting is None else self._submission(spooled, waiting.body)
+        if submission is None:
+            return None
+        answer = await self.lander.accept(submission)
+        if isinstance(answer, Accepted):
+            await self.spool.has_landed(spooled.identity, answer.manifest)
+        elif answer.quarantine is not None:
+            await self.spool.has_landed(spooled.identity, answer.accepted)
+        else:
+            raise Unavailable(f"batch {spooled.identity}: its conflict could not be put on record")
+        return answer
+
+    def _submission(self, spooled: Spooled, body: bytes) -> Submission | None:
+        head = self._inspect(body)
+        if head is None or head.identity != spooled.identity:
+            _log.error("spooled batch %s: its file holds no frame of that identity; it is kept", spooled.identity)
+            return None
+        return Submission.of(
+            head.identity,
+            body,
+            frame_version=head.frame_version,
+            records=head.records,
+            accepted_at_unix_ns=spooled.accepted_at_unix_ns,
+        )
+
+    def _standing(self, identity: BatchIdentity, taken: Taken) -> AcceptedManifest | None:
+        """The manifest that counts: the one in the store, or what will be it."""
+        if taken.landed is not None or taken.body is None:
+            return taken.landed
+        spooled = Spooled(identity, len(taken.body), taken.accepted_at_unix_ns)
+        submission = self._submission(spooled, taken.body)
+        return None if submission is None else self._manifest(submission, taken.accepted_at_unix_ns)
+
+    def _manifest(self, submission: Submission, accepted_at_unix_ns: int) -> AcceptedManifest:
+        return submission.manifest(
+            accepted_at_unix_ns=accepted_at_unix_ns,
+            collector_id=self.options.collector_id,
+            authority_id=self.authority.authority_id,
+            write_id=None,
+        )
+
+    async def __aenter__(self) -> Self:
+        self._worker = asyncio.create_task(self.run(), name="landing")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+            self._worker = None
+        with suppress(HoldfastError):  # what has not landed is safe in the spool
+            await self.land()
+            await self.lander.references.flush()

@@ -1,0 +1,174 @@
+"""Live state: the batches that a collector saw accepted lately, in memory, within a bound of bytes and of age.
+
+Nothing durable rests on it. A batch is kept as the columns it was decoded to and is looked into when somebody asks, so
+that keeping it costs the path of acceptance next to nothing. What does not fit goes, the oldest first.
+
+Each (agent, boot, sequence number) counts once, whatever ranges overlap: of two batches that share numbers the one with
+the lower range wins, record by record, in whatever order they came (correction 10).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from holdfast.base.clock import Clock
+from holdfast.ingest.frame import Batch
+from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.manifest import AcceptedManifest
+
+PER_BATCH = 8_192
+"""Bytes that the objects of a batch take beside its columns and texts, about."""
+PER_TEXT = 60
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """One batch in live state."""
+
+    identity: BatchIdentity
+    accepted_at_ns: int
+    collector_id: str
+    batch: Batch
+    size: int
+
+    @property
+    def source(self) -> tuple[str, str]:
+        return self.identity.agent_id, self.identity.boot_id
+
+    def seqs(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        batch = self.batch
+        return np.concatenate([batch.samples.seq, batch.histograms.samples.seq, batch.logs.seq, batch.alerts.seq])
+
+
+@dataclass(eq=False)
+class Subscription:
+    """Batches as they come. Who is too slow loses the oldest ones, and is told how many."""
+
+    most: int = 256
+    missed: int = 0
+    ended: bool = False
+    _waiting: deque[Kept] = field(default_factory=deque)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def offer(self, kept: Kept) -> None:
+        if len(self._waiting) >= self.most:
+            self._waiting.popleft()
+            self.missed += 1
+        self._waiting.append(kept)
+        self._news.set()
+
+    def end(self) -> None:
+        self.ended = True
+        self._news.set()
+
+    async def next(self, timeout_s: float) -> tuple[list[Kept], int]:
+        """What has come, and how many were missed before it. Nothing, if nothing comes in time."""
+        if not self._waiting and not self.ended:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+            except TimeoutError:
+                return [], 0
+        self._news.clear()
+        found, missed = list(self._waiting), self.missed
+        self._waiting.clear()
+        self.missed = 0
+        return found, missed
+
+
+class Live:
+    def __init__(self, clock: Clock, *, max_bytes: int, window_ns: int) -> None:
+        self.max_bytes = max_bytes
+        self.window_ns = window_ns
+        self.size = 0
+        self.evicted = 0
+        """Batches that went because of the bound of bytes, while they were within the window."""
+        self._clock = clock
+        self._kept: dict[str, Kept] = {}
+        self._subscriptions: set[Subscription] = set()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def knows(self, manifest_id: str) -> bool:
+        return manifest_id in self._kept
+
+    def horizon_ns(self) -> int:
+        """What was accepted before is too old."""
+        return self._clock.wall_ns() - self.window_ns
+
+    def add(self, manifest: AcceptedManifest, batch: Batch) -> bool:
+        """Keep a batch that was accepted. False if it was there, or is too old or too large to be kept."""
+        manifest_id = manifest.identity.manifest_id
+        size = size_of(batch)
+        known = manifest_id in self._kept
+        if known or size > self.max_bytes or manifest.accepted_at_unix_ns < self.horizon_ns():
+            return False
+        kept = Kept(manifest.identity, manifest.accepted_at_unix_ns, manifest.collector_id, batch, size)
+        self._kept[manifest_id] = kept
+        self.size += size
+        self._tidy()
+        for subscription in self._subscriptions:
+            subscription.offer(kept)
+        return True
+
+    def kept(self) -> list[Kept]:
+        """What is within the window now."""
+        self._tidy()
+        horizon = self.horizon_ns()
+        return [kept for kept in self._kept.values() if kept.accepted_at_ns >= horizon]
+
+    def subscribe(self, most: int = 256) -> Subscription:
+        subscription = Subscription(most)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+
+    def end(self) -> None:
+        """Tell everybody who listens that there will be no more."""
+        for subscription in self._subscriptions:
+            subscription.end()
+
+    def _tidy(self) -> None:
+        horizon = self.horizon_ns()
+        while self._kept:
+            manifest_id, oldest = next(iter(self._kept.items()))
+            aged = oldest.accepted_at_ns < horizon
+            if not aged and self.size <= self.max_bytes:
+                return
+            del self._kept[manifest_id]
+            self.size -= oldest.size
+            self.evicted += not aged
+
+
+def size_of(batch: Batch) -> int:
+    """Bytes in memory, about; never much less than it takes."""
+    samples, histograms, logs, alerts = batch.samples, batch.histograms, batch.logs, batch.alerts
+    columns = 4 * 8 * (len(samples) + len(histograms)) + 4 * 8 * len(logs) + 7 * 8 * len(alerts)
+    counts = sum(table.nbytes for table in histograms.counts)
+    tables = 5 * 8 * (len(samples.series) + len(histograms.samples.series)) + 16 * len(batch.label_sets.names)
+    texts = sum(map(len, batch.texts)) + PER_TEXT * len(batch.texts)
+    messages: int = logs.message.nbytes + alerts.message.nbytes
+    return PER_BATCH + columns + counts + tables + texts + messages
+
+
+def counted_once(
+    kept: list[Kept],
+) -> Iterator[tuple[Kept, "np.ndarray[tuple[int], np.dtype[np.int64]] | None"]]:
+    """Each batch, with the sequence numbers in it that an earlier one has given already; None where there are none."""
+    ordered = sorted(kept, key=lambda each: each.identity)
+    source: tuple[str, str] | None = None
+    reach = -1
+    cluster: list[Kept] = []
+    for each in ordered:
+        if each.source != source or each.identity.seq_start > reach:
+            source, reach, cluster = each.source, -1, []
+        taken = np.concatenate([other.seqs() for other in cluster]) if cluster else None
+        cluster.append(each)
+        reach = max(reach, each.identity.seq_end)
+        yield each, taken

@@ -1,0 +1,182 @@
+"""The spool: batches that one collector has accepted on its own disk, until they are in the object store.
+
+    pending/v1/agent={hex}/boot={hex}/{start}-{end}.lmbatch            accepted here, not landed; the frame's bytes
+    landed/v1/agent={hex}/boot={hex}/{start}-{end}.json                landed: the manifest that stands in the store
+    conflicts/v1/agent={hex}/boot={hex}/{start}-{end}/{sha256}.lmbatch other bytes, to be put on record in the store
+    spool.json                                                         the spool's id
+
+Creating the pending file is the acceptance: it is forced to disk before anybody is told. A batch lands first, its
+``landed`` note is created next, and only then its pending file goes; who accepts creates the pending file first and
+looks for the note after. So one of the two always shows that the identity is taken, across restarts too, and no lock is
+needed. A crash in between leaves a pending file that lands once more, which changes nothing.
+
+The store given must answer for certain (the local one does): there is no wire here, and nothing to settle.
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.base import codec
+from holdfast.base.errors import Refused
+from holdfast.base.ids import Ambient
+from holdfast.ingest import layout
+from holdfast.ingest.accept import Submission
+from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.objects.local import LocalStore
+from holdfast.objects.store import CREATE, Object, Store, Written
+
+PENDING = "pending/v1/"
+LANDED = "landed/v1/"
+CONFLICTS = "conflicts/v1/"
+ABOUT = "spool.json"
+FORMAT = "holdfast.spool"
+VERSION = 1
+FOLDER = "objects"
+LOCK = "spool.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A batch that waits to land."""
+
+    identity: BatchIdentity
+    frame_bytes: int
+    accepted_at_unix_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The identity was taken before, by bytes of this hash; ``landed`` is what stands in the object store."""
+
+    frame_sha256: str
+    accepted_at_unix_ns: int
+    landed: AcceptedManifest | None = None
+    body: bytes | None = None
+    """The bytes, while they wait here."""
+
+
+class Spool:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def spool_id(self, ambient: Ambient) -> str:
+        """The id under which an authority knows this spool; drawn when it is first asked for."""
+        drawn = codec.stamp(
+            {"spool_id": ambient.ids.unique()},
+            format_name=FORMAT,
+            version=VERSION,
+            write_id=ambient.ids.write_id(),
+        )
+        await self._store.put(ABOUT, codec.encode(drawn), CREATE)
+        document = codec.decode((await self._store.get(ABOUT)).body, key=ABOUT)
+        codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
+        return str(document["spool_id"])
+
+    async def take(self, submission: Submission) -> Taken | None:
+        """Take the batch in, durably. None: it is accepted now; else by what its identity was taken before."""
+        key = _pending(submission.identity)
+        taken = await self._landed(submission.identity)
+        while taken is None:
+            created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
+            # The look before may be out of date: it only spares files that would go again at once.
+            taken = await self._landed(submission.identity)
+            if taken is None and created:
+                return None
+            if taken is None:
+                before = await self._store.find(key)
+                if before is not None:
+                    taken = Taken(hashlib.sha256(before.body).hexdigest(), before.modified_ns, body=before.body)
+            elif created:
+                await self._keep_conflict(submission, taken.frame_sha256)
+                await self._store.delete(key)
+        await self._keep_conflict(submission, taken.frame_sha256)
+        return taken
+
+    async def read(self, identity: BatchIdentity) -> bytes:
+        """The bytes of a batch that has not landed yet; ``NotFound`` if it has, or never was here."""
+        return (await self._store.get(_pending(identity))).body
+
+    async def waiting(self, identity: BatchIdentity) -> Object | None:
+        return await self._store.find(_pending(identity))
+
+    async def pending(self) -> AsyncIterator[Spooled]:
+        """What has not landed, by agent, boot and sequence number."""
+        async for page in self._store.list(PENDING):
+            for entry in page.entries:
+                identity = layout.identity_in(entry.key)
+                if identity is not None:
+                    yield Spooled(identity, entry.size, entry.modified_ns)
+
+    async def conflicts(self) -> AsyncIterator[tuple[BatchIdentity, bytes]]:
+        """Bytes that were refused here, and are to be put on record. Not before the batch they conflict with landed."""
+        async for key in self._store.keys(CONFLICTS):
+            identity = layout.identity_in(key)
+            if identity is not None and await self._landed(identity) is not None:
+                yield identity, (await self._store.get(key)).body
+
+    async def has_landed(self, identity: BatchIdentity, manifest: AcceptedManifest) -> None:
+        """``manifest`` stands in the object store. It may be that of other bytes, with the conflict on record there."""
+        body = codec.encode({"accepted_manifest": manifest.document()})
+        await self._store.put(_note(identity), body, CREATE)
+        await self._store.delete(_pending(identity))
+
+    async def conflict_landed(self, identity: BatchIdentity, sha256: str) -> None:
+        await self._store.delete(_conflict(identity, sha256))
+
+    async def forget(self, before_ns: int) -> int:
+        """Remove notes of what landed before then. A duplicate that comes later still is found out when it lands."""
+        old = [
+            entry.key
+            async for page in self._store.list(LANDED)
+            for entry in page.entries
+            if entry.modified_ns < before_ns
+        ]
+        await self._store.delete_many(old)
+        return len(old)
+
+    async def _landed(self, identity: BatchIdentity) -> Taken | None:
+        key = _note(identity)
+        found = await self._store.find(key)
+        if found is None:
+            return None
+        body = codec.encode(codec.decode(found.body, key=key)["accepted_manifest"])
+        standing = Object(layout.accepted_key(identity), body, found.modified_ns, found.version)
+        manifest = AcceptedManifest.read(standing)
+        return Taken(manifest.frame_sha256, manifest.accepted_at_unix_ns, manifest)
+
+    async def _keep_conflict(self, submission: Submission, accepted_sha256: str) -> None:
+        if submission.frame_sha256 != accepted_sha256:
+            await self._store.put(_conflict(submission.identity, submission.frame_sha256), submission.body, CREATE)
+
+
+@contextmanager
+def open_spool(folder: Path, ambient: Ambient) -> Iterator[Spool]:
+    """The spool in ``folder``, for this process alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refused(f"{folder}: another collector uses this spool", remedy="give each its own folder") from error
+        yield Spool(LocalStore(folder / FOLDER, clock=ambient.clock))
+    finally:
+        os.close(lock)
+
+
+def _pending(identity: BatchIdentity) -> str:
+    return f"{PENDING}{layout.identity_path(identity)}.lmbatch"
+
+
+def _note(identity: BatchIdentity) -> str:
+    return f"{LANDED}{layout.identity_path(identity)}.json"
+
+
+def _conflict(identity: BatchIdentity, sha256: str) -> str:
+    return f"{CONFLICTS}{layout.identity_path(identity)}/{sha256}.lmbatch"

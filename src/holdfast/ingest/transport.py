@@ -1,0 +1,144 @@
+"""One batch to one collector over HTTP, and what its answer means. Knows no queue and retries nothing.
+
+``answer_of`` is pure and decides by what a collector of ours says, not by a status alone: a proxy's 404 or the 200 of a
+login page must neither park nor remove a batch. Whatever cannot be understood is ``Silent``.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from holdfast.ingest.agent.sender import (
+    IDENTITY_CONFLICT,
+    Answer,
+    Busy,
+    Conflict,
+    Denied,
+    Rejected,
+    Silent,
+    Taken,
+)
+from holdfast.ingest.frame import Identity
+
+PATH = "/ingest/v1/batch"
+AGENT_HEADER = "X-Lightmetrics-Agent"
+SEQ_START_HEADER = "X-Lightmetrics-Seq-Start"
+SEQ_END_HEADER = "X-Lightmetrics-Seq-End"
+AUTHORITATIVE = "existing_is_authoritative"
+MOST_ANSWER_BYTES = 64 << 10
+"""More is no answer of a collector."""
+_REFUSING = {400, 411, 413, 415, 422}
+_BUSY = {429, 503}
+
+
+class HttpTransport:
+    """``urls`` are the collectors, in the order in which they are tried. ``token`` is asked before every request, so
+    that a token can be replaced while an agent runs."""
+
+    def __init__(self, client: httpx.AsyncClient, urls: Sequence[str], token: Callable[[], str]) -> None:
+        self.urls = tuple(url.rstrip("/") for url in urls)
+        self._client = client
+        self._token = token
+
+    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+        try:
+            request = self._client.build_request(
+                "POST", self.urls[route] + PATH, content=frame, headers=headers_of(identity, self._token())
+            )
+            response = await self._client.send(request, stream=True)
+            try:
+                body = await _body(response)
+            finally:
+                await response.aclose()
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            return Silent(f"{self.urls[route]}: {_why(error)}")
+        return answer_of(response.status_code, response.headers, body, frame)
+
+
+def headers_of(identity: Identity, token: str) -> dict[str, str]:
+    return {
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/octet-stream",
+        AGENT_HEADER: identity.agent_id,
+        SEQ_START_HEADER: str(identity.seq_start),
+        SEQ_END_HEADER: str(identity.seq_end),
+    }
+
+
+def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes) -> Answer:
+    document = _document(body)
+    if status == 200:
+        return _taken(document, frame)
+    reason, message = _error(document)
+    detail = f"{status} {message or reason or 'without an answer of a collector'}"
+    if status in {401, 403}:
+        return Denied(reason or ("unauthorized" if status == 401 else "forbidden"), detail)
+    if status in _BUSY:
+        return Busy(detail, retry_after_ms(headers))
+    if status == 409 and reason == IDENTITY_CONFLICT:
+        return Conflict(detail, _resolution(document) == AUTHORITATIVE)
+    if status in _REFUSING and reason:
+        return Rejected(reason, detail)
+    return Silent(detail)
+
+
+def retry_after_ms(headers: Mapping[str, str]) -> int:
+    """Seconds, or a date, which is compared with the answer's own: the clock here may be wrong."""
+    asked = headers.get("Retry-After", "")
+    if asked.isdecimal():
+        return int(asked) * 1000
+    try:
+        until, now = parsedate_to_datetime(asked), parsedate_to_datetime(headers.get("Date", ""))
+    except (TypeError, ValueError):
+        return 0
+    return max(0, int((until - now).total_seconds() * 1000))
+
+
+def _taken(document: dict[str, Any], frame: bytes) -> Answer:
+    duplicate = document.get("duplicate")
+    if not isinstance(duplicate, bool):
+        return Silent("200 that no collector gave: it does not say whether the batch is a duplicate")
+    named = document.get("frame_sha256")
+    if named is not None and named != hashlib.sha256(frame).hexdigest():
+        return Silent(f"200 for other bytes: {str(named)[:64]}")
+    return Taken(duplicate)
+
+
+def _error(document: dict[str, Any]) -> tuple[str, str]:
+    """The word and the sentence in our one shape of errors; both empty for somebody else's."""
+    error = document.get("error")
+    if not isinstance(error, dict):
+        return "", ""
+    words = [error.get(name) for name in ("reason", "code", "kind")]
+    return next((word for word in words if isinstance(word, str)), ""), str(error.get("message", ""))
+
+
+def _resolution(document: dict[str, Any]) -> str | None:
+    error = document.get("error")
+    places = [document, error] if isinstance(error, dict) else [document]
+    return next((place["resolution"] for place in places if isinstance(place.get("resolution"), str)), None)
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def _body(response: httpx.Response) -> bytes:
+    pieces = bytearray()
+    async for piece in response.aiter_bytes():
+        pieces += piece
+        if len(pieces) > MOST_ANSWER_BYTES:
+            return b""
+    return bytes(pieces)
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

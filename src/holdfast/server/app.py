@@ -1,0 +1,185 @@
+"""The two applications of a collector: one takes batches, one answers private reads. Both describe themselves in
+OpenAPI at ``/openapi.json``; ``docs/reference/http.md`` says the same in words, and a test compares.
+
+Routes only translate: they call ``Intake``, live state or the store, and every failure goes through ``faults``.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import HoldfastError
+from holdfast.base.telemetry import logger
+from holdfast.ingest.quarantine import conflicts
+from holdfast.ingest.select import Wanted, select
+from holdfast.server import openapi
+from holdfast.server.conflicts import add_conflict_routes
+from holdfast.server.faults import Fault, failure_of
+from holdfast.server.intake import lowered
+from holdfast.server.service import Service
+
+HEARTBEAT_S = 15.0
+
+_log = logger("server")
+
+
+BATCH = "/ingest/v1/batch"
+
+
+class IngestApp:
+    """What agents and load balancers reach. Batches take a short way past the framework, which otherwise costs a small
+    batch a tenth of its time; everything else, and the description of all, is the framework's."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.framework = _app(service, "Holdfast collector: ingest")
+
+        @self.framework.post(BATCH, **openapi.BATCH)
+        async def batch(request: Request) -> Response:
+            """Send one batch: a frame as the body, its identity in the headers."""
+            return await self._take(request)
+
+        _health(self.framework, service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == BATCH and scope["method"] == "POST":
+            request = Request(scope, receive)
+            try:
+                response = await self._take(request)
+            except Exception as error:  # noqa: BLE001  # whatever it is, it becomes an answer, and is logged
+                response = _refuse(self._service, request, error)
+            await response(scope, receive, send)
+        else:
+            await self.framework(scope, receive, send)
+
+    async def _take(self, request: Request) -> Response:
+        headers = lowered(request.scope["headers"])
+        return _answer(self._service, 200, await self._service.intake.take(headers, request.stream()))
+
+
+def private_app(service: Service) -> FastAPI:
+    """What people and dashboards reach, on a listener of its own."""
+    app = _app(service, "Holdfast collector: private reads")
+
+    @app.get("/api/v1/live", **openapi.LIVE)
+    async def live(wanted: Annotated[Wanted, openapi.WANTED]) -> Response:
+        """Recent series, logs and alerts, as far as this collector knows them; ``complete`` says how far that is."""
+        found = await blocking(select, service.live.kept(), wanted)
+        return _answer(service, 200, {**service.completeness(), **found})
+
+    @app.get("/api/v1/live/stream", **openapi.STREAM)
+    async def stream(wanted: Annotated[Wanted, openapi.WANTED]) -> Response:
+        """The same as server-sent events, batch by batch as they are accepted."""
+        return StreamingResponse(_events(service, wanted), media_type="text/event-stream")
+
+    @app.get("/api/v1/conflicts", **openapi.CONFLICTS)
+    async def identity_conflicts(
+        agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
+        limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many.")] = 100,
+    ) -> Response:
+        """Identity conflicts on record, by agent, boot and sequence number."""
+        found: list[dict[str, Any]] = []
+        async for conflict in conflicts(service.store, agent_id=agent):
+            found.append({"quarantine_manifest_key": conflict.key, **conflict.document()})
+            if len(found) >= limit:
+                break
+        return _answer(service, 200, {"conflicts": found, "truncated": len(found) >= limit})
+
+    add_conflict_routes(app, service, _answer)
+
+    @app.get("/metrics", **openapi.METRICS)
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(service.meters.page(), media_type="text/plain; version=0.0.4")
+
+    _health(app, service)
+    return app
+
+
+def _health(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", **openapi.HEALTH)
+    async def healthz() -> Response:
+        """Whether the process is alive: it answers, so it is."""
+        return _answer(service, 200, {"status": "alive", "collector_id": service.collector_id})
+
+    @app.get("/readyz", **openapi.READY)
+    async def readyz() -> Response:
+        """Whether batches should be sent here, and how far derived work lags behind."""
+        standing = await service.standing()
+        if service.draining:
+            raise Fault("draining", "this collector is about to end", fields=standing)
+        if standing["store_problem"]:
+            raise Fault("not_ready", f"the store does not answer: {standing['store_problem']}", fields=standing)
+        return _answer(service, 200, {"status": "ready", **standing})
+
+
+async def _events(service: Service, wanted: Wanted) -> AsyncIterator[bytes]:
+    subscription = service.live.subscribe()
+    try:
+        yield _event("hello", service.completeness())
+        while not subscription.ended:
+            came, missed = await subscription.next(HEARTBEAT_S)
+            if missed:
+                yield _event("missed", {"batches": missed})
+            if not came and not subscription.ended:
+                yield b": still here\n\n"
+            for kept in came:
+                found = select([kept], wanted)
+                if found["series"] or found["logs"] or found["alerts"]:
+                    yield _event("batch", {"identity": str(kept.identity), "collector_id": kept.collector_id, **found})
+    finally:
+        service.live.unsubscribe(subscription)
+
+
+def _event(name: str, document: dict[str, Any]) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False)}\n\n".encode()
+
+
+def _app(service: Service, title: str) -> FastAPI:
+    app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, redirect_slashes=False)
+
+    def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
+        async def handle(request: Request, error: Exception) -> Response:
+            return _refuse(service, request, translate(error))
+
+        return handle
+
+    app.add_exception_handler(Exception, handler(lambda error: error))
+    app.add_exception_handler(RequestValidationError, handler(_misused))
+    app.add_exception_handler(HTTPException, handler(_unrouted))
+    app.add_exception_handler(HoldfastError, handler(lambda error: error))  # these are no surprises
+    return app
+
+
+def _misused(error: RequestValidationError) -> Exception:
+    problems = "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors())
+    return Fault("bad_request", f"the parameters are wrong: {problems}", remedy="see /openapi.json")
+
+
+def _unrouted(error: HTTPException) -> Exception:
+    if error.status_code == 405:
+        return Fault("method_not_allowed", "this path has another method", remedy="see /openapi.json")
+    return Fault("no_such_route", "nothing is served at this path", remedy="see /openapi.json")
+
+
+def _answer(service: Service, status: int, document: dict[str, Any]) -> Response:
+    service.meters.request(status, "ok")
+    return Response(_bytes(document), status, media_type="application/json")
+
+
+def _refuse(service: Service, request: Request, error: Exception) -> Response:
+    failure = failure_of(error)
+    service.meters.request(failure.status, failure.reason)
+    service.refusals.note(request, failure, error)
+    return Response(_bytes(failure.document), failure.status, failure.headers, media_type="application/json")
+
+
+def _bytes(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,110 @@
+"""How failures leave over HTTP: one JSON shape, and one table of reasons.
+
+    {"error": {"kind": "invalid", "reason": "wrong_checksum", "message": "...", "remedy": "..."}}
+
+``kind`` is that of ``holdfast.base.errors``, and its status stands in the table there. ``reason`` says more, and a few
+reasons have a status of their own, below: HTTP has words for them that the kinds have not. A client decides by status
+and reason; message and remedy are for people.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from holdfast.base.errors import TABLE, Ambiguous, HoldfastError, Unavailable
+from holdfast.ingest.frame import FrameInvalid, Reason
+
+
+class Row(NamedTuple):
+    kind: str
+    status: int
+    meaning: str
+
+
+REASONS: dict[str, Row] = {
+    "missing_header": Row("invalid", 400, "a header that every batch has is absent"),
+    "bad_header": Row("invalid", 400, "a header cannot be read"),
+    "bad_request": Row("invalid", 400, "the request is no HTTP, or a parameter of it is wrong"),
+    "unauthenticated": Row("denied", 401, "there is no token, or it is not valid"),
+    "agent_not_allowed": Row("denied", 403, "the token is valid, and not for this agent"),
+    "identity_quarantined": Row("denied", 403, "an operator holds this agent and boot; keep the batch and try later"),
+    "no_such_route": Row("not_found", 404, "nothing is served at this path"),
+    "method_not_allowed": Row("invalid", 405, "the path is served, and not by this method"),
+    "timeout": Row("invalid", 408, "the request did not come in time"),
+    "identity_conflict": Row("refused", 409, "other bytes were accepted under this identity; keep the batch"),
+    "length_required": Row("invalid", 411, "Content-Length is absent"),
+    "too_large": Row("invalid", 413, "the body or what it unpacks to is beyond the limits"),
+    "content_encoding": Row("invalid", 415, "Content-Encoding is given; frames are compressed inside"),
+    "header_mismatch": Row("invalid", 422, "the headers name another batch than the body holds"),
+    "rate_limited": Row("unavailable", 429, "too many requests per second with this token"),
+    "concurrency_limited": Row("unavailable", 429, "too many requests at a time with this token"),
+    "overloaded": Row("unavailable", 503, "the collector has no room for this request now"),
+    "draining": Row("unavailable", 503, "the collector is about to end; ask another"),
+    "not_ready": Row("unavailable", 503, "the collector does not reach its store"),
+    "unavailable": Row("unavailable", 503, "the batch was not accepted; send it again"),
+    "outcome_unknown": Row("ambiguous", 503, "the batch may or may not be accepted; send it again to learn which"),
+}
+"""Reasons that are not those of a frame (``Reason``, status 400) and not a kind by itself."""
+
+RETRY_AFTER_S = 1
+
+
+class Fault(HoldfastError):
+    """A refusal with a reason of the table. ``fields`` go into the JSON beside the message."""
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        remedy: str | None = None,
+        retry_after_s: float | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+        self.fields = fields or {}
+
+
+class Failure(NamedTuple):
+    """What is sent: the status, the headers that belong to it, and the document."""
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    document: dict[str, Any]
+
+
+def failure_of(error: Exception) -> Failure:
+    """Every exception as an answer. What is no error of ours says nothing of itself to the outside."""
+    if isinstance(error, Fault):
+        row = REASONS[error.reason]
+        return _failure(row.kind, error.reason, row.status, error, error.retry_after_s, error.fields)
+    if isinstance(error, FrameInvalid):
+        status = 413 if error.reason is Reason.TOO_LARGE else TABLE[error.kind].http_status
+        return _failure(error.kind, error.reason.value, status, error)
+    if isinstance(error, HoldfastError):
+        retry = RETRY_AFTER_S if isinstance(error, Unavailable | Ambiguous) else None
+        return _failure(error.kind, error.kind, error.http_status, error, retry)
+    internal = HoldfastError("the server failed; its log says how", remedy="send the same request later")
+    return _failure(internal.kind, internal.kind, internal.http_status, internal)
+
+
+def _failure(
+    kind: str,
+    reason: str,
+    status: int,
+    error: HoldfastError,
+    retry_after_s: float | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Failure:
+    headers = {}
+    if status in (429, 503):
+        headers["retry-after"] = str(max(1, math.ceil(retry_after_s or RETRY_AFTER_S)))
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    body: dict[str, Any] = {"kind": kind, "reason": reason, "message": str(error)}
+    if error.remedy:
+        body["remedy"] = error.remedy
+    return Failure(status, reason, headers, {"error": {**body, **(fields or {})}})

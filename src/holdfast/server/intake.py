@@ -1,0 +1,238 @@
+"""One batch over HTTP: who sends it, how large it may be, whether it is a frame, and what acceptance says.
+
+The order is the specification's: the token and its agent, then the size, and only then a byte of the body is read. What
+is cheap to refuse is refused before it costs anything. A small frame is decoded in place; a large one in a thread, a
+few at a time, so that the loop goes on answering.
+
+Errors leave as ``Fault``, ``FrameInvalid`` or what acceptance raises; ``faults`` gives each its status.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+
+from holdfast.base.aio import blocking
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Ambiguous, Unavailable
+from holdfast.ingest import frame
+from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
+from holdfast.ingest.collector import Acceptor
+from holdfast.ingest.frame import Header
+from holdfast.ingest.holds import IdentityQuarantined
+from holdfast.ingest.submit import submission_of
+from holdfast.server.faults import Fault
+from holdfast.server.limits import Limits
+from holdfast.server.meters import Meters
+from holdfast.server.tokens import Token, TokenFile
+
+AGENT = "x-lightmetrics-agent"
+SEQ_START = "x-lightmetrics-seq-start"
+SEQ_END = "x-lightmetrics-seq-end"
+
+INLINE_PAYLOAD = 128 << 10
+"""Frames with a payload up to this size are decoded on the loop: a thread costs more than they do."""
+DECODERS = 2
+"""Large frames that are decoded at a time."""
+PER_RECORD = 40
+"""Bytes of a record's columns once it is decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the headers of a request say of the batch in its body."""
+
+    agent_id: str
+    seq_start: int
+    seq_end: int
+    length: int
+
+
+class Intake:
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        tokens: TokenFile,
+        limits: Limits,
+        meters: Meters,
+        clock: Clock,
+        *,
+        frames: frame.Limits,
+        body_timeout_ms: int,
+    ) -> None:
+        self._acceptor = acceptor
+        self._tokens = tokens
+        self._limits = limits
+        self._meters = meters
+        self._clock = clock
+        self._frames = frames
+        self._body_timeout_s = body_timeout_ms / 1000
+        self._decoders = asyncio.Semaphore(DECODERS)
+        self.draining = False
+
+    async def take(self, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
+        """The answer to a batch that is accepted, or was before. Everything else is raised."""
+        if self.draining:
+            raise Fault("draining", "this collector is about to end", remedy="send it to another collector")
+        token = self._authenticate(headers)
+        with self._limits.request(token.token_id):
+            claim = self._claim(token, headers)
+            with self._limits.memory(claim.length):
+                data = await self._read(claim, body)
+                began = self._clock.monotonic_ns()
+                answer = await self._accept(claim, data)
+                self._meters.seconds.observe((self._clock.monotonic_ns() - began) / 1_000_000_000)
+        return self._document(answer)
+
+    def _authenticate(self, headers: Mapping[str, str]) -> Token:
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        token = self._tokens.authenticate(secret.strip())
+        if scheme.lower() != "bearer" or token is None:
+            raise Fault(
+                "unauthenticated",
+                "there is no valid token in the Authorization header",
+                remedy="send Authorization: Bearer with a token from `holdfast tokens add`",
+            )
+        return token
+
+    def _claim(self, token: Token, headers: Mapping[str, str]) -> Claim:
+        agent_id = _text(headers, AGENT)
+        if not token.allows(agent_id):
+            raise Fault(
+                "agent_not_allowed",
+                f"token {token.token_id} is not for the agent {agent_id!r}",
+                remedy="use the agent's own token, or add one for it",
+            )
+        if "content-encoding" in headers:
+            raise Fault("content_encoding", "Content-Encoding is given", remedy="send the frame as it is")
+        length = headers.get("content-length", "")
+        if not length.isascii() or not length.isdigit() or "transfer-encoding" in headers:
+            raise Fault("length_required", "Content-Length is absent", remedy="send the length of the frame")
+        size = int(length)
+        if size > self._frames.frame_bytes:
+            raise _too_large(size, self._frames.frame_bytes)
+        return Claim(agent_id, _number(headers, SEQ_START), _number(headers, SEQ_END), size)
+
+    async def _read(self, claim: Claim, body: AsyncIterator[bytes]) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                async for part in body:
+                    size += len(part)
+                    if size > claim.length:
+                        raise _too_large(size, claim.length)
+                    parts.append(part)
+        except TimeoutError:
+            raise Fault("timeout", f"{size} of {claim.length} bytes came within {self._body_timeout_s:g} s") from None
+        except ClientDisconnect:
+            raise Fault("timeout", f"the sender went away after {size} of {claim.length} bytes") from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _accept(self, claim: Claim, data: bytes) -> Answer:
+        header = frame.inspect(data, self._frames)
+        _compare(claim, header)
+        with self._limits.memory(header.payload_bytes + PER_RECORD * header.records):
+            submission = await self._decode(data, header)
+            try:
+                return await self._acceptor.accept(submission)
+            except IdentityQuarantined as error:
+                raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
+            except Ambiguous as error:
+                raise Fault("outcome_unknown", str(error), remedy="send the same batch again") from error
+            except Unavailable as error:
+                raise Fault("unavailable", str(error), remedy="send the same batch again") from error
+
+    async def _decode(self, data: bytes, header: Header) -> Submission:
+        if header.payload_bytes <= INLINE_PAYLOAD:
+            return _submission(data, self._frames)
+        async with self._decoders:
+            return await blocking(_submission, data, self._frames)
+
+    def _document(self, answer: Answer) -> dict[str, Any]:
+        if isinstance(answer, IdentityConflict):
+            self._meters.batch("conflict")
+            raise _conflict(answer)
+        self._meters.batch("duplicate" if answer.duplicate else "new")
+        if not answer.duplicate:
+            self._meters.frame_bytes.inc(answer.manifest.frame_bytes)
+            for kind, count in answer.manifest.records.items():
+                self._meters.records(kind, count)
+        return _receipt(answer)
+
+
+def _submission(data: bytes, limits: frame.Limits) -> Submission:
+    return submission_of(data, frame.decode(data, limits))
+
+
+def _compare(claim: Claim, header: Header) -> None:
+    found = header.identity
+    stated = (claim.agent_id, claim.seq_start, claim.seq_end)
+    held = (found.agent_id, found.seq_start, found.seq_end)
+    if stated != held:
+        raise Fault(
+            "header_mismatch",
+            f"the headers say {stated[0]} {stated[1]}-{stated[2]}, the body holds {held[0]} {held[1]}-{held[2]}",
+            remedy="send the headers that belong to this frame",
+        )
+
+
+def _receipt(answer: Accepted) -> dict[str, Any]:
+    manifest = answer.manifest
+    return {
+        "duplicate": answer.duplicate,
+        "agent_id": manifest.identity.agent_id,
+        "boot_id": manifest.identity.boot_id,
+        "seq_start": manifest.identity.seq_start,
+        "seq_end": manifest.identity.seq_end,
+        "frame_sha256": manifest.frame_sha256,
+        "accepted_at_unix_ns": manifest.accepted_at_unix_ns,
+        "collector_id": manifest.collector_id,
+    }
+
+
+def _conflict(answer: IdentityConflict) -> Fault:
+    accepted, record = answer.accepted, answer.quarantine
+    return Fault(
+        "identity_conflict",
+        f"batch {accepted.identity}: other bytes were accepted before, with the hash {accepted.frame_sha256}",
+        remedy="keep the batch and look into it: two senders share an identity, or numbers were given twice",
+        fields={
+            "accepted_manifest_key": accepted.key,
+            "accepted_frame_sha256": accepted.frame_sha256,
+            "quarantine_manifest_key": None if record is None else record.key,
+            "resolution": answer.resolution,
+        },
+    )
+
+
+def _too_large(size: int, limit: int) -> Fault:
+    return Fault("too_large", f"{size} bytes are more than the {limit} that are allowed", remedy="send smaller batches")
+
+
+def _text(headers: Mapping[str, str], name: str) -> str:
+    value = headers.get(name)
+    if not value:
+        raise Fault("missing_header", f"{_title(name)} is absent", remedy="send the headers of a batch")
+    try:
+        return value.encode("latin-1").decode()  # headers are bytes, and these are UTF-8
+    except UnicodeDecodeError as error:
+        raise Fault("bad_header", f"{_title(name)} is not UTF-8") from error
+
+
+def _number(headers: Mapping[str, str], name: str) -> int:
+    value = _text(headers, name)
+    if not value.isascii() or not value.isdigit() or len(value) > 20:
+        raise Fault("bad_header", f"{_title(name)}: {value[:40]!r} is no sequence number")
+    return int(value)
+
+
+def _title(name: str) -> str:
+    return name.title()
+
+
+def lowered(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by their lower-case names, as ASGI gives them; of several with one name the first counts."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)}

@@ -1,0 +1,111 @@
+"""Run a collector: two listeners over one service, until told to end; then finish what is under way, and close.
+
+The first SIGTERM or SIGINT begins the end: no new connections, no new batches, requests under way get their answers,
+derived references are written, what a spool still holds lands once more. It takes at most ``drain_ms`` and a second
+signal cuts it short.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from holdfast.base.config import IngestSection
+from holdfast.base.errors import Invalid
+from holdfast.base.telemetry import logger
+from holdfast.objects.stack import OpenStore
+from holdfast.server.app import IngestApp, private_app
+from holdfast.server.service import Service, open_service
+from holdfast.server.wire import Address, Server, Wire, bound, server_for
+
+_log = logger("server")
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A collector that listens."""
+
+    service: Service
+    ingest_url: str
+    private_url: str
+
+
+async def run_collector(
+    store: OpenStore,
+    section: IngestSection,
+    *,
+    query: bool = False,
+    unsafe_any_place: bool = False,
+    on_serving: Callable[[Serving], Awaitable[None]],
+) -> None:
+    """Serve until a signal comes. ``on_serving`` runs beside it and is cancelled at the end."""
+    ending = asyncio.Event()
+    _on_signals(ending)
+    with ExitStack() as sockets:
+        listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
+        private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
+        async with open_service(store, section, query=query, unsafe_any_place=unsafe_any_place) as service:
+            servers = [
+                server_for(IngestApp(service), _wire(section, tls=True)),
+                server_for(private_app(service), _wire(section, tls=False)),
+            ]
+            scheme = "https" if section.tls_certificate_file is not None else "http"
+            serving = Serving(service, f"{scheme}://{at}", f"http://{private_at}")
+            pairs = zip(servers, (listen, private), strict=True)
+            tasks = [asyncio.create_task(server.serve(sockets=[socket])) for server, socket in pairs]
+            beside = asyncio.create_task(_beside(servers, serving, on_serving))
+            try:
+                await _until(ending, tasks)
+            finally:
+                service.begin_draining()
+                _log.info("draining", extra={"under_way": service.limits.under_way})
+                for server in servers:
+                    server.should_exit = True
+                await asyncio.gather(*tasks, return_exceptions=True)
+                beside.cancel()
+                await asyncio.gather(beside, return_exceptions=True)
+    _log.info("ended")
+
+
+async def _beside(servers: list[Server], serving: Serving, on_serving: Callable[[Serving], Awaitable[None]]) -> None:
+    for server in servers:
+        await server.listening.wait()
+    await on_serving(serving)
+
+
+async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
+    """Until a signal comes, or a server ends by itself, which is its failure."""
+    waiting = asyncio.create_task(ending.wait())
+    try:
+        done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    for task in done - {waiting}:
+        task.result()
+
+
+def _on_signals(ending: asyncio.Event) -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def hear() -> None:
+        if ending.is_set() and task is not None:
+            task.cancel()
+        ending.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
+            loop.add_signal_handler(number, hear)
+
+
+def _wire(section: IngestSection, *, tls: bool) -> Wire:
+    if section.tls_key_file is not None and section.tls_certificate_file is None:
+        raise Invalid("a TLS key is named and no certificate", remedy="give --tls-certificate too")
+    return Wire(
+        connections=section.connections,
+        header_timeout_s=section.header_timeout_ms / 1000,
+        body_timeout_s=section.body_timeout_ms / 1000,
+        drain_s=section.drain_ms / 1000,
+        certificate=section.tls_certificate_file if tls else None,
+        key=section.tls_key_file if tls else None,
+    )

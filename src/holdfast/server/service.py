@@ -1,0 +1,335 @@
+"""A collector as a service: everything that is checked before it serves, what it holds, and what runs beside requests.
+
+Before the first request: the token file can be read, the store keeps conditions (``start_check``), and its authority
+lets us accept here, in this mode. Any of these that fails is one clear error, and nothing was served. Live state is
+rebuilt beside the first requests: acceptance does not wait for it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base.aio import blocking
+from holdfast.base.config import IngestSection
+from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.ids import Ambient
+from holdfast.base.telemetry import logger
+from holdfast.ingest import frame, layout
+from holdfast.ingest.accept import Submission
+from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
+from holdfast.ingest.collector import Collector, CollectorOptions
+from holdfast.ingest.follow import Follower
+from holdfast.ingest.guard import Guarded
+from holdfast.ingest.holds import Holds
+from holdfast.ingest.landing import SpoolCollector, SpoolOptions
+from holdfast.ingest.live import Live
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.resolutions import Resolutions
+from holdfast.ingest.spool import Spool, open_spool
+from holdfast.ingest.submit import inspect_frame, submission_of
+from holdfast.objects.certificate import StartCheck, start_check
+from holdfast.objects.stack import OpenStore
+from holdfast.server.intake import Intake
+from holdfast.server.limits import Limits
+from holdfast.server.logs import Refusals
+from holdfast.server.meters import Meters
+from holdfast.server.tokens import TokenFile
+
+TOKENS_EVERY_S = 1.0
+PROBE_EVERY_NS = 2_000_000_000
+PROBE_TIMEOUT_S = 2.0
+STALE_ROUNDS = 10
+"""Rounds of following that may fail before live state is no longer called complete."""
+
+_SECOND = 1_000_000_000
+_log = logger("server")
+
+
+@dataclass
+class Service:
+    section: IngestSection
+    store: OpenStore
+    authority: Authority
+    check: StartCheck
+    acceptor: Collector | SpoolCollector
+    spool: Spool | None
+    live: Live
+    follower: Follower
+    tokens: TokenFile
+    limits: Limits
+    meters: Meters
+    intake: Intake
+    refusals: Refusals
+    collector_id: str
+    query: bool
+    holds: Holds
+    draining: bool = False
+    rebuilt: bool = False
+    _probed_ns: int | None = None
+    _problem: str | None = None
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def ambient(self) -> Ambient:
+        return self.store.ambient
+
+    def begin_draining(self) -> None:
+        """No new batches; those under way are finished by whoever serves."""
+        self.draining = self.intake.draining = True
+        self.live.end()
+
+    def completeness(self) -> dict[str, Any]:
+        """How much of what was accepted live state knows: part of every answer from it."""
+        why = self._partial()
+        answer: dict[str, Any] = {
+            "complete": why is None,
+            "collector_id": self.collector_id,
+            "since_unix_ns": self.live.horizon_ns(),
+            "batches": len(self.live),
+        }
+        return answer if why is None else {**answer, "partial_because": why}
+
+    def _partial(self) -> str | None:
+        if not self.rebuilt:
+            return "live state is being rebuilt"
+        if self.live.evicted:
+            return "the memory for live state did not hold the whole window"
+        if self.authority.acceptance is Acceptance.LOCAL_SPOOL:
+            return None
+        if not self.query:
+            return "batches that other collectors have accepted since this one began are not here"
+        age = self.follow_lag_s()
+        if age is None or age > STALE_ROUNDS * max(1.0, self.section.follow_interval_ms / 1000):
+            return "the store could not be followed lately"
+        if not self.follower.audited:
+            return "not all manifests were looked at"
+        return f"{self.follower.problems} batches could not be read" if self.follower.problems else None
+
+    def follow_lag_s(self) -> float | None:
+        followed = self.follower.followed_ns
+        return None if followed is None else max(0, self.ambient.clock.wall_ns() - followed) / _SECOND
+
+    def references(self) -> tuple[int, int]:
+        """Derived references that are owed, and that were left to the reconciler."""
+        collector = self.acceptor if isinstance(self.acceptor, Collector) else self.acceptor.lander
+        return len(collector.references), collector.references.dropped
+
+    async def standing(self) -> dict[str, Any]:
+        """For ``/readyz``: whether the store answers, and how far derived work lags behind."""
+        owed, dropped = self.references()
+        return {
+            "collector_id": self.collector_id,
+            "authority_id": self.authority.authority_id,
+            "acceptance": self.authority.acceptance.value,
+            "store_problem": await self._probe(),
+            "references_owed": owed,
+            "references_dropped": dropped,
+            "live_rebuilt": self.rebuilt,
+            "follow_lag_s": self.follow_lag_s(),
+            "tokens_problem": self.tokens.problem,
+        }
+
+    async def _probe(self) -> str | None:
+        """One small request, at most every other second however often somebody asks. A spool needs no store."""
+        now = self.ambient.clock.monotonic_ns()
+        if self.authority.acceptance is Acceptance.LOCAL_SPOOL:
+            return None
+        if self._probed_ns is None or now - self._probed_ns >= PROBE_EVERY_NS:
+            self._probed_ns = now
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    await self.store.head(layout.AUTHORITY)
+                self._problem = None
+            except TimeoutError:
+                self._problem = f"no answer within {PROBE_TIMEOUT_S:g} s"
+            except HoldfastError as error:
+                self._problem = str(error)
+        return self._problem
+
+    async def read_tokens(self) -> None:
+        """Look at the token file for ever."""
+        while True:
+            await asyncio.sleep(TOKENS_EVERY_S)
+            if await self.tokens.refresh():
+                self.limits.forget({token.token_id for token in self.tokens.table.tokens})
+
+    async def keep_live(self) -> None:
+        """Rebuild live state, then follow if this is a query collector."""
+        while not self.rebuilt:
+            try:
+                count = await self.follower.rebuild()
+                if self.spool is not None:
+                    count += await self._from_spool(self.spool)
+                self.rebuilt = True
+                _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
+            except HoldfastError as error:
+                _log.warning("live state is not rebuilt yet: %s", error)
+                await asyncio.sleep(1)
+        if self.query:
+            await self.follower.run(self.section.follow_interval_ms / 1000)
+
+    async def _from_spool(self, spool: Spool) -> int:
+        """What was accepted on this disk and has not landed."""
+        count = 0
+        async for spooled in spool.pending():
+            waiting = await spool.waiting(spooled.identity)
+            if waiting is None:
+                continue
+            try:
+                batch = await blocking(frame.decode, waiting.body, self.follower.limits)
+            except Invalid as error:
+                _log.error("spooled batch %s: not in live state: %s", spooled.identity, error)
+                continue
+            submission = submission_of(waiting.body, batch)
+            manifest = submission.manifest(
+                accepted_at_unix_ns=spooled.accepted_at_unix_ns,
+                collector_id=self.collector_id,
+                authority_id=self.authority.authority_id,
+                write_id=None,
+            )
+            count += self.live.add(manifest, batch)
+        return count
+
+
+@asynccontextmanager
+async def open_service(
+    store: OpenStore, section: IngestSection, *, query: bool = False, unsafe_any_place: bool = False
+) -> AsyncIterator[Service]:
+    """A collector that is ready to serve; when the block ends, what it owes is written and it is closed."""
+    async with AsyncExitStack() as stack:
+        tokens = await _tokens(store, section)
+        check = await start_check(store)
+        acceptance = Acceptance(section.acceptance)
+        spool = _spool(stack, section, acceptance, store.ambient)
+        authority = await open_authority(
+            store,
+            store.ambient,
+            Place.of(store.spec),
+            acceptance,
+            expected_id=section.authority_id,
+            spool_id=None if spool is None else await spool.spool_id(store.ambient),
+            unsafe_any_place=unsafe_any_place,
+        )
+        service = _compose(store, section, authority, check, tokens, spool, query)
+        await service.holds.refresh()
+        await stack.enter_async_context(service.acceptor)
+        _gauges(service)
+        async with _beside(service):
+            yield service
+
+
+@asynccontextmanager
+async def _beside(service: Service) -> AsyncIterator[None]:
+    tasks = [
+        asyncio.create_task(service.read_tokens(), name="tokens"),
+        asyncio.create_task(service.keep_live(), name="live state"),
+        asyncio.create_task(service.holds.run(), name="holds"),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                _log.error("a task beside requests had failed: %s", outcome, exc_info=outcome)
+
+
+async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:
+    if section.tokens is None:
+        raise Invalid("a collector needs a token file", remedy="give --tokens PATH; `holdfast tokens add` makes one")
+    tokens = TokenFile(section.tokens, store.ambient.clock)
+    await tokens.load()
+    return tokens
+
+
+def _spool(stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance, ambient: Ambient) -> Spool | None:
+    if acceptance is Acceptance.S3_MANIFEST:
+        if section.spool is not None:
+            raise Invalid(
+                "a spool is of no use with s3_manifest: a batch is accepted in the store alone",
+                remedy="leave --spool out, or accept by --acceptance local_spool",
+            )
+        return None
+    if section.spool is None:
+        raise Invalid("local_spool accepts on a disk, and no folder is named", remedy="give --spool DIR")
+    return stack.enter_context(open_spool(section.spool, ambient))
+
+
+def _compose(
+    store: OpenStore,
+    section: IngestSection,
+    authority: Authority,
+    check: StartCheck,
+    tokens: TokenFile,
+    spool: Spool | None,
+    query: bool,
+) -> Service:
+    ambient, clock = store.ambient, store.ambient.clock
+    collector_id = section.collector_id or f"collector-{ambient.ids.attempt()}"
+    live = Live(clock, max_bytes=section.live_bytes, window_ns=section.live_window_s * _SECOND)
+    frames = frame.Limits(frame_bytes=section.frame_bytes, payload_bytes=section.payload_bytes)
+
+    def on_accepted(manifest: AcceptedManifest, submission: Submission) -> None:
+        if submission.batch is not None:
+            live.add(manifest, submission.batch)
+
+    options = CollectorOptions(collector_id)
+    acceptor: Collector | SpoolCollector
+    if spool is None:
+        acceptor = Collector(store, ambient, authority, options, on_accepted=on_accepted)
+    else:
+        spooling = SpoolOptions(section.object_landing_interval_ms)
+        acceptor = SpoolCollector(
+            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, on_accepted=on_accepted
+        )
+    meters = Meters(store.usage)
+    limits = Limits(
+        clock,
+        requests_per_s=section.requests_per_s,
+        burst=section.burst,
+        concurrency=section.concurrency,
+        in_flight_bytes=section.in_flight_bytes,
+    )
+    holds = Holds(store, ambient)
+    guarded = Guarded(acceptor, holds, Resolutions(store, ambient))
+    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, body_timeout_ms=section.body_timeout_ms)
+    return Service(
+        section=section,
+        store=store,
+        authority=authority,
+        check=check,
+        acceptor=acceptor,
+        spool=spool,
+        live=live,
+        follower=Follower(store, live, clock, frames),
+        tokens=tokens,
+        limits=limits,
+        meters=meters,
+        intake=intake,
+        refusals=Refusals(clock),
+        collector_id=collector_id,
+        query=query,
+        holds=holds,
+    )
+
+
+def _gauges(service: Service) -> None:
+    gauge = service.meters.gauge
+    gauge("holdfast_ingest_under_way", "Requests under way.", lambda: service.limits.under_way)
+    gauge("holdfast_ingest_in_flight_bytes", "Memory that requests hold.", lambda: service.limits.in_flight_bytes)
+    gauge("holdfast_ingest_references_owed", "Derived references to be written.", lambda: service.references()[0])
+    gauge("holdfast_ingest_references_dropped", "Left to the reconciler.", lambda: service.references()[1])
+    gauge("holdfast_ingest_tokens", "Tokens that are known.", lambda: len(service.tokens.table.tokens))
+    gauge("holdfast_live_batches", "Batches in live state.", lambda: len(service.live))
+    gauge("holdfast_live_bytes", "Memory of live state, about.", lambda: service.live.size)
+    gauge("holdfast_live_evicted", "Batches that did not fit into live state.", lambda: service.live.evicted)
+    gauge("holdfast_live_problems", "Accepted batches that could not be read.", lambda: service.follower.problems)
+    gauge("holdfast_live_follow_lag_seconds", "Since all was seen; NaN if never.", lambda: _or_nan(service))
+
+
+def _or_nan(service: Service) -> float:
+    lag = service.follow_lag_s()
+    return float("nan") if lag is None else lag

@@ -1,0 +1,201 @@
+"""Listeners: sockets, TLS, and an HTTP server that no sender can hold up.
+
+uvicorn speaks HTTP. What it leaves open is closed here: a connection has a limited time for the head of a request and
+for the rest of it, however few bytes it sends at a time; there are only so many connections; and what is no HTTP is
+answered in the one JSON shape.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from holdfast.base.errors import Invalid, Refused
+from holdfast.server.faults import Fault, failure_of
+
+HEAD_BYTES = 16 << 10
+"""The longest head of a request."""
+KEEP_ALIVE_S = 75
+"""How long an idle connection stays: longer than load balancers keep theirs, so that they close first."""
+BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        host, colon, port = text.strip().rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not port.isdigit() or int(port) > 65_535:
+            raise Invalid(f"{text!r} is no address to listen at", remedy="write HOST:PORT, such as 127.0.0.1:8080")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a listener treats its connections."""
+
+    connections: int
+    header_timeout_s: float
+    body_timeout_s: float
+    drain_s: float
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+@contextmanager
+def bound(address: Address) -> Iterator[tuple[socket.socket, Address]]:
+    """A socket that listens there, and where that is: port 0 becomes the one that was free."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise Invalid(f"{address}: {error.strerror}", remedy="name an address of this machine") from error
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(place)
+        except OSError as error:
+            raise Refused(
+                f"{address}: cannot be listened at: {error.strerror}",
+                remedy="end what listens there, or choose another address; port 0 takes any free port",
+            ) from error
+        listening.setblocking(False)
+        yield listening, Address(address.host, listening.getsockname()[1])
+
+
+class Server(uvicorn.Server):
+    """Signals are for whoever runs several listeners at once. ``listening`` is set once it does."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def server_for(app: Any, wire: Wire) -> Server:
+    config = uvicorn.Config(
+        app,
+        http=guarded(wire),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(wire.drain_s)),
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        backlog=BACKLOG,
+        ssl_certfile=wire.certificate,
+        ssl_keyfile=wire.key,
+    )
+    try:
+        config.load()
+    except OSError as error:  # also what ssl raises
+        raise Invalid(
+            f"{wire.certificate}: no certificate with its key: {error.strerror or error}",
+            remedy="name PEM files with --tls-certificate and --tls-key",
+        ) from error
+    return Server(config)
+
+
+def guarded(wire: Wire) -> type[H11Protocol]:
+    """uvicorn makes protocols from a class alone, so the limits are in the class."""
+    return type("GuardedProtocol", (_Guarded,), {"wire": wire})
+
+
+class _Guarded(H11Protocol):
+    wire: ClassVar[Wire]
+    _timer: asyncio.TimerHandle | None = None
+    _phase: object = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > self.wire.connections:
+            self._turn_away(Fault("overloaded", f"there are {self.wire.connections} connections already"))
+            return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        self._turn_away(Fault("bad_request", f"this is no HTTP request: {msg}"))
+
+    def _watch(self) -> None:
+        """One timer per phase: bytes that trickle in do not wind it up again."""
+        state = self.conn.their_state
+        idle = state is h11.IDLE and self.timeout_keep_alive_task is not None
+        phase = None if idle else state
+        if phase is self._phase:
+            return
+        self._stop()
+        self._phase = phase
+        if phase is h11.IDLE:
+            self._timer = self.loop.call_later(self.wire.header_timeout_s, self._too_slow)
+        elif phase is h11.SEND_BODY:
+            # The one who reads the body has the same time, and answers better; this ends what nobody reads any more.
+            self._timer = self.loop.call_later(self.wire.body_timeout_s + 1, self._too_slow)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        if self._phase is h11.SEND_BODY:
+            self.transport.close()  # an answer is under way, or was given
+        else:
+            self._turn_away(Fault("timeout", "the request did not come in time"))
+
+    def _turn_away(self, fault: Fault) -> None:
+        """Answer outside of any application, and close."""
+        self._stop()
+        if self.transport.is_closing():
+            return
+        cycle: Any = self.cycle
+        if cycle is not None:
+            cycle.disconnected = True  # the application may still be at work on this request, and must not answer too
+            cycle.message_event.set()
+        failure = failure_of(fault)
+        body = json.dumps(failure.document).encode()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            **failure.headers,
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        # h11 may be in an error state already, so these bytes go past it.
+        self.transport.write(f"HTTP/1.1 {failure.status} {fault.reason}\r\n{lines}\r\n".encode() + body)
+        self.transport.close()

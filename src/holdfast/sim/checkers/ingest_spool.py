@@ -1,0 +1,57 @@
+"""A spool, judged by its disk and the object store: what was acknowledged is there, once, whatever was restarted."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.sim.checkers.ingest import Ledger
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.history import Done, Failed, Operation
+
+KEPT = "what a spool acknowledged is on its disk or in the store"
+NEW_ONCE = "a spool calls a batch new once"
+EFFECT_ONCE = "effects follow once from what a spool takes"
+ALWAYS = "a spool takes batches whatever the store does"
+TRUE_CONFLICT = "a spool's conflict is between different bytes"
+
+
+def spooled_once(
+    ledger: Ledger, operations: Sequence[Operation], disk: Mapping[str, bytes] | None
+) -> Iterator[Violation]:
+    """``disk`` is what lay there at the end; None if its machine never came to an end."""
+    yield from ledger.violations
+    new: dict[str, Operation] = {}
+    effects: set[str] = set()
+    for operation in operations:
+        if operation.call == "effect":
+            if operation.key in effects:
+                yield Violation(EFFECT_ONCE, f"[{operation}], for the second time")
+            effects.add(operation.key)
+        if operation.call == "accept" and isinstance(operation.outcome, Failed):
+            yield Violation(ALWAYS, f"[{operation}]")
+        if operation.call != "accept" or not isinstance(operation.outcome, Done):
+            continue
+        told: Any = operation.outcome.value
+        if told.duplicate is None:
+            if told.sha256 == operation.argument:
+                yield Violation(TRUE_CONFLICT, f"[{operation}] with itself")
+            continue
+        if told.duplicate is False:
+            if operation.key in new:
+                yield Violation(NEW_ONCE, f"[{operation}] and [{new[operation.key]}]")
+            new[operation.key] = operation
+        if disk is not None and operation.argument not in _held(ledger, disk):
+            yield Violation(KEPT, f"[{operation}]")
+
+
+def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:
+    """Hashes of all bytes that can be found again: by a pending file, a manifest, or a conflict on record."""
+    held = {hashlib.sha256(body).hexdigest() for key, body in disk.items() if key.startswith("pending/")}
+    named = [document["raw_blob_key"] for document in ledger.manifests.values()]
+    named += [
+        json.loads(body)["submitted_raw_blob_key"]
+        for key, body in ledger.objects.items()
+        if key.startswith("quarantine/v1/identity-conflict/")
+    ]
+    return held | {hashlib.sha256(ledger.objects[key]).hexdigest() for key in named if key in ledger.objects}

@@ -1,0 +1,235 @@
+"""Real agents against real collectors: killed in a loop, in conflict, in quarantine; judged by objects alone."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from holdfast.cli.main import run
+from holdfast.ingest.frame import decode
+from holdfast.ingest.records import Counter, Gauge, Log
+from tests.integration.collectors import Running, collectors, end, make_token
+from tests.integration.run_places import Place, folder
+
+TIMEOUT_S = 60
+
+
+@dataclass
+class Desk:
+    root: Path
+    place: Place
+    token: Path
+    running: list[Running]
+
+    @property
+    def urls(self) -> str:
+        return ",".join(each.ingest for each in self.running)
+
+    @property
+    def log(self) -> Path:
+        return self.root / "app.log"
+
+    def command(self, *options: str, queue: str = "queue") -> list[str]:
+        options = ("--token-file", str(self.token), "--queue", str(self.root / queue), *options)
+        return [
+            "--config",
+            str(self.root / "agent.toml"),
+            "agent",
+            "--collector",
+            self.urls,
+            "--agent-id",
+            "web-1",
+            *options,
+        ]
+
+    def start(self) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *self.command()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "HOLDFAST_AGENT__INTERVAL_MS": "100", "HOLDFAST_AGENT__BATCH_MS": "0"},
+        )
+
+    def records(self) -> dict[int, object]:
+        """Every record that was accepted, by its number: from manifests and blobs, and nothing else."""
+        contents = self.place.contents()
+        found: dict[int, object] = {}
+        for key, body in contents.items():
+            if key.startswith("accepted/v1/"):
+                for each in decode(contents[json.loads(body)["raw_blob_key"]]).records():
+                    assert each.seq not in found, f"number {each.seq} is in two batches"
+                    found[each.seq] = each.record
+        return found
+
+    def accepted(self) -> int:
+        return sum(key.startswith("accepted/v1/") for key in self.place.contents())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    place = folder(tmp_path / "store")
+    token = tmp_path / "token"
+    token.write_text(make_token(tmp_path / "tokens.toml", "web-*"))
+    (tmp_path / "agent.toml").write_text(f'[[agent.logs]]\npath = "{tmp_path / "app.log"}"\nfrom_start = true\n')
+    with collectors(place, tmp_path / "tokens.toml", *[()] * getattr(request, "param", 1)) as running:
+        yield Desk(tmp_path, place, token, running)
+
+
+def until(happened: object, what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not happened():  # type: ignore[operator]  # a callable without arguments
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("desk", [2], indirect=True)
+def test_an_agent_that_is_killed_again_and_again_loses_nothing(desk: Desk) -> None:
+    written = 0
+    for life in range(4):
+        agent = desk.start()
+        before = desk.accepted()
+        with desk.log.open("a") as log:
+            for _ in range(30):
+                log.write(f"line {written}\n")
+                written += 1
+                log.flush()
+        if life == 2:
+            end(desk.running[0].process, kill=True)
+        wanted = before + life
+        until(lambda wanted=wanted: desk.accepted() > wanted, "a batch")
+        agent.kill()
+        agent.communicate()
+    agent = desk.start()
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    until(lambda: f"line {written - 1}" in messages(desk), "the last line")
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=TIMEOUT_S)
+    assert agent.returncode == 0
+    records = desk.records()
+    assert sorted(records) == list(range(len(records)))
+    assert [text for text in messages(desk) if text.startswith("line")] == [
+        f"line {number}" for number in range(written)
+    ]
+    assert not list((desk.root / "queue").glob("*.parked"))
+
+
+def messages(desk: Desk) -> list[str]:
+    return [record.message for _, record in sorted(desk.records().items()) if isinstance(record, Log)]
+
+
+def test_values_of_a_running_agent_are_those_of_its_process(desk: Desk) -> None:
+    agent = desk.start()
+    assert agent.stdout is not None
+    agent.stdout.readline()
+    until(lambda: desk.accepted() > 3, "four batches")
+    outside = psutil.Process(agent.pid)
+    resident, cpu = outside.memory_info().rss, sum(outside.cpu_times()[:2])
+    agent.terminate()
+    agent.communicate(timeout=TIMEOUT_S)
+    samples = [record for _, record in sorted(desk.records().items()) if isinstance(record, Gauge | Counter)]
+    own = {name: [each.value for each in samples if each.name == name] for name in {each.name for each in samples}}
+    assert any(abs(value - resident) < resident / 4 for value in own["lmagent_process_resident_memory_bytes"])
+    times = own["lmagent_process_cpu_seconds_total"]
+    assert times == sorted(times)
+    assert 0 < times[0] <= cpu + 1
+    assert set(own["lmagent_up"]) == {1}
+    assert resident < 200_000_000
+
+
+def test_a_conflict_is_parked_resolved_and_dropped(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ["--store", desk.place.uri]
+    assert run(desk.command("--once")) == 0
+    shutil.copytree(desk.root / "queue", desk.root / "clone")
+    assert run(desk.command("--once")) == 0
+    assert run(desk.command("--once", queue="clone")) == 0
+    assert "1 parked" in capsys.readouterr().out
+    assert run(["--json", "agent", "parked", "list", "--queue", str(desk.root / "clone")]) == 0
+    (parked,) = json.loads(capsys.readouterr().out)
+    assert parked["reason"] == "identity_conflict"
+    assert run(["--json", "agent", "parked", "show", parked["numbers"], "--queue", str(desk.root / "clone")]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert run(["--json", *store, "conflicts", "show", shown["frame_sha256"][:12]]) == 0
+    conflict = json.loads(capsys.readouterr().out)
+    assert conflict["submitted_frame_sha256"] == shown["frame_sha256"]
+    assert conflict["accepted_frame_sha256"] != shown["frame_sha256"]
+    assert (
+        run(
+            [
+                *store,
+                "conflicts",
+                "resolve",
+                shown["frame_sha256"][:12],
+                "--existing-is-authoritative",
+                "--why",
+                "clone",
+            ]
+        )
+        == 0
+    )
+    assert run(desk.command("--once", queue="clone")) in (0, 5)
+    until(lambda: not list((desk.root / "clone").glob(f"{int(shown['seq_start']):020d}-*.parked")), "the drop")
+    assert "an operator says" in capsys.readouterr().err
+
+
+def test_a_quarantined_agent_keeps_its_batches_until_the_hold_is_lifted(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--store", desk.place.uri]
+    assert run(desk.command("--once")) == 0
+    shutil.copytree(desk.root / "queue", desk.root / "clone")
+    assert run(desk.command("--once")) == 0
+    assert run(desk.command("--once", queue="clone")) == 0
+    boot = json.loads((desk.root / "queue" / "queue.json").read_text())["boot_id"]
+    capsys.readouterr()
+    assert run(["--json", *store, "conflicts", "list", "--unresolved"]) == 0
+    (conflict,) = json.loads(capsys.readouterr().out)
+    command = [*store, "conflicts", "resolve", conflict["submitted"], "--quarantine-identity", "--why", "a clone"]
+    assert run(command) == 0
+    before = desk.accepted()
+    until(lambda: run(desk.command("--once")) == 5, "the refusal")
+    held = desk.accepted()
+    assert "identity_quarantined" in capsys.readouterr().err
+    assert run(desk.command("--once")) == 5
+    assert desk.accepted() == held
+    assert held >= before
+    assert run([*store, "conflicts", "lift", "web-1", boot, "--why", "clone is gone"]) == 0
+    until(lambda: run(desk.command("--once")) == 0, "the acceptance")
+    assert desk.accepted() > held
+    records = desk.records()
+    assert sorted(records) == list(range(len(records)))
+
+
+BAD_INPUT = [
+    (("--token-file", "{root}/nothing"), 2, "token file {root}/nothing cannot be read: No such file or directory"),
+    (("--token-file", "{root}/wrong"), 5, "(unauthenticated)"),
+    (("--collector", "ftp://host"), 2, "'ftp://host' is no address of a collector"),
+    (("--collector", "http://127.0.0.1:1"), 5, "does not take batches (silent)"),
+    (("--agent-id", "web-2"), 7, "the queue is that of agent web-1, not of web-2"),
+    (("--queue", "{root}/token"), 2, "{root}/token: File exists"),
+]
+
+
+def test_bad_input_is_one_clear_line_and_loses_nothing(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    (desk.root / "wrong").write_text("wrong")
+    assert run(desk.command("--once")) == 0
+    before = sorted(path.name for path in (desk.root / "queue").iterdir())
+    for (option, value), code, line in BAD_INPUT:
+        capsys.readouterr()
+        assert run([*desk.command("--once"), option, value.format(root=desk.root)]) == code
+        error = capsys.readouterr().err
+        assert line.format(root=desk.root) in error
+        assert sum(text.startswith("error: ") for text in error.splitlines()) == 1
+    assert sorted(path.name for path in (desk.root / "queue").iterdir()) == before
+    assert run(desk.command("--once")) == 0
+    assert sorted(desk.records()) == list(range(len(desk.records())))

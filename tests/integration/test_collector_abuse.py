@@ -1,0 +1,222 @@
+"""Senders that a collector must survive: slow, oversized, lying, forged, unknown. Right status, bounded memory."""
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.ingest import Client, Gauge
+from holdfast.ingest.frame import encode, pack
+from holdfast.server.tokens import revoke_token
+from tests.integration.collectors import (
+    Answer,
+    Running,
+    collectors,
+    exchange,
+    make_token,
+    read_answer,
+    request_head,
+    sealed,
+    witness,
+)
+from tests.integration.run_places import folder
+from tests.leftovers import adopt
+
+FRAME = encode(pack("web-1", "boot", [Gauge("load", 1.0, 1)], seq_start=0))
+LIMITS = {
+    "header_timeout_ms": 300,
+    "body_timeout_ms": 300,
+    "frame_bytes": 1_000_000,
+    "payload_bytes": 4_000_000,
+    "connections": 40,
+    "concurrency": 4,
+}
+MEGABYTE = 1_000_000
+
+
+class Desk:
+    def __init__(self, root: Path, running: Running, token: str) -> None:
+        self.root = root
+        self.running = running
+        self.token = token
+
+    def ask(
+        self, body: bytes = FRAME, *, size: int | None = -1, token: str | None = "", **headers: str | None
+    ) -> Answer:
+        declared = len(body) if size == -1 else size
+        head = request_head(self.token if token == "" else token, declared, **headers)
+        answer = exchange(self.running.ingest, head, body)
+        assert answer is not None
+        return answer
+
+    def connect(self) -> socket.socket:
+        place = urlsplit(self.running.ingest)
+        return socket.create_connection((place.hostname, place.port), timeout=30)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    root = tmp_path_factory.mktemp("abuse")
+    token = make_token(root / "tokens.toml", "web-*")
+    with collectors(folder(root / "store"), root / "tokens.toml", (), **LIMITS) as (running,):
+        adopt(running.process.pid)
+        yield Desk(root, running, token)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "reason"),
+    [
+        ({"token": None}, 401, "unauthenticated"),
+        ({"token": "hft_00000000_" + "0" * 64}, 401, "unauthenticated"),
+        ({"token": "hft_\u00e9"}, 401, "unauthenticated"),
+        ({"authorization": "Basic d2ViOg=="}, 401, "unauthenticated"),
+        ({"x_lightmetrics_agent": "db-1"}, 403, "agent_not_allowed"),
+        ({"x_lightmetrics_agent": None}, 400, "missing_header"),
+        ({"x_lightmetrics_seq_end": None}, 400, "missing_header"),
+        ({"x_lightmetrics_seq_start": "-1"}, 400, "bad_header"),
+        ({"x_lightmetrics_agent": "web-\u00e9"}, 400, "bad_header"),
+        ({"x_lightmetrics_agent": "web-2"}, 422, "header_mismatch"),
+        ({"x_lightmetrics_seq_start": "1"}, 422, "header_mismatch"),
+        ({"x_lightmetrics_seq_end": "9"}, 422, "header_mismatch"),
+        ({"content_encoding": "gzip"}, 415, "content_encoding"),
+        ({"size": None}, 411, "length_required"),
+        ({"size": None, "transfer_encoding": "chunked", "body": b"0\r\n\r\n"}, 411, "length_required"),
+        ({"size": 5 * MEGABYTE}, 413, "too_large"),
+        ({"body": FRAME[:-1]}, 400, "wrong_length"),
+        ({"body": FRAME[:-1] + b"\0"}, 400, "wrong_checksum"),
+        ({"body": b"\0" * 100}, 400, "bad_magic"),
+        ({"body": b""}, 400, "bad_magic"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(desk: Desk, change: dict, status: int, reason: str) -> None:
+    answer = desk.ask(**change)
+    assert (answer.status, answer.error["reason"]) == (status, reason)
+    assert set(answer.error) >= {"kind", "reason", "message"}
+    assert ("www-authenticate" in answer.headers) == (status == 401)
+
+
+def test_a_token_for_one_agent_is_no_token_for_another(desk: Desk) -> None:
+    stolen = encode(pack("web-2", "boot", [Gauge("load", 1.0, 1)], seq_start=0))
+    own = make_token(desk.root / "tokens.toml", "web-1")
+    eventually(lambda: desk.ask(token=own).status == 200)
+    assert desk.ask(stolen, token=own, x_lightmetrics_agent="web-2").status == 403
+    # The headers name an agent that the token is for, the body another.
+    assert desk.ask(stolen, token=own).error["reason"] == "header_mismatch"
+
+
+def test_tokens_are_rotated_without_a_restart(desk: Desk) -> None:
+    old, new = (make_token(desk.root / "tokens.toml", "web-*") for _ in range(2))
+    eventually(lambda: {desk.ask(token=old).status, desk.ask(token=new).status} == {200})
+    revoke_token(desk.root / "tokens.toml", old.split("_")[1])
+    eventually(lambda: desk.ask(token=old).status == 401)
+    assert desk.ask(token=new).status == 200
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(desk: Desk) -> None:
+    before = desk.running.resident_bytes
+    bomb = bytearray(FRAME)
+    bomb[20:24] = struct.pack("<I", 2**31 - 1)  # unpacks to two gigabytes, it says
+    assert desk.ask(sealed(bomb)).error["reason"] == "too_large"
+    many = bytearray(FRAME)
+    many[32:40] = struct.pack("<Q", 2**32)
+    many[40:44] = struct.pack("<I", 2**32 - 1)
+    answer = desk.ask(sealed(many), x_lightmetrics_seq_end=str(2**32))
+    assert (answer.status, answer.error["reason"]) == (413, "too_large")
+    lying = bytearray(FRAME)
+    lying[20:24] = struct.pack("<I", 3_000_000)  # within the limits, and not true
+    assert desk.ask(sealed(lying)).status == 400
+    assert desk.running.resident_bytes - before < 50 * MEGABYTE
+
+
+def test_more_than_was_declared_is_not_read(desk: Desk) -> None:
+    # What follows the declared bytes is another request to the server, and no HTTP.
+    head = request_head(desk.token, len(FRAME))
+    with desk.connect() as connection:
+        connection.sendall(head.encode() + FRAME + b"\0" * 1_000)
+        first, second = read_answer(connection), read_answer(connection)
+    assert first is not None
+    assert first.status == 200
+    assert second is None or (second.status, second.error["reason"]) == (400, "bad_request")
+
+
+def test_endless_bodies_take_no_memory(desk: Desk) -> None:
+    before = desk.running.resident_bytes
+    for size in (10**12, None):
+        with desk.connect() as connection:
+            connection.sendall(request_head(desk.token, size, transfer_encoding=None if size else "chunked").encode())
+            sent = 0
+            try:
+                while sent < 20 * MEGABYTE:
+                    connection.sendall(b"fffff\r\n" + b"\0" * 0xFFFFF + b"\r\n")
+                    sent += MEGABYTE
+            except OSError:
+                pass  # the server has closed
+    assert desk.running.resident_bytes - before < 30 * MEGABYTE
+
+
+def test_slow_heads_and_bodies_are_cut_off(desk: Desk) -> None:
+    with desk.connect() as silent, desk.connect() as trickling, desk.connect() as half:
+        half.sendall(request_head(desk.token, len(FRAME)).encode() + FRAME[:10])
+        head = request_head(desk.token, len(FRAME))
+        for letter in head[:200]:
+            try:
+                trickling.sendall(letter.encode())
+            except OSError:
+                break
+            time.sleep(0.01)
+        answers = [read_answer(silent), read_answer(half)]
+        try:
+            answers.append(read_answer(trickling))
+        except ConnectionError:
+            answers.append(None)
+    assert [answer.status for answer in answers if answer is not None] in ([408, 408, 408], [408, 408])
+    assert all(answer.error["reason"] == "timeout" for answer in answers if answer is not None)
+
+
+def test_a_flood_of_connections_leaves_room_afterwards(desk: Desk) -> None:
+    flood = [desk.connect() for _ in range(80)]
+    try:
+        answers = [read_answer(connection) for connection in flood]
+    finally:
+        for connection in flood:
+            connection.close()
+    statuses = [answer.status for answer in answers if answer is not None]
+    assert set(statuses) == {408, 503}
+    assert statuses.count(503) >= 40
+    eventually(lambda: desk.ask().status == 200)
+
+
+def test_one_token_cannot_take_all_places(desk: Desk) -> None:
+    held = [desk.connect() for _ in range(4)]
+    try:
+        for connection in held:
+            connection.sendall(request_head(desk.token, len(FRAME)).encode())
+        other = make_token(desk.root / "tokens.toml", "web-*")
+        answer = desk.ask()
+        assert (answer.status, answer.error["reason"]) == (429, "concurrency_limited")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert other != desk.token
+    finally:
+        for connection in held:
+            connection.close()
+    eventually(lambda: desk.ask().status == 200)
+
+
+def test_afterwards_everything_works_and_nothing_else_was_accepted(desk: Desk) -> None:
+    sent = asyncio.run(Client(desk.running.ingest, agent_id="web-9", token=desk.token).send(Gauge("load", 1.0, 1)))
+    accepted = witness(folder(desk.root / "store").contents())
+    assert {agent for agent, *_ in accepted} <= {"web-1", "web-9"}
+    assert sent.batches[0].identity.agent_id in {agent for agent, *_ in accepted}
+
+
+def eventually(check: object) -> None:
+    assert callable(check)
+    deadline = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,122 @@
+"""Whatever records there are, a frame gives them back; whatever bytes there are, nothing but a valid frame is taken."""
+
+import random
+import struct
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.ingest.frame import Batch, FrameInvalid, Limits, Sequenced, decode, encode, inspect, pack_sequenced
+from holdfast.ingest.frame.envelope import wrap
+from holdfast.ingest.frame.write import payload_of
+from tests.soak import SOAKING
+from tests.unit.ingest import plain_frames
+from tests.unit.ingest.frame_kit import EVERY_SORT, sequenced, show, shown
+
+MUTANTS = 1_000_000 if SOAKING else 3_000
+LIMITS = Limits(frame_bytes=1 << 16, payload_bytes=1 << 18, records=10_000, elements=20_000)
+levels = st.sampled_from([None, 1, 3])
+
+
+@given(sequenced(), levels)
+def test_records_come_back_to_the_last_bit(records: list[Sequenced], level: int | None) -> None:
+    frame = encode(pack_sequenced("agent", "böot", records), level=level)
+    batch = decode(frame)
+    ordered = sorted(records, key=lambda each: each.seq)
+    assert shown(batch)["records"] == [[each.seq, show(each.record)] for each in ordered]
+    assert len(batch) == len(records)
+    assert encode(batch, level=level) == frame
+    assert inspect(frame).identity == batch.identity
+
+
+@given(sequenced(), levels)
+def test_a_reader_that_shares_no_code_reads_the_same(records: list[Sequenced], level: int | None) -> None:
+    frame = encode(pack_sequenced("agent", "boot", records), level=level)
+    assert plain_frames.read(frame) == shown(decode(frame))
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(FrameInvalid):
+        decode(data)
+
+
+@given(sequenced(), st.data())
+def test_a_frame_that_was_changed_on_its_way_is_refused(records: list[Sequenced], data: st.DataObject) -> None:
+    frame = encode(pack_sequenced("agent", "boot", records))
+    changed = bytearray(frame)
+    at = data.draw(st.integers(0, len(frame) - 1))
+    changed[at] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(frame) - 1))
+    for wrong in (bytes(changed), frame[:cut], frame + frame[:1], frame + frame):
+        with pytest.raises(FrameInvalid):
+            decode(wrong)
+
+
+@settings(max_examples=20)
+@given(st.lists(sequenced(), min_size=1, max_size=3), st.integers(0, 2**32))
+def test_a_forged_payload_is_refused_or_means_what_it_says(batches: list[list[Sequenced]], seed: int) -> None:
+    """Here checksum and compression are right, and only the inside is wrong: each rule stands on its own."""
+    rng = random.Random(seed)
+    for records in batches:
+        refused, taken = check_forgeries(pack_sequenced("agent", "boot", records), rng, rounds=20)
+        assert refused + taken == 20
+
+
+@pytest.mark.timeout(3 * 3600 if SOAKING else 120)  # a million take a quarter of an hour on a quiet machine
+def test_mutants_of_a_frame_with_every_sort_crash_nothing() -> None:
+    rng = random.Random(11)
+    batch = pack_sequenced("agent", "boot", [Sequenced(7 + seq, record) for seq, record in enumerate(EVERY_SORT)])
+    refused, taken = check_forgeries(batch, rng, rounds=MUTANTS)
+    assert refused + taken == MUTANTS
+    assert refused > taken > 0
+
+
+def check_forgeries(batch: Batch, rng: random.Random, *, rounds: int) -> tuple[int, int]:
+    payload, genuine = payload_of(batch), encode(batch)
+    refused = taken = 0
+    for _ in range(rounds):
+        if rng.random() < 0.2:
+            frame = sealed(mutate(genuine, rng))
+        else:
+            frame = wrap(batch.identity, len(batch), mutate(payload, rng), level=None if rng.random() < 0.9 else 1)
+        try:
+            found = decode(frame, LIMITS)
+        except FrameInvalid:
+            refused += 1
+            continue
+        taken += 1
+        meaning = shown(found)
+        assert plain_frames.read(frame) == meaning
+        assert shown(decode(encode(found))) == meaning
+        assert found.identity == inspect(frame, LIMITS).identity
+    return refused, taken
+
+
+def sealed(frame: bytes) -> bytes:
+    """The frame with a checksum that is right."""
+    return frame[:12] + struct.pack("<I", zlib.crc32(frame[16:], zlib.crc32(frame[:12]))) + frame[16:]
+
+
+def mutate(payload: bytes, rng: random.Random) -> bytes:
+    data = bytearray(payload)
+    for _ in range(rng.choice([1, 1, 1, 2, 5])):
+        at = rng.randrange(len(data)) if data else 0
+        match rng.randrange(6):
+            case 0:
+                data[at : at + 1] = rng.randbytes(1)
+            case 1:
+                data[at : at + 1] = bytes([data[at] ^ 1 << rng.randrange(8)]) if data else b"\x00"
+            case 2:
+                del data[at : at + rng.randint(1, 8)]
+            case 3:
+                data[at:at] = rng.randbytes(rng.randint(1, 8))
+            case 4:
+                size = rng.randint(1, 16)
+                to = rng.randrange(len(data) + 1)
+                data[to : to + size] = data[at : at + size]
+            case _:
+                data[at : at + 4] = rng.choice([b"\xff\xff\xff\xff", b"\0\0\0\0", b"\1\0\0\0", b"\0\0\0\x80"])
+    return bytes(data)

@@ -1,0 +1,247 @@
+"""Every rule of acceptance is needed: without it a small world shows the harm."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from holdfast.base.errors import Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.ingest import layout
+from holdfast.ingest.accept import Accepted, Answer, Submission
+from holdfast.ingest.collector import Collector, find_accepted
+from holdfast.ingest.doubts import Doubts
+from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
+from holdfast.ingest.spool import PENDING, Spool, Taken
+from holdfast.objects.layer import Layer
+from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.retry import Retrying, RetryPolicy
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, ONCE, ONE_MANIFEST, RESOLVES
+from holdfast.sim.checkers.ingest_spool import NEW_ONCE
+from holdfast.sim.explore import Limits, explore
+from holdfast.sim.scenarios.ingest_accept import IngestAccept
+from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthority
+from holdfast.sim.scenarios.ingest_spool import IngestSpool
+from tests.sim.naive import first_broken, rules
+from tests.sim.test_naive_settle import NoReadBack
+
+QUIET = Limits(crashes=0, lost_responses=0)
+LOST_ANSWER = Limits(crashes=0, lost_responses=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EchoIsDuplicate(IngestAccept):
+    """A 412 against one's own write, whose answer was lost, is taken for somebody else's."""
+
+    collectors: int = 1
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return NoReadBack(Retrying(Observed(backend, Usage()), self.retry, ambient))
+
+
+class ManifestFirst(Collector):
+    """Claims the identity, and then brings the bytes."""
+
+    async def accept(self, submission: Submission) -> Answer:
+        draft = self._draft(submission)
+        found = await self._claim(draft, submission)
+        await self.store.put(submission.blob_key, submission.body, ADDRESSED)
+        return self._won(draft, submission) if found is draft else await self._answer(found, submission)
+
+
+class BlobIsDuplicate(Collector):
+    """The bytes are there, so the batch must have been accepted."""
+
+    async def accept(self, submission: Submission) -> Answer:
+        if isinstance(await self.store.put(submission.blob_key, submission.body, ADDRESSED), Lost):
+            return Accepted(self._draft(submission), duplicate=True)
+        return await super().accept(submission)
+
+
+class EffectsFirst(Collector):
+    """Shows the batch to readers while the store is still at work."""
+
+    async def accept(self, submission: Submission) -> Answer:
+        if await find_accepted(self.store, submission.identity) is None and self._on_accepted is not None:
+            self._on_accepted(self._draft(submission), submission)
+        self._on_accepted, told = None, self._on_accepted
+        try:
+            return await super().accept(submission)
+        finally:
+            self._on_accepted = told
+
+
+class LooksThenWrites(Collector):
+    """No manifest is there, so writing one needs no condition."""
+
+    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
+        found = await self._find(draft.identity)
+        if found is None:
+            await self.store.put(draft.key, draft.encode(), OVERWRITE)
+        return draft if found is None else found
+
+
+class NoDoubts(Doubts):
+    def of(self, identity: BatchIdentity) -> Collection[str]:
+        return ()
+
+
+class Forgetful(Collector):
+    """An attempt without an answer is forgotten."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # whatever a collector takes
+        self._doubts = NoDoubts()
+
+
+class Audits(OrphanKeeper):
+    """Deletes what no manifest names, after having looked."""
+
+    async def treat(self, blob_key: str) -> Treated:
+        head = kit.inspect((await self._store.get(blob_key)).body)
+        if head is not None and await find_accepted(self._store, head.identity) is None:
+            await self._store.delete(blob_key)
+        return Treated(Fate.REMOVE)
+
+
+def marker_key(blob_key: str) -> str:
+    return f"condemned/{layout.blob_hash(blob_key)}.json"
+
+
+class Condemns(OrphanKeeper):
+    """Leaves a marker first, then looks for manifests, then deletes."""
+
+    async def treat(self, blob_key: str) -> Treated:
+        await self._store.put(marker_key(blob_key), b"{}", CREATE)
+        return await Audits.treat(self, blob_key)  # type: ignore[arg-type]  # only its parts are used
+
+
+class ReadsMarker(Collector):
+    """Looks for a marker before it claims: by the time the manifest lands, that is old news."""
+
+    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
+        if await self.store.find(marker_key(submission.blob_key)) is not None:
+            raise Unavailable(f"{submission.blob_key}: is condemned")
+        return await super()._claim(draft, submission)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestsFirst(IngestAccept):
+    collector: ClassVar[type[Collector]] = ManifestFirst
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlobsAreDuplicates(IngestAccept):
+    collector: ClassVar[type[Collector]] = BlobIsDuplicate
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectsBefore(IngestAccept):
+    collector: ClassVar[type[Collector]] = EffectsFirst
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unconditional(IngestAccept):
+    collector: ClassVar[type[Collector]] = LooksThenWrites
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgets(IngestAccept):
+    collector: ClassVar[type[Collector]] = Forgetful
+    collectors: int = 1
+    again: int = 1
+    retry: RetryPolicy = RetryPolicy(attempts=1, base_ms=0, max_ms=0)  # noqa: RUF009  # frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedGarbage(IngestAccept):
+    keeper: ClassVar[type[OrphanKeeper]] = Audits
+    collectors: int = 1
+    keepers: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CondemnedGarbage(IngestAccept):
+    collector: ClassVar[type[Collector]] = ReadsMarker
+    keeper: ClassVar[type[OrphanKeeper]] = Condemns
+    collectors: int = 1
+    keepers: int = 1
+
+
+@pytest.mark.parametrize(
+    ("naive", "limits", "harm"),
+    [
+        (EchoIsDuplicate(), LOST_ANSWER, KNOWN),
+        (ManifestsFirst(), QUIET, RESOLVES),
+        (BlobsAreDuplicates(), QUIET, ACKNOWLEDGED),
+        (EffectsBefore(), QUIET, ONCE),
+        (Unconditional(), QUIET, ONE_MANIFEST),
+        (Forgets(), Limits(crashes=0, lost_responses=2), KNOWN),
+        (AuditedGarbage(), QUIET, RESOLVES),
+        (CondemnedGarbage(), QUIET, RESOLVES),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, IngestAccept) else "",
+)
+def test_a_naive_part_does_harm(naive: IngestAccept, limits: Limits, harm: str) -> None:
+    found = explore(naive, limits).found
+    assert found is not None
+    assert any(violation.startswith(harm) for violation in found.violations), found.violations
+
+
+class NoNotes(Spool):
+    """What has landed is gone from the disk, so nothing of it needs to stay."""
+
+    async def _landed(self, identity: BatchIdentity) -> Taken | None:
+        return None
+
+
+class NoteLast(Spool):
+    """Clears its disk first and takes notes after."""
+
+    async def has_landed(self, identity: BatchIdentity, manifest: AcceptedManifest) -> None:
+        await self._store.delete(f"{PENDING}{layout.identity_path(identity)}.lmbatch")
+        await super().has_landed(identity, manifest)
+
+
+class LooksOnlyBefore(Spool):
+    """Looks for a note, and then takes the batch in."""
+
+    async def take(self, submission: Submission) -> Taken | None:
+        key = f"{PENDING}{layout.identity_path(submission.identity)}.lmbatch"
+        if await self._landed(submission.identity) is not None:
+            return await super().take(submission)
+        created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
+        return None if created else await super().take(submission)
+
+
+@pytest.mark.parametrize("naive", [NoNotes, NoteLast, LooksOnlyBefore])
+def test_a_naive_spool_forgets_what_it_took(naive: type[Spool]) -> None:
+    class Naive(IngestSpool):
+        spool: ClassVar[type[Spool]] = naive
+
+    assert NEW_ONCE in rules(first_broken(Naive, range(1, 400)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundsBlindly(IngestAuthority):
+    """Everybody writes the authority that it found missing."""
+
+    def stack(self, backend: Store, ambient: Ambient) -> Store:
+        return Unconditionally(super().stack(backend, ambient))
+
+
+class Unconditionally(Layer):
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return await self.inner.put(key, body, OVERWRITE)
+
+
+def test_an_authority_that_is_written_without_a_condition_is_two() -> None:
+    found = explore(FoundsBlindly(), QUIET).found
+    assert found is not None
+    assert any(violation.startswith(ONE_AUTHORITY) for violation in found.violations)
+    assert explore(IngestAuthority(), Limits(crashes=1, lost_responses=1)).found is None

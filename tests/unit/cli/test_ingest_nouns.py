@@ -1,0 +1,165 @@
+"""``holdfast authority``, ``conflicts``, ``policy`` and ``agent parked``, through the real command."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Refused
+from holdfast.cli.main import run
+from holdfast.ingest.agent.folder import DiskFolder
+from holdfast.ingest.agent.parked import Parked, write_parked
+from holdfast.ingest.agent.queue import open_queue
+from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
+from holdfast.ingest.collector import Collector, CollectorOptions
+from holdfast.ingest.records import Log
+from holdfast.objects.stack import open_store
+from holdfast.sim import ingest_kit as kit
+
+
+class Desk:
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self._capsys = capsys
+
+    def json(self, *command: str, store: str = "store", code: int = 0) -> Any:
+        assert run(["--json", "--store", f"file:{self.root / store}", *command]) == code
+        printed = self._capsys.readouterr()
+        return json.loads(printed.err if code else printed.out)
+
+    def authority(self, store: str = "store", acceptance: Acceptance = Acceptance.S3_MANIFEST) -> Authority:
+        async def work() -> Authority:
+            async with open_store(f"file:{self.root / store}") as opened:
+                return await open_authority(opened, opened.ambient, Place.of(opened.spec), acceptance)
+
+        return asyncio.run(work())
+
+    def conflict(self) -> str:
+        async def work() -> str:
+            async with open_store(f"file:{self.root / 'store'}") as store:
+                collector = Collector(store, store.ambient, kit.authority(), CollectorOptions("collector-1"))
+                await collector.accept(kit.submission(1))
+                other = kit.submission(1, variant=1)
+                await collector.accept(other)
+                return other.frame_sha256
+
+        return asyncio.run(work())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
+    return Desk(tmp_path, capsys)
+
+
+class TestAuthority:
+    def test_a_store_without_one_says_how_it_begins(self, desk: Desk) -> None:
+        assert "has no authority" in desk.json("authority", "show", code=4)["error"]["message"]
+
+    def test_a_copy_is_refused_until_it_is_promoted(self, desk: Desk) -> None:
+        original = desk.authority()
+        shutil.copytree(desk.root / "store", desk.root / "copy")
+        shown = desk.json("authority", "show", store="copy")
+        assert shown["authority_id"] == original.authority_id
+        assert not shown["accepts_here"]
+        assert "it is a copy" in shown["because"]
+        with pytest.raises(Refused, match="it is a copy"):
+            desk.authority("copy")
+        options = ("--why", "the disk is lost", "--original-is-out-of-service")
+        promoted = desk.json("authority", "promote", *options, store="copy")
+        assert promoted["accepts_here"]
+        assert promoted["former"] == original.authority_id
+        assert desk.authority("copy").authority_id == promoted["authority_id"]
+        assert desk.json("authority", "show")["authority_id"] == original.authority_id
+
+    def test_a_store_at_its_own_place_is_not_promoted(self, desk: Desk) -> None:
+        desk.authority()
+        options = ("--why", "?", "--original-is-out-of-service")
+        assert "this very place" in desk.json("authority", "promote", *options, code=7)["error"]["message"]
+
+    def test_an_unknown_mode_is_refused(self, desk: Desk) -> None:
+        options = ("--why", "?", "--original-is-out-of-service", "--acceptance", "magic")
+        assert "magic" in desk.json("authority", "promote", *options, code=2)["error"]["message"]
+
+
+class TestConflicts:
+    def test_they_are_listed_shown_and_decided(self, desk: Desk) -> None:
+        submitted = desk.conflict()
+        (row,) = desk.json("conflicts", "list")
+        assert row["submitted"] == submitted[:12]
+        assert row["numbers"] == "10-19"
+        assert row["resolution"] is None
+        why = ("--by", "anna", "--why", "a clone")
+        desk.json("conflicts", "resolve", submitted[:8], "--quarantine-identity", *why)
+        (hold,) = desk.json("conflicts", "holds")
+        assert (hold["agent"], hold["state"], hold["by"]) == ("agent", "held", "anna")
+        desk.json("conflicts", "lift", "agent", "boot", *why)
+        assert desk.json("conflicts", "holds")[0]["state"] == "lifted"
+        desk.json("conflicts", "resolve", submitted[:8], "--existing-is-authoritative", *why)
+        decisions = desk.json("conflicts", "show", submitted[:8])["decisions"]
+        assert [each["resolution"] for each in decisions] == ["quarantine_identity", "existing_is_authoritative"]
+        assert desk.json("conflicts", "list", "--unresolved") == []
+
+    def test_there_are_two_ways_and_one_is_chosen(self, desk: Desk) -> None:
+        submitted = desk.conflict()
+        found = desk.json("conflicts", "resolve", submitted, "--why", "?", code=2)
+        assert "one of two ways" in found["error"]["message"]
+
+    def test_an_unknown_one_is_not_found(self, desk: Desk) -> None:
+        assert "no conflict" in desk.json("conflicts", "show", "abcdef", code=4)["error"]["message"]
+
+
+class TestPolicy:
+    def test_documents_are_for_the_bucket_of_the_store(self, desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["--store", "s3://telemetry/fleet", "policy", "--document", "bucket"]) == 0
+        policy = json.loads(capsys.readouterr().out)
+        resources = [each["Resource"] for each in policy["Statement"]]
+        assert ["arn:aws:s3:::telemetry/fleet/accepted/v1/*"] in resources
+        assert run(["--store", "s3://telemetry", "--json", "policy", "--sse", "AES256"]) == 0
+        assert {"bucket", "collector", "gc", "reader", "operator", "lifecycle", "encryption"} == set(
+            json.loads(capsys.readouterr().out)
+        )
+
+    @pytest.mark.parametrize(
+        "options", [("--provider", "none"), ("--document", "none"), ("--sse", "none"), ("--object-lock", "COMPLIANCE")]
+    )
+    def test_what_is_unknown_is_refused(self, options: tuple[str, str]) -> None:
+        assert run(["--store", "s3://telemetry", "policy", *options]) == 2
+
+    def test_a_folder_has_no_policy_and_enforces_none(self, desk: Desk) -> None:
+        assert "no bucket" in desk.json("policy", code=2)["error"]["message"]
+        assert "6 of 11 rules do not hold" in desk.json("policy", "check", code=1)["error"]["message"]
+        assert not (desk.root / "store" / "accepted" / "v1" / "policy-check.json").exists()
+        assert "no role" in desk.json("policy", "check", "--role", "king", code=2)["error"]["message"]
+
+
+class TestParked:
+    def test_a_parked_batch_is_shown_and_dropped(self, desk: Desk) -> None:
+        async def park() -> None:
+            async with open_store("memory:") as store:
+                folder = DiskFolder(desk.root)
+                queue = await open_queue(folder, "web-1", store.ambient)
+                await queue.append([Log("one", 1), Log("two", 2)])
+                queued = await queue.read(queue.cursor)
+                assert queued is not None
+                parked = Parked(queued.identity, queued.frame, "too_large", "413", "0", 5)
+                await write_parked(folder, parked)
+
+        asyncio.run(park())
+        queue = ("--queue", str(desk.root))
+        (row,) = desk.json("agent", "parked", "list", *queue)
+        assert (row["numbers"], row["reason"]) == ("0-1", "too_large")
+        assert desk.json("agent", "parked", "show", "0-1", *queue)["logs"] == 2
+        assert "dropped" in desk.json("agent", "parked", "drop", "0-1", "--yes", *queue)
+        assert desk.json("agent", "parked", "list", *queue) == []
+        assert "no parked batch" in desk.json("agent", "parked", "show", "0-1", *queue, code=4)["error"]["message"]
+
+    def test_a_folder_that_is_no_queue_is_refused(self, desk: Desk) -> None:
+        found = desk.json("agent", "parked", "list", "--queue", str(desk.root / "none"), code=2)
+        assert "is no queue" in found["error"]["message"]
+
+    def test_an_agent_says_what_it_needs(self, desk: Desk) -> None:
+        found = desk.json("agent", "--collector", "https://a:1", code=2)
+        assert found["error"]["message"] == "an agent needs --agent-id, --token-file, --queue"

@@ -1,0 +1,166 @@
+"""The client against a scripted collector: the same bytes until somebody takes them, and what it raises."""
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Denied, Invalid
+from holdfast.base.portal import Portal
+from holdfast.ingest import BatchConflict, Client, Gauge, Undelivered
+from holdfast.ingest.frame import decode
+from tests.unit.server.server_desk import listening, server_desk
+
+GOOD = (200, b'{"duplicate": false}')
+
+
+def refusal(status: int, reason: str, retry_after: str | None = None) -> tuple[int, bytes, str | None]:
+    error = {"kind": "k", "reason": reason, "message": "m", "remedy": "r"}
+    return status, json.dumps({"error": error}).encode(), retry_after
+
+
+class Collector:
+    """Answers by its script, the last word for ever, and keeps the bodies."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script)
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.bodies.append(body)
+        word = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        headers = [(b"retry-after", word[2].encode())] if len(word) > 2 and word[2] else []
+        await send({"type": "http.response.start", "status": word[0], "headers": headers})
+        await send({"type": "http.response.body", "body": word[1]})
+
+
+@asynccontextmanager
+async def client_of(*collectors: Collector, **options: Any) -> AsyncIterator[Client]:
+    if len(collectors) == 1:
+        async with listening(collectors[0]) as url:
+            yield Client(url, agent_id="web-1", token="t", **{"backoff_ms": 1, **options})
+        return
+    async with listening(collectors[0]) as one, listening(collectors[1]) as two:
+        yield Client([one, two], agent_id="web-1", token="t", **{"backoff_ms": 1, **options})
+
+
+async def test_every_try_sends_the_same_bytes() -> None:
+    collector = Collector(refusal(503, "unavailable"), refusal(429, "rate_limited"), (502, b"a proxy"), GOOD)
+    async with client_of(collector) as client:
+        receipt = await client.send([Gauge("load", 1.0, 1), Gauge("load", 2.0, 2)])
+        assert (receipt.batches[0].tries, receipt.records) == (4, 2)
+        assert len(set(collector.bodies)) == 1
+        await client.send(Gauge("load", 3.0, 3))
+    identities = [decode(body).identity for body in (collector.bodies[0], collector.bodies[-1])]
+    assert [(its.seq_start, its.seq_end) for its in identities] == [(0, 1), (2, 2)]
+    assert identities[0].boot_id == identities[1].boot_id == client.boot_id
+
+
+async def test_another_collector_takes_over_and_is_kept() -> None:
+    bad, good = Collector(refusal(503, "draining")), Collector(GOOD)
+    async with client_of(bad, good) as client:
+        for _ in range(3):
+            await client.send(Gauge("load", 1.0, 1))
+    assert (len(bad.bodies), len(good.bodies)) == (1, 3)
+
+
+async def test_a_collector_that_is_gone_is_passed_over() -> None:
+    good = Collector(GOOD)
+    async with listening(good) as url:
+        client = Client(["http://127.0.0.1:1", url], agent_id="web-1", token="t")
+        assert (await client.send(Gauge("load", 1.0, 1))).batches[0].tries == 2
+
+
+async def test_what_was_not_delivered_can_be_sent_later() -> None:
+    collector = Collector(refusal(503, "unavailable"))
+    async with client_of(collector, tries=2, batch_records=1) as client:
+        with pytest.raises(Undelivered) as caught:
+            await client.send([Gauge("load", float(number), number) for number in range(3)])
+        assert len(caught.value.frames) == 3
+        collector.script = [GOOD]
+        numbers = [(await client.send_frame(frame)).identity.seq_start for frame in caught.value.frames]
+        assert numbers == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (refusal(409, "identity_conflict"), BatchConflict),
+        (refusal(401, "unauthenticated"), Denied),
+        (refusal(403, "agent_not_allowed"), Denied),
+        (refusal(400, "wrong_checksum"), Invalid),
+        (refusal(413, "too_large"), Invalid),
+        (refusal(422, "header_mismatch"), Invalid),
+    ],
+)
+async def test_what_no_try_can_mend_is_raised_at_once(answer: Any, error: type[Exception]) -> None:
+    collector = Collector(answer)
+    async with client_of(collector) as client:
+        with pytest.raises(error, match="web-1"):
+            await client.send(Gauge("load", 1.0, 1))
+    assert len(collector.bodies) == 1
+
+
+async def test_what_is_no_collector_decides_nothing() -> None:
+    collector = Collector((404, b"<html>"))
+    async with client_of(collector, tries=2) as client:
+        with pytest.raises(Undelivered, match="not as a collector does"):
+            await client.send(Gauge("load", 1.0, 1))
+
+
+async def test_nothing_is_sent_for_no_records() -> None:
+    assert (await Client("http://127.0.0.1:1", agent_id="web-1", token="t").send([])).batches == ()
+
+
+def test_a_client_that_cannot_work_is_refused(tmp_path: Path) -> None:
+    for wrong in ({}, {"token": "a", "token_file": "b"}, {"token_file": tmp_path / "none"}):
+        with pytest.raises(Invalid):
+            Client("http://c", agent_id="web-1", **wrong)
+    with pytest.raises(Invalid):
+        Client([], agent_id="web-1", token="t")
+    with pytest.raises(Invalid):
+        Client("http://c", agent_id="", token="t")
+    (tmp_path / "token").write_text("secret\n")
+    made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
+    assert made.next_seq == 0
+
+
+async def test_with_a_block_connections_are_kept(tmp_path: Path) -> None:
+    from holdfast.server.app import IngestApp
+
+    async with server_desk(tmp_path) as desk, listening(IngestApp(desk.service)) as url:
+        async with Client(url, agent_id="web-1", token=desk.token) as client:
+            for number in range(3):
+                await client.send(Gauge("load", float(number), number))
+            with pytest.raises(Invalid):
+                await client.__aenter__()
+        assert desk.service.meters.batches == {"new": 3}
+
+
+def test_blocking_code_uses_it_through_the_portal() -> None:
+    with Portal() as portal:
+        collector = Collector(GOOD)
+        url = portal.wait(_enter(portal, collector))
+        client = portal.enter(Client(url, agent_id="web-1", token="t"))
+        assert client.send([Gauge("load", 1.0, 1)]).records == 1
+        portal.wait(client._thing.__aexit__(None, None, None))
+        portal.wait(_LISTENERS.pop().__aexit__(None, None, None))
+
+
+_LISTENERS: list[Any] = []
+
+
+async def _enter(portal: Portal, collector: Collector) -> str:
+    manager = listening(collector)
+    _LISTENERS.append(manager)
+    return await manager.__aenter__()

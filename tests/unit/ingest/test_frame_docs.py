@@ -1,0 +1,45 @@
+"""The page on formats says what the code does."""
+
+import re
+from dataclasses import fields
+
+from holdfast.ingest.frame import Limits, Reason
+from holdfast.ingest.frame.counts import MOST_BOUNDS, MOST_LAYOUTS, Counts
+from holdfast.ingest.frame.envelope import MAGIC
+from holdfast.ingest.frame.scales import DIVISORS
+from holdfast.ingest.identity import MAX_AGENT_BYTES, MAX_BOOT_BYTES
+from holdfast.ingest.records import HIGHEST_SEVERITY, Kind, State
+from tests.tidy.tree import ROOT
+
+PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+
+
+def test_every_reason_is_explained() -> None:
+    table = PAGE.partition("### What a reader refuses")[2]
+    assert set(re.findall(r"`([a-z]+_[a-z]+)`", table)) == {reason.value for reason in Reason}
+
+
+def test_numbers_of_the_page_are_those_of_the_code() -> None:
+    limits = Limits()
+    assert f"`{MAGIC.hex(' ').upper()}`" in PAGE
+    assert f"agent id, 1 to {MAX_AGENT_BYTES}" in PAGE
+    assert f"boot id, 1 to {MAX_BOOT_BYTES}" in PAGE
+    assert f"{limits.frame_bytes >> 20} MiB a frame, {limits.payload_bytes >> 20} MiB a payload" in PAGE
+    assert f"{limits.records:,} records, {limits.elements:,} labels and as many buckets" in PAGE
+    assert f"at most {MOST_LAYOUTS:,} layouts, of at most {MOST_BOUNDS:,} bounds each" in PAGE
+    assert f"severity (ints, 0 to {HIGHEST_SEVERITY})" in PAGE
+    kinds = [f"{kind.value} {kind.name.lower()}" for kind in Kind]
+    assert f"kind (ints; {kinds[0]}, {kinds[1]})" in PAGE
+    assert f"state (ints; {', '.join(f'{state.value} {state.name.lower()}' for state in State)})" in PAGE
+    assert [f"{divisor:,.0f}" in PAGE for divisor in DIVISORS[-2:]] == [True, True]
+    assert f"{len(DIVISORS) + 1}" in re.findall(r"^\| 7, (\d) \|", PAGE, re.MULTILINE)
+
+
+def test_counts_are_listed_in_their_order() -> None:
+    table = PAGE.partition("### Payload")[2].partition("Then the tables")[0]
+    listed = {int(number): name for number, name in re.findall(r"\| (\d+) \| ([a-z][^|]*)", table)}
+    words = {number: name.split()[0].rstrip(",") for number, name in listed.items()}
+    names = [field.name for field in fields(Counts)]
+    assert sorted(words) == list(range(len(names)))
+    plain = [name for number, name in enumerate(names) if not name.endswith("_bytes")]
+    assert [words[names.index(name)] for name in plain] == [name.split("_")[0] for name in plain]

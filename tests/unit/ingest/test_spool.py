@@ -1,0 +1,188 @@
+"""Acceptance on a real disk, landing in a store, and everything that a restart must not forget."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Corrupt, NotFound, Refused, Unavailable
+from holdfast.ingest.accept import Accepted, IdentityConflict, Submission
+from holdfast.ingest.authority import Acceptance
+from holdfast.ingest.collector import CollectorOptions
+from holdfast.ingest.landing import Landed, SpoolCollector, SpoolOptions
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.spool import FOLDER, Spool, open_spool
+from holdfast.objects.observe import Usage
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.ingest_kit import submission
+from tests.unit.ingest.accept_desk import AcceptDesk
+
+
+class SpoolDesk(AcceptDesk):
+    def spooler(
+        self, spool: Spool, *script: str, usage: Usage | None = None, interval_ms: int = 1_000
+    ) -> SpoolCollector:
+        def on_accepted(manifest: AcceptedManifest, submitted: Submission) -> None:
+            self.effects.append((manifest.collector_id, submitted.frame_sha256))
+
+        return SpoolCollector(
+            spool,
+            self.store(*script, usage=usage),
+            self.ambient(),
+            kit.authority(Acceptance.LOCAL_SPOOL),
+            CollectorOptions("spooler"),
+            kit.inspect,
+            spooling=SpoolOptions(interval_ms),
+            on_accepted=on_accepted,
+        )
+
+
+async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_lands(tmp_path: Path) -> None:
+    desk, usage = SpoolDesk(), Usage()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool, usage=usage)
+        answer = await collector.accept(submission(1))
+        assert isinstance(answer, Accepted)
+        assert not answer.duplicate
+        assert usage.by_verb == {}
+        assert await spool.read(submission(1).identity) == submission(1).body
+        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        assert await collector.land() == Landed(batches=1)
+        assert usage.by_verb == {"put": 2}
+        assert [one async for one in spool.pending()] == []
+        with pytest.raises(NotFound):
+            await spool.read(submission(1).identity)
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1}
+    assert len(desk.effects) == 1
+
+
+async def test_duplicates_are_known_before_and_after_landing_and_over_restarts(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    for landing in (False, True, False):
+        with open_spool(tmp_path, desk.ambient()) as spool:
+            collector = desk.spooler(spool)
+            answers = [await collector.accept(submission(1)) for _ in range(2)]
+            assert [isinstance(answer, Accepted) for answer in answers] == [True, True]
+            if landing:
+                assert await collector.land() == Landed(batches=1)
+                again = await collector.accept(submission(1))
+                assert isinstance(again, Accepted)
+                assert again.duplicate
+                assert await collector.land() == Landed()
+    assert len(desk.effects) == 1
+    assert desk.families()["accepted"] == 1
+
+
+async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_landed(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        before = await collector.accept(submission(1, 1))
+        assert isinstance(before, IdentityConflict)
+        assert before.accepted.frame_sha256 == submission(1).frame_sha256
+        assert await collector.land() == Landed(batches=1, conflicts=1)
+        after = await collector.accept(submission(1, 2))
+        assert isinstance(after, IdentityConflict)
+        assert await collector.land() == Landed(conflicts=1)
+        assert await collector.land() == Landed()
+    assert desk.families() == {"raw-blobs": 3, "accepted": 1, "quarantine": 2}
+
+
+async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest_counts(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await desk.collector("somebody").accept(submission(1, 1))
+        assert await collector.land() == Landed(conflicts=1)
+        mine = await collector.accept(submission(1))
+        assert isinstance(mine, IdentityConflict)
+        assert mine.accepted.collector_id == "somebody"
+        theirs = await collector.accept(submission(1, 1))
+        assert isinstance(theirs, Accepted)
+        assert theirs.duplicate
+    assert desk.families()["quarantine"] == 1
+
+
+async def test_what_the_store_does_not_take_stays_and_lands_later(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool, "ok", "busy", "busy", "busy")
+        await collector.accept(submission(1))
+        with pytest.raises(Unavailable):
+            await collector.land()
+        assert len([one async for one in spool.pending()]) == 1
+        assert await collector.land() == Landed(batches=1)
+
+
+async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        async with desk.spooler(spool, "busy", "busy", "busy", interval_ms=1) as collector:
+            await collector.accept(submission(1))
+            while desk.families()["accepted-by-time"] < 1:
+                await asyncio.sleep(0.001)
+            await collector.accept(submission(2))
+    assert desk.families() == Counter(
+        {"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2, "accepted-by-blob": 2, "raw-blobs-by-time": 2}
+    )
+
+
+async def test_a_landed_batch_keeps_the_time_of_its_acceptance(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        [waiting] = [one async for one in spool.pending()]
+        await collector.land()
+        again = await collector.accept(submission(1))
+    assert isinstance(again, Accepted)
+    assert again.manifest.accepted_at_unix_ns == waiting.accepted_at_unix_ns
+
+
+async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await collector.accept(submission(2))
+        [spoiled] = (tmp_path / FOLDER).rglob("*10-*19.lmbatch")
+        spoiled.write_bytes(b"spoiled")
+        assert await collector.land() == Landed(batches=1, unreadable=1)
+        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        with pytest.raises(Corrupt, match="are no frame"):
+            await collector.accept(submission(1))
+
+
+async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await collector.land()
+        assert await spool.forget(0) == 0
+        assert await spool.forget(1 << 62) == 1
+        assert await spool.forget(1 << 62) == 0
+        late = await collector.accept(submission(1))
+        assert isinstance(late, Accepted)
+        assert not late.duplicate
+        assert await collector.land() == Landed(batches=1)
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1}
+
+
+async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        first = await spool.spool_id(desk.ambient())
+        with pytest.raises(Refused, match="another collector uses this spool"), open_spool(tmp_path, desk.ambient()):
+            pass
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        assert await spool.spool_id(desk.ambient()) == first
+
+
+async def test_a_spool_is_refused_by_an_authority_of_the_other_mode(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool, pytest.raises(Refused, match="s3_manifest"):
+        SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("spooler"), kit.inspect)

@@ -1,0 +1,94 @@
+"""What tests of the server share: a collector on a store in memory, asked through its applications."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.base.config import IngestSection
+from holdfast.ingest import Gauge
+from holdfast.ingest.frame import encode, pack
+from holdfast.ingest.records import Record
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.observe import Usage
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore, compose
+from holdfast.server.app import IngestApp, private_app
+from holdfast.server.service import Service, open_service
+from holdfast.server.tokens import add_token
+from holdfast.server.wire import Address, Wire, bound, server_for
+from tests.unit.ingest.accept_desk import AcceptDesk
+from tests.unit.objects.scripted import Scripted
+
+WIRE = Wire(connections=20, header_timeout_s=5, body_timeout_s=5, drain_s=1)
+Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def frame(*records: Record, agent: str = "web-1", boot: str = "boot", seq: int = 0) -> bytes:
+    return encode(pack(agent, boot, records or [Gauge("load", 1.5, 1_000)], seq_start=seq))
+
+
+@dataclass
+class ServerDesk:
+    service: Service
+    ingest: httpx.AsyncClient
+    private: httpx.AsyncClient
+    token: str
+    usage: Usage
+    script: Scripted
+
+    async def post(
+        self, body: bytes | AsyncIterator[bytes], *, seqs: tuple[int, int] = (0, 0), length: int | None = None
+    ) -> httpx.Response:
+        headers = {
+            "authorization": f"Bearer {self.token}",
+            "x-lightmetrics-agent": "web-1",
+            "x-lightmetrics-seq-start": str(seqs[0]),
+            "x-lightmetrics-seq-end": str(seqs[1]),
+        }
+        if length is not None:
+            headers["content-length"] = str(length)
+        return await self.ingest.post("/ingest/v1/batch", content=body, headers=headers)
+
+    async def get(self, path: str, status: int = 200) -> Any:
+        answer = await self.private.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+
+@asynccontextmanager
+async def server_desk(folder: Path, *, query: bool = False, **settings: Any) -> AsyncIterator[ServerDesk]:
+    desk = AcceptDesk()
+    ambient = desk.ambient()
+    tokens = folder / "tokens.toml"
+    token = add_token(tokens, ("web-*",), ambient)[1]
+    usage = Usage()
+    script = Scripted(inner=MemoryStore(desk.shelf, clock=desk.watch))
+    stack = compose(script, ambient=ambient, retry=RetryPolicy(attempts=2, base_ms=0, max_ms=0), usage=usage)
+    store = OpenStore(stack, StoreSpec.parse("memory:desk"), usage, ambient)
+    section = IngestSection.model_validate({"tokens": tokens, **settings})
+    async with open_service(store, section, query=query) as service:
+        transports = [httpx.ASGITransport(app, False) for app in (IngestApp(service), private_app(service))]
+        clients = [httpx.AsyncClient(transport=each, base_url="http://collector") for each in transports]
+        async with clients[0] as ingest, clients[1] as private:
+            yield ServerDesk(service, ingest, private, token, usage, script)
+
+
+@asynccontextmanager
+async def listening(app: Asgi) -> AsyncIterator[str]:
+    """A real listener with this application; its URL."""
+    import asyncio
+
+    with bound(Address("127.0.0.1", 0)) as (socket, address):
+        server = server_for(app, WIRE)
+        task = asyncio.create_task(server.serve(sockets=[socket]))
+        await server.listening.wait()
+        try:
+            yield f"http://{address}"
+        finally:
+            server.should_exit = True
+            await task

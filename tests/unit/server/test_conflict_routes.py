@@ -1,0 +1,63 @@
+"""Conflicts are shown and decided over the private listener, and collectors act on it."""
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.ingest import Gauge
+from tests.unit.server.server_desk import ServerDesk, frame, server_desk
+
+WISH = {"by": "anna", "why": "a clone"}
+
+
+async def conflict(desk: ServerDesk) -> dict[str, Any]:
+    assert (await desk.post(frame())).status_code == 200
+    other = await desk.post(frame(Gauge("load", 2.5, 1_000)))
+    assert other.json()["error"]["resolution"] is None
+    (found,) = (await desk.get("/api/v1/conflicts"))["conflicts"]
+    return dict(found)
+
+
+async def test_existing_is_authoritative_reaches_the_sender(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        found = await conflict(desk)
+        path = f"/api/v1/conflicts/{found['submitted_frame_sha256'][:12]}"
+        shown = await desk.get(path)
+        assert shown["decisions"] == []
+        assert shown["accepted_frame_sha256"] != shown["submitted_frame_sha256"]
+        wish = {"resolution": "existing_is_authoritative", **WISH}
+        decided = (await desk.private.post(f"{path}/resolve", json=wish)).json()
+        assert [each["by"] for each in decided["decisions"]] == ["anna"]
+        again = await desk.post(frame(Gauge("load", 2.5, 1_000)))
+        assert (again.status_code, again.json()["error"]["resolution"]) == (409, "existing_is_authoritative")
+        late = await desk.private.post(f"{path}/resolve", json={**wish, "resolution": "quarantine_identity"})
+        assert (late.status_code, late.json()["error"]["kind"]) == (409, "refused")
+
+
+async def test_a_held_identity_is_refused_by_name_until_it_is_lifted(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        found = await conflict(desk)
+        path = f"/api/v1/conflicts/{found['submitted_frame_sha256']}"
+        await desk.private.post(f"{path}/resolve", json={"resolution": "quarantine_identity", **WISH})
+        refused = await desk.post(frame(seq=1), seqs=(1, 1))
+        assert (refused.status_code, refused.json()["error"]["reason"]) == (403, "identity_quarantined")
+        (hold,) = (await desk.get("/api/v1/holds"))["holds"]
+        assert (hold["agent_id"], hold["boot_id"], hold["why"]) == ("web-1", "boot", "a clone")
+        lifting = {"agent_id": "web-1", "boot_id": "boot", **WISH}
+        assert (await desk.private.post("/api/v1/holds/lift", json=lifting)).json()["lifted_by"] == "anna"
+        assert (await desk.post(frame(seq=1), seqs=(1, 1))).status_code == 200
+
+
+async def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await desk.get(f"/api/v1/conflicts/{'0' * 64}", 404)
+        await desk.get("/api/v1/conflicts/ab", 400)
+        path = f"/api/v1/conflicts/{'0' * 64}/resolve"
+        for wrong in (
+            {},
+            {"resolution": "forget", **WISH},
+            {"resolution": "quarantine_identity", "by": "a", "why": " "},
+        ):
+            assert (await desk.private.post(path, json=wrong)).status_code == 400
+        plain = '{"resolution": "quarantine_identity", "by": "a", "why": "b"}'
+        sent = await desk.private.post(path, content=plain, headers={"content-type": "text/plain"})
+        assert sent.status_code == 400

@@ -1,0 +1,62 @@
+"""The page on HTTP says what the applications say of themselves."""
+
+import re
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from holdfast.server.app import IngestApp, private_app
+from holdfast.server.faults import REASONS
+from tests.tidy.tree import ROOT
+from tests.unit.server.server_desk import server_desk
+
+PAGE = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+METHODS = {"get", "post", "put", "delete", "patch", "head", "options"}
+
+
+def routes(app: FastAPI) -> dict[str, set[int]]:
+    """What OpenAPI says; FastAPI adds a 422 of its own that we never send."""
+    return {
+        f"{method.upper()} {path}": {int(status) for status in about["responses"]} - _added(about)
+        for path, methods in app.openapi()["paths"].items()
+        for method, about in methods.items()
+        if method in METHODS
+    }
+
+
+def _added(about: dict) -> set[int]:
+    return {422} if "HTTPValidationError" in str(about["responses"].get("422")) else set()
+
+
+def documented() -> dict[str, tuple[str, set[int]]]:
+    rows = re.findall(r"^\| `([A-Z]+ /[^`]*)` \| (\w+) \| [^|]* \| ([\d, ]+) \|$", PAGE, re.MULTILINE)
+    return {route: (listener, set(map(int, statuses.split(", ")))) for route, listener, statuses in rows}
+
+
+async def test_every_route_is_listed_with_its_listener_and_statuses(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        ingest, private = routes(IngestApp(desk.service).framework), routes(private_app(desk.service))
+    expected = {
+        route: (
+            "both" if route in ingest and route in private else "ingest" if route in ingest else "private",
+            statuses,
+        )
+        for route, statuses in (ingest | private).items()
+    }
+    assert documented() == expected
+
+
+async def test_every_parameter_and_metric_is_explained(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        parameters = private_app(desk.service).openapi()["paths"]["/api/v1/live"]["get"]["parameters"]
+        families = {family.name: family.type for family in desk.service.meters.registry.collect()}
+    assert all(f"| `{each['name']}` |" in PAGE for each in parameters)
+    names = [f"{name}_total" if kind == "counter" else name for name, kind in families.items()]
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
+
+
+def test_every_reason_is_listed_with_its_status() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| `(\w+)` \| ([^|]*) \|$", PAGE, re.MULTILINE)
+    assert [(name, int(status), kind, meaning) for name, status, kind, meaning in rows] == [
+        (name, row.status, row.kind, row.meaning) for name, row in REASONS.items()
+    ]

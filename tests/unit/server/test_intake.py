@@ -1,0 +1,123 @@
+"""Batches through the application: answers, headers, what they cost, what is left when the store is away."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import TABLE, Ambiguous, Corrupt, Unavailable
+from holdfast.ingest import Gauge
+from holdfast.ingest.frame import FrameInvalid, Reason
+from holdfast.server.faults import REASONS, Fault, failure_of
+from tests.unit.server.server_desk import frame, server_desk
+
+
+async def test_a_batch_is_new_once_and_costs_two_puts_and_a_duplicate_one_put_and_one_get(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await asyncio.sleep(0)
+        desk.usage.tallies.clear()
+        first = await desk.post(frame())
+        paths = {family: desk.usage.requests("put", family) for family in ("raw-blobs", "accepted")}
+        assert (first.status_code, first.json()["duplicate"], first.json()["agent_id"]) == (200, False, "web-1")
+        assert paths == {"raw-blobs": 1, "accepted": 1}
+        await asyncio.sleep(0.05)
+        desk.usage.tallies.clear()
+        second = await desk.post(frame())
+        assert (second.status_code, second.json()["duplicate"]) == (200, True)
+        assert desk.usage.by_verb == {"put": 1, "get": 1}
+        assert first.json()["frame_sha256"] == second.json()["frame_sha256"]
+
+
+async def test_other_bytes_under_one_identity_are_a_conflict_with_a_record(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await desk.post(frame())
+        answer = await desk.post(frame(Gauge("load", 2.5, 1_000)))
+        error = answer.json()["error"]
+        assert (answer.status_code, error["reason"], error["kind"]) == (409, "identity_conflict", "refused")
+        listed = (await desk.get("/api/v1/conflicts?agent=web-1"))["conflicts"]
+        assert [each["quarantine_manifest_key"] for each in listed] == [error["quarantine_manifest_key"]]
+        assert listed[0]["accepted_frame_sha256"] == error["accepted_frame_sha256"]
+        assert (await desk.get("/api/v1/conflicts?agent=web-2"))["conflicts"] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"), [(["busy"] * 9, "unavailable"), (["ok", "drop", "drop"], "outcome_unknown")]
+)
+async def test_a_store_that_is_away_is_503_and_the_same_batch_goes_through_later(
+    tmp_path: Path, script: list[str], reason: str
+) -> None:
+    async with server_desk(tmp_path) as desk:
+        desk.script.script = list(script)
+        answer = await desk.post(frame())
+        assert answer.status_code == 503
+        assert answer.json()["error"]["reason"] in (reason, "unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+        desk.script.script = []
+        assert (await desk.post(frame())).json()["duplicate"] is False
+
+
+async def test_rates_hold_per_token_and_say_when_to_come_again(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, requests_per_s=0.5, burst=2) as desk:
+        statuses = [(await desk.post(frame())).status_code for _ in range(2)]
+        refused = await desk.post(frame())
+        assert [*statuses, refused.status_code] == [200, 200, 429]
+        assert refused.json()["error"]["reason"] == "rate_limited"
+        assert int(refused.headers["retry-after"]) == 2
+
+
+async def test_memory_for_requests_is_bounded(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, in_flight_bytes=len(frame()) + 10) as desk:
+        answer = await desk.post(frame())
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "overloaded")
+        assert desk.service.limits.in_flight_bytes == 0
+
+
+async def test_a_large_frame_is_decoded_off_the_loop_to_the_same_end(tmp_path: Path) -> None:
+    many = [Gauge(f"metric_{number % 97}", number / 7, number) for number in range(40_000)]
+    async with server_desk(tmp_path) as desk:
+        answer = await desk.post(frame(*many), seqs=(0, 39_999))
+        assert answer.json()["duplicate"] is False
+        page = (await desk.private.get("/metrics")).text
+        assert 'holdfast_ingest_records_total{kind="samples"} 40000.0' in page
+        assert 'holdfast_store_requests_total{family="accepted",verb="put"} 1.0' in page
+
+
+async def test_a_draining_collector_takes_nothing_more(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        assert (await desk.get("/readyz"))["status"] == "ready"
+        desk.service.begin_draining()
+        answer = await desk.post(frame())
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "draining")
+        assert (await desk.get("/readyz", 503))["error"]["reason"] == "draining"
+        assert (await desk.get("/healthz"))["status"] == "alive"
+
+
+async def test_a_body_that_does_not_come_is_408(tmp_path: Path) -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield frame()[:10]
+        await asyncio.sleep(30)
+
+    async with server_desk(tmp_path, body_timeout_ms=20) as desk:
+        answer = await desk.post(trickle(), length=len(frame()))
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (408, "timeout")
+
+
+def test_every_failure_has_one_shape() -> None:
+    errors: list[Exception] = [
+        Fault("too_large", "m"),
+        FrameInvalid(Reason.CHECKSUM, "m"),
+        Corrupt("m"),
+        Unavailable("m"),
+        ValueError("a secret"),
+    ]
+    for error in errors:
+        failure = failure_of(error)
+        assert set(failure.document["error"]) >= {"kind", "reason", "message"}
+        assert failure.document["error"]["kind"] in TABLE
+        assert "secret" not in json.dumps(failure.document)
+    assert [failure_of(error).status for error in errors] == [413, 400, 500, 503, 500]
+    assert failure_of(FrameInvalid(Reason.TOO_LARGE, "m")).status == 413
+    assert failure_of(Ambiguous("m")).status == TABLE["ambiguous"].http_status
+    assert all(row.kind in TABLE for row in REASONS.values())

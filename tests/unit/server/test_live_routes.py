@@ -1,0 +1,95 @@
+"""Live state over HTTP: filters, completeness, the stream."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from holdfast.ingest import Alert, Counter, Gauge, Histogram, Log, State
+from tests.unit.server.server_desk import frame, server_desk
+
+EVERYTHING = (
+    Gauge("load", float("nan"), 1_000, {"host": "a"}),
+    Gauge("load", 2.0, 2_000, {"host": "a"}),
+    Gauge("load", 3.0, 1_500, {"host": "b"}),
+    Counter("bytes", 2**60 + 1, 2_000),
+    Histogram("latency", (0.1, 1.0), (1, 2, 3), 4.5, 2_000),
+    Log("started", 1_500, attributes={"unit": "nginx"}),
+    Alert("disk_full", State.FIRING, 2_000, {"host": "a"}, 0.97, "almost"),
+)
+
+
+async def test_what_was_accepted_is_there_at_once(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await desk.post(frame(*EVERYTHING), seqs=(0, 6))
+        found = await desk.get("/api/v1/live")
+        assert found["complete"] is False
+        points = {(each["name"], each["labels"].get("host")): each["points"] for each in found["series"]}
+        assert points["load", "a"] == [[1_000, "NaN"], [2_000, 2.0]]
+        assert points["bytes", None] == [[2_000, 2**60 + 1]]
+        assert points["latency", None] == [[2_000, {"sum": 4.5, "bounds": [0.1, 1.0], "counts": [1, 2, 3]}]]
+        assert [(log["message"], log["attributes"]) for log in found["logs"]] == [("started", {"unit": "nginx"})]
+        assert [(alert["name"], alert["state"], alert["value"]) for alert in found["alerts"]] == [
+            ("disk_full", "firing", 0.97)
+        ]
+
+
+async def test_filters_narrow_it_down(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await desk.post(frame(*EVERYTHING), seqs=(0, 6))
+        only = await desk.get("/api/v1/live?name=load&label=host%3Db")
+        assert [each["points"] for each in only["series"]] == [[[1_500, 3.0]]]
+        assert (only["logs"], only["alerts"]) == ([], [])
+        assert (await desk.get("/api/v1/live?agent=db-*"))["series"] == []
+        latest = await desk.get("/api/v1/live?name=load&points=1&since_ns=1600")
+        assert [each["points"] for each in latest["series"]] == [[[2_000, 2.0]]]
+        assert (await desk.get("/api/v1/live?series=1"))["truncated"] is True
+        assert (await desk.get("/api/v1/live?label=host", 400))["error"]["reason"] == "invalid"
+        assert (await desk.get("/api/v1/live?series=100000&points=100000", 400))["error"]["kind"] == "invalid"
+
+
+async def test_a_query_collector_finds_what_others_accepted_even_without_references(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, query=True, follow_interval_ms=1) as desk:
+        await desk.post(frame())
+        store, follower = desk.service.store, desk.service.follower
+        while not desk.service.completeness()["complete"]:
+            await asyncio.sleep(0.001)
+        kept = desk.service.live
+        kept.max_bytes = 0
+        assert kept.kept() == []  # everything went, as after a restart
+        kept.max_bytes, kept.evicted = 10**9, 0
+        async for key in store.keys("accepted-by-time/"):
+            await store.delete(key)
+        assert await follower.poll() == 0
+        assert await follower.audit() == 1
+        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
+
+
+async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, query=True, follow_interval_ms=1) as desk:
+        await desk.post(frame())
+        while not desk.service.completeness()["complete"]:
+            await asyncio.sleep(0.001)
+        desk.service.live.max_bytes = 0
+        assert desk.service.live.kept() == []
+        desk.service.live.max_bytes, desk.service.live.evicted = 10**9, 0
+        async for key in desk.service.store.keys("raw-blobs/"):
+            await desk.service.store.delete(key)
+        assert await desk.service.follower.audit() == 0
+        assert desk.service.follower.problems >= 1
+        assert "could not be read" in (await desk.get("/api/v1/live"))["partial_because"]
+
+
+async def test_the_stream_tells_of_batches_as_they_come(tmp_path: Path) -> None:
+    from holdfast.ingest.select import Wanted
+    from holdfast.server.app import _events
+
+    async with server_desk(tmp_path) as desk:
+        events = _events(desk.service, Wanted(name="load"))
+        assert (await anext(events)).startswith(b"event: hello\n")
+        await desk.post(frame(Log("no load", 1)), seqs=(0, 0))
+        await desk.post(frame(seq=1), seqs=(1, 1))
+        name, data = (await anext(events)).decode().strip().split("\n")
+        assert name == "event: batch"
+        assert json.loads(data.removeprefix("data: "))["series"][0]["points"] == [[1_000, 1.5]]
+        desk.service.begin_draining()
+        assert [event async for event in events] == []

@@ -1,0 +1,129 @@
+"""The token file: hashes alone, constant answers, edits by many, changes noticed."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.cli.main import run
+from holdfast.server.tokens import TokenFile, add_token, read_tokens, revoke_token
+from tests.unit.runs.desk import Watch
+
+AMBIENT = Ambient.system()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.toml"
+
+
+async def loaded(file: Path, watch: Watch | None = None) -> TokenFile:
+    tokens = TokenFile(file, watch or Watch())
+    await tokens.load()
+    return tokens
+
+
+async def test_a_token_is_known_by_its_hash_alone(file: Path) -> None:
+    token, secret = add_token(file, ("web-*", "db-?"), AMBIENT, note='the "frontends"')
+    assert secret not in file.read_text()
+    assert hashlib.sha256(secret.encode()).hexdigest() in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert read_tokens(file) == (token,)
+    found = (await loaded(file)).authenticate(secret)
+    assert found == token
+    assert [token.allows(agent) for agent in ("web-1", "web-", "db-1", "db-12", "WEB-1")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+async def test_whatever_is_not_the_token_is_refused(file: Path) -> None:
+    _, secret = add_token(file, ("*",), AMBIENT)
+    tokens = await loaded(file)
+    other = secret[:-1] + ("0" if secret[-1] != "0" else "1")
+    wrong = [other, secret + "0", secret.upper(), "", "hft_", " " + secret, "\ud800", "hft_00000000_" + "0" * 64]
+    assert [tokens.authenticate(text) for text in wrong] == [None] * len(wrong)
+
+
+async def test_two_tokens_are_valid_until_one_is_revoked(file: Path) -> None:
+    first, old = add_token(file, ("*",), AMBIENT)
+    tokens = await loaded(file)
+    _, new = add_token(file, ("*",), AMBIENT)
+    assert await tokens.refresh()
+    assert tokens.authenticate(old) is not None
+    assert tokens.authenticate(new) is not None
+    revoke_token(file, first.token_id)
+    assert await tokens.refresh()
+    assert tokens.authenticate(old) is None
+    assert tokens.authenticate(new) is not None
+    assert not await tokens.refresh()
+
+
+async def test_a_token_ends_at_its_time(file: Path) -> None:
+    watch = Watch()
+    ambient = Ambient(watch, AMBIENT.rng)
+    _, secret = add_token(file, ("*",), ambient, lifetime_ns=10**9)
+    tokens = await loaded(file, watch)
+    assert tokens.authenticate(secret) is not None
+    watch.advance(seconds=2)
+    assert tokens.authenticate(secret) is None
+
+
+async def test_a_file_that_turns_bad_leaves_the_tokens_as_they_were(file: Path) -> None:
+    _, secret = add_token(file, ("*",), AMBIENT)
+    tokens = await loaded(file)
+    for text in ("not toml [", "[other]\nx = 1\n", '[[token]]\nid = "a"\n', None):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+        assert not await tokens.refresh()
+        assert tokens.problem is not None
+        assert tokens.authenticate(secret) is not None
+    add_token(file, ("*",), AMBIENT)
+    assert await tokens.refresh()
+    assert (tokens.problem, tokens.authenticate(secret)) == (None, None)
+
+
+async def test_a_file_that_cannot_be_used_stops_a_collector(file: Path) -> None:
+    with pytest.raises(NotFound, match="does not exist"):
+        await loaded(file)
+    file.write_text('[[token]]\nid = "a"\nagents = "web"\nsha256 = "00"\ncreated_at = "x"\n')
+    with pytest.raises(Invalid, match="a token cannot be used"):
+        await loaded(file)
+    with pytest.raises(Invalid, match="at least one pattern"):
+        add_token(file, (), AMBIENT)
+
+
+def test_many_may_add_at_once(file: Path) -> None:
+    code = "import sys, pathlib; from holdfast.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "tokens", "add", "--file", str(file), "--agents", "web-*"]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    assert len(read_tokens(file)) == 4
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_the_command_prints_a_token_once_and_lists_and_revokes_it(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["tokens", "add", "--file", str(file), "--agents", "web-*", "--note", "me", "--expires-in", "90d"]) == 0
+    secret = capsys.readouterr().out.strip()
+    token_id = secret.split("_")[1]
+    assert run(["tokens", "list", "--file", str(file)]) == 0
+    listed = capsys.readouterr().out
+    assert token_id in listed
+    assert "valid" in listed
+    assert secret not in listed
+    assert run(["tokens", "revoke", token_id, "--file", str(file)]) == 0
+    assert run(["tokens", "revoke", token_id, "--file", str(file)]) == 4
+    assert read_tokens(file) == ()
+    assert run(["tokens", "list"]) == 2

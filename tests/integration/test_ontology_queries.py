@@ -10,6 +10,7 @@ import holdfast
 from holdfast.base.config import OntologySection, Settings
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.results import meta
+from holdfast.sql.duck import OutOfMemory
 from tests.integration.run_places import Place, place_for
 
 
@@ -109,6 +110,10 @@ async def test_queries_keep_to_the_memory_limit(tmp_path: Path) -> None:
         first = await query.order_by(Wide.noise).limit(10).all()
         assert [one.noise[:8] for one in first] == sorted(starts)[:10]
         assert await used() <= limit
+        assert [one.id for one in await query.all()] == sorted(range(rows * files), key=str)
+        with pytest.raises(OutOfMemory) as raised:
+            await query.order_by(Wide.noise).all()
+        assert "s3_duckdb_memory_limit" in str(raised.value.remedy)
         folder = duck.folder
         assert folder.exists()
     assert not folder.exists()

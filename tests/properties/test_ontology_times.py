@@ -1,5 +1,5 @@
-"""Random histories, by our writer and a plain one, with indexes that lag, lie or are gone: every way of asking about
-time gives what a plain Python model says, from a warm session and from a cold one."""
+"""Random histories, by our writer and a plain one, with indexes that lag, lie or are gone, compacted and not, with
+files in tables and on disk: every way of asking about time gives what a plain Python model says, warm and cold."""
 
 import json
 from typing import Any
@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology import Entity, Field, Relation, layout
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.query import Query
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.warm import POOLED_BYTES
 from tests.unit.ontology.desk import Desk
 
 
@@ -25,6 +28,7 @@ class Link(Relation[Thing, Thing]):
 
 
 KEYS = ("a", "b", "c", "d")
+THING, LINK = TypeId("entity", "Thing"), TypeId("relation", "Link")
 INDEX = "meta/indices/entities/Thing.json"
 
 key = st.sampled_from(KEYS)
@@ -37,8 +41,12 @@ step: st.SearchStrategy[Any] = st.one_of(
     st.tuples(st.just("plain"), changes, st.just({})),
     st.tuples(st.just("look"), st.just({}), st.just({})),
     st.tuples(st.sampled_from(["no index", "lying index", "flush"]), st.just({}), st.just({})),
+    st.tuples(st.sampled_from(["compact", "lose snapshot"]), st.just({}), st.just({})),
+    st.tuples(st.just("compact"), st.just({}), st.just({})),
 )
-steps = st.lists(step, min_size=1, max_size=7)
+steps = st.lists(step, min_size=1, max_size=9)
+pooled = st.sampled_from([0, 2_600, 3_200, POOLED_BYTES])
+"""Up to which size files are loaded into tables: none, some, all."""
 
 Rows = list[tuple[int, Any, int, bool]]
 """Commit, key, value and whether it was retracted."""
@@ -136,6 +144,13 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
             await desk.plain.commit({("entity", "Thing"): written})
     elif name == "flush":
         await onto.flush()
+    elif name == "compact":
+        await onto.close()  # its indexes are then written
+        for type_id in (THING, LINK):
+            await Compactor(desk.store, desk.ambient, fan=2).compact(type_id)
+    elif name == "lose snapshot":
+        for path in [path for path in desk.shelf.objects if path.startswith(layout.SNAPSHOTS)][:1]:
+            await desk.bare.delete(path)
     elif name == "no index":
         await desk.bare.delete(INDEX)
     elif name == "lying index":
@@ -144,17 +159,20 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
         await desk.bare.put(INDEX, json.dumps(lie).encode(), OVERWRITE)
 
 
-@settings(max_examples=25)
-@given(steps)
-async def test_every_moment_is_as_it_was(history: list[Any]) -> None:
+@settings(max_examples=40)
+@given(steps, pooled)
+async def test_every_moment_is_as_it_was(history: list[Any], pooled_bytes: int) -> None:
     desk, model = Desk(), Model()
     onto = Ontology(desk.store, desk.ambient, [Thing, Link])
+    onto._warm.pooled_bytes = pooled_bytes
     try:
         for name, things, links in history:
             await act(desk, onto, model, name, things, links)
             if name == "look":
                 await check_states(onto.query(Thing), model.things, model.head)
-        for session in (onto, Ontology(desk.store, desk.ambient, [Thing, Link])):
+        cold = Ontology(desk.store, desk.ambient, [Thing, Link])
+        cold._warm.pooled_bytes = pooled_bytes
+        for session in (onto, cold):
             await check(session, Thing, model.things, model.head)
             await check(session, Link, model.links, model.head)
             await session.close()

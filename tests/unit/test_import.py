@@ -60,6 +60,7 @@ def watched(code: str, cwd: Path) -> dict:
         "from holdfast.objects import StoreSpec; StoreSpec.parse('s3://bucket/prefix?endpoint=http://127.0.0.1:9')",
         "from holdfast.base import aio, clock, codec, config, errors, ids, portal, telemetry; portal.Portal()",
         "import holdfast.cli.main",
+        "import holdfast.ontology",
     ],
 )
 def test_import_has_no_effects(code: str, tmp_path: Path) -> None:

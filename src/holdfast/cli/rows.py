@@ -45,6 +45,25 @@ def show(
             out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
 
 
+def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format | None) -> None:
+    """Groups and their figures: values of any kind, also of several in one column."""
+    chosen = style if style is not None else Format.JSON if out.as_json else Format.TABLE
+    names = list(groups[0]) if groups else []
+    match chosen:
+        case Format.JSON:
+            out.document([{name: _plain(value) for name, value in group.items()} for group in groups])
+        case Format.JSONL:
+            for group in groups:
+                out.document({name: _plain(value) for name, value in group.items()})
+        case Format.CSV:
+            out.raw(_csv_line(names))
+            for group in groups:
+                out.raw(_csv_line([_text(group[name]) for name in names]))
+        case Format.TABLE:
+            out.table(names, ([_cell(group[name]) for name in names] for group in groups))
+            out.note(f"{len(groups)} {'row' if len(groups) == 1 else 'rows'}")
+
+
 def _named(names: Sequence[str], row: Sequence[Any], read: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
     values = dict(zip(names, row, strict=True))
     return {name: read[name](one) if name in read and one is not None else one for name, one in values.items()}

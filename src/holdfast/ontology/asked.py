@@ -4,34 +4,32 @@ A question of this kind has the power of a query: the same conditions, moments a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
 
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import NotFound
-from holdfast.ontology.engine import Engine, Moment
-from holdfast.ontology.filters.ast import TRUE, End, FieldPath, Order
-from holdfast.ontology.filters.ends import declared_node
+from holdfast.ontology import phrases
+from holdfast.ontology.differences import changed_rows
+from holdfast.ontology.engine import Engine
+from holdfast.ontology.engine import Moment as Pinned
+from holdfast.ontology.filters.ast import TRUE
 from holdfast.ontology.filters.errors import InvalidQuery, unknown
+from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.scope import quoted
-from holdfast.ontology.filters.types import node_at, reading_of
+from holdfast.ontology.groups import worked_out
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.paths import check_depth
+from holdfast.ontology.phrases import Described
 from holdfast.ontology.results import typed_table
 from holdfast.ontology.shape import Shape, column_names
 from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.statement import ENDS, Ask, Rows, rows_of
-from holdfast.ontology.times import LATEST, When
-from holdfast.ontology.typespec import Node
-
-
-@dataclass(frozen=True)
-class Described:
-    """A type as the parser wants it."""
-
-    name: str
-    nodes: Mapping[str, Node]
-    ends: "tuple[Described, Described] | None" = None
+from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of
+from holdfast.ontology.times import LATEST, Moment, When
 
 
 @dataclass(frozen=True)
@@ -45,62 +43,112 @@ class Wording:
     limit: int | None = None
     offset: int = 0
     when: When = LATEST
+    via: Sequence[str] = ()
+    group_by: Sequence[str] = ()
+    figures: Sequence[str] = ()
+    having: Sequence[str] = ()
 
 
 async def understood(tables: SqlTables, wording: Wording) -> tuple[Ask, tuple[str, ...]]:
     """The question, and the columns of its answer."""
-    known = await tables.tables(wording.when)
-    shape = known.get(wording.type_name)
-    if shape is None:
-        raise NotFound(
-            f"there is no type {wording.type_name}", remedy=f"the types are: {', '.join(known) or 'none yet'}"
-        )
+    ask, described = _ask(wording, await tables.tables(wording.when))
+    names = column_names(ask.shape)
+    for name in wording.columns:
+        if name not in names:
+            raise unknown(ask.shape.type_id.name, name, names)
+    order = tuple(phrases.order(term, described) for term in wording.order_by)
+    asked = replace(ask, order=order, limit=wording.limit, offset=wording.offset)
+    return asked, tuple(wording.columns) or names
+
+
+def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
+    """About the type that is named, and then along its hops."""
     by_type = {each.type_id: each for each in known.values()}
+    ask, described = _about(_shape(wording.type_name, known), by_type, wording.where, wording.when)
+    for text in wording.via:
+        words = phrases.hop(text)
+        relation = _shape(words.relation, known)
+        if relation.ends is None:
+            raise InvalidQuery(f"{words.relation} is not a relation", remedy="hops lead along relations")
+        fits = [end == ask.shape.type_id for end in relation.ends]
+        if not fits[1 if words.reverse else 0] and (words.reverse or not fits[1]):
+            raise InvalidQuery(
+                f"{words.relation} does not lead on from {ask.shape.type_id.name}",
+                remedy=f"it leads from {relation.ends[0].name} to {relation.ends[1].name}",
+            )
+        forward = fits[0] and not words.reverse
+        target = by_type.get(relation.ends[1 if forward else 0])
+        if target is None:
+            raise NotFound(f"there is no type {relation.ends[1 if forward else 0].name} yet")
+        check_depth(words.least, words.most)
+        if words.most != 1 and target.type_id != ask.shape.type_id:
+            raise InvalidQuery(f"{words.relation} leads to another type: it can be followed once only")
+        edge = parse(words.where, _described(relation)) if words.where else TRUE
+        origin = Origin(ask, relation, edge, forward, words.least, words.most)
+        ask, described = _about(target, by_type, words.to, wording.when)
+        ask = replace(ask, origin=origin)
+    return ask, described
+
+
+def _shape(name: str, known: Mapping[str, Shape]) -> Shape:
+    found = known.get(name)
+    if found is None:
+        close = get_close_matches(name, known, n=1)
+        listed = f"the types are: {', '.join(known) or 'none yet'}"
+        raise NotFound(f"there is no type {name}", remedy=f"did you mean {close[0]}?" if close else listed)
+    return found
+
+
+def _about(shape: Shape, by_type: Mapping[TypeId, Shape], where: str | None, when: When) -> tuple[Ask, Described]:
     sides = [by_type[each] for each in shape.ends or () if each in by_type]
     complete = len(sides) == len(ENDS)
     ends = (_described(sides[0]), _described(sides[1])) if complete else None
     described = Described(shape.type_id.name, shape.nodes, ends)
-    names = column_names(shape)
-    for name in wording.columns:
-        if name not in names:
-            raise unknown(shape.type_id.name, name, names)
-    ask = Ask(
-        shape,
-        dict(zip(ENDS, sides, strict=True)) if complete else {},
-        where=parse(wording.where, described) if wording.where else TRUE,
-        order=tuple(_order(term, described) for term in wording.order_by),
-        limit=wording.limit,
-        offset=wording.offset,
-        when=wording.when,
-    )
-    return ask, tuple(wording.columns) or names
+    found = dict(zip(ENDS, sides, strict=True)) if complete else {}
+    return Ask(shape, found, where=parse(where, described) if where else TRUE, when=when), described
 
 
 def _described(shape: Shape) -> Described:
     return Described(shape.type_id.name, shape.nodes)
 
 
-def _order(term: str, described: Described) -> Order:
-    """``age``, ``age desc``, ``left.name asc``, ``profile.city desc``."""
-    path, _, direction = term.strip().partition(" ")
-    if direction.strip().lower() not in ("", "asc", "desc"):
-        raise InvalidQuery(f"{term!r} is not an order", remedy='write a field, and desc if need be, as in "age desc"')
-    first, *steps = path.split(".")
-    end: End = next((each for each in ENDS if each == first and steps and described.ends is not None), "own")
-    name, rest = (first, steps) if end == "own" else (steps[0], steps[1:])
-    node = node_at(declared_node(described, end, name, described.name), tuple(rest), name)
-    reading = reading_of(node, path, "ordered")
-    return Order(FieldPath(end, name, tuple(rest)), reading, descending=direction.strip().lower() == "desc")
+async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str, Any]]:
+    """Figures over all rows, or of groups."""
+    ask, described = _ask(wording, await tables.tables())
+    keys = [phrases.key(text, described) for text in wording.group_by]
+    figures = [phrases.figure(text, described) for text in wording.figures or ("count()",)]
+    if len({each.name for each in figures}) != len(figures):
+        raise InvalidQuery("two figures have one name", remedy="name them, as in first=min(age)")
+    columns = {**{key.name: node for key, node in keys}, **{each.name: each.node for each in figures}}
+    tests = [phrases.test_of_groups(text, columns) for text in wording.having]
+    terms = {each.name: each.term for each in figures}
+    found = await worked_out(tables.engine, ask, tuple(key for key, _ in keys), terms)
+    return [group for group in found if all(phrases.passes(test, group) for test in tests)]
+
+
+async def difference_in_words(tables: SqlTables, wording: Wording, older: Moment, newer: Moment) -> pa.Table:
+    """What is not the same at two commits: keys, action, and the fields before and after, as JSON."""
+    ask, _ = _ask(wording, await tables.tables())
+    found = await changed_rows(tables.engine, ask, older, newer)
+    before, after = (found.column(f"{name}_fields").to_pylist() for name in ("before", "after"))
+    actions = [
+        "added" if old is None else "retracted" if new is None else "changed"
+        for old, new in zip(before, after, strict=True)
+    ]
+    keys = {name: found.column(name) for name in ask.shape.keys}
+    return pa.table({**keys, "action": actions, "before": before, "after": after})
 
 
 async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
     """One column per field; in history also ``commit_id`` and ``retracted``."""
     shape = ask.shape
 
-    async def question(moment: Moment) -> tuple[Rows, pa.Table]:
+    async def question(moment: Pinned) -> tuple[Rows, pa.Table]:
         rows = await rows_of(ask, moment)
         typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
-        columns = [*rows.keys, "r.commit_id", "r._retracted", *(f"r.{quoted(name)}" for name in typed)]
+        columns = [f"r.{quoted(name)}" for name in typed]
+        columns += [] if shape.ends is None else rows.keys
+        columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
         if len(typed) < len([name for name in wanted if name in shape.payload]):
             columns.append("r.fields_json")
         sql = rows.select(columns)
@@ -108,3 +156,17 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
 
     rows, found = await engine.ask(question)
     return await blocking(typed_table, shape, found, wanted, history=rows.window.history)
+
+
+async def counted(engine: Engine, ask: Ask) -> int:
+    """How many rows there are."""
+
+    async def question(moment: Pinned) -> pa.Table:
+        rows = await rows_of(ask, moment)
+        if ask.limit is None and not ask.offset:
+            sql = rows.select(["count(*) AS n"], ordered=False)
+        else:
+            sql = fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
+        return await engine.warm.duck.table(sql.text, list(sql.params))
+
+    return int((await engine.ask(question)).column("n")[0].as_py())

@@ -1,19 +1,20 @@
 """What is not the same at two commits: one query over both states, of the identities that were written in between."""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology.delta import Row
-from holdfast.ontology.engine import Moment
+from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.prune import paths
 from holdfast.ontology.results import Changed, Meta, attach
+from holdfast.ontology.statement import Ask
 from holdfast.ontology.times import Moment as MomentInTime
 from holdfast.ontology.times import Window, commit_at
 
@@ -24,15 +25,21 @@ M = TypeVar("M", bound=Mixin)
 
 
 async def differences(query: "Query[M]", older: MomentInTime, newer: MomentInTime) -> list[Changed[M]]:
+    return await blocking(_changes, query, await changed_rows(query.engine, query.ask, older, newer))
+
+
+async def changed_rows(engine: Engine, ask: Ask, older: MomentInTime, newer: MomentInTime) -> pa.Table:
+    """Keys, and ``before_fields``, ``before_commit``, ``after_fields``, ``after_commit`` of each."""
+
     async def question(moment: Moment) -> pa.Table:
-        sql = await _statement(query, older, newer, moment)
-        return await query.engine.warm.duck.table(sql.text, list(sql.params))
+        sql = await _statement(engine, ask, older, newer, moment)
+        return await engine.warm.duck.table(sql.text, list(sql.params))
 
-    return await blocking(_changes, query, await query.engine.ask(question))
+    return await engine.ask(question)
 
 
-async def _statement(query: "Query[Any]", older: MomentInTime, newer: MomentInTime, moment: Moment) -> Sql:
-    chain, ledger, ask = query.engine.chain, moment.ledger, query.ask
+async def _statement(engine: Engine, ask: Ask, older: MomentInTime, newer: MomentInTime, moment: Moment) -> Sql:
+    chain, ledger = engine.chain, moment.ledger
     first, last = await commit_at(older, chain, ledger), await commit_at(newer, chain, ledger)
     if first > last:
         raise Invalid(f"commit {first} is after commit {last}", remedy="name the older one first")

@@ -26,7 +26,7 @@ from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
-from holdfast.sql.duck import MissingFile
+from holdfast.sql.duck import MalformedJson, MissingFile
 
 T = TypeVar("T")
 
@@ -78,7 +78,10 @@ class Moment:
         used = [each.entry for each in choices if each.use != "pruned"]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
         loaded = await engine.warm.load(shape, used)
-        table = Table(shape, loaded, span, engine.warm, split(predicate, shape).keys)
+        keys = split(predicate, shape).keys
+        # Who asks for few keys reads few rows: comparing all of a file's would not pay.
+        settled = not span.history and not keys.terms and len(loaded) > 1 and await engine.warm.settle(shape, loaded)
+        table = Table(shape, loaded, span, engine.warm, keys, settled)
         self.planned.append(Planned(table, choices, resolved.by_index, fetched))
         return table
 
@@ -131,17 +134,33 @@ class Engine:
         await self._heed(ledger)
         for distrusted in (False, True):
             try:
-                return await question(Moment(self, ledger))
+                return await self._put(question, Moment(self, ledger))
             except MissingFile:
                 self._known.clear()
                 self._lives.clear()
                 self._distrusted = distrusted
         try:
-            return await question(Moment(self, ledger))
+            return await self._put(question, Moment(self, ledger))
         except MissingFile as error:
             raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
         finally:
             self._distrusted = False
+
+    async def _put(self, question: Callable[[Moment], Awaitable[T]], moment: Moment) -> T:
+        """What the question gives; rows that no question can be put to are named."""
+        try:
+            return await question(moment)
+        except MalformedJson as error:
+            for planned in moment.planned:
+                sql = planned.table.malformed()
+                found = (await self.warm.duck.table(sql.text, list(sql.params))).to_pylist()
+                if found:
+                    rows = ", ".join(" ".join(f"{name} {value!r}" for name, value in row.items()) for row in found)
+                    raise Corrupt(
+                        f"{planned.table.shape.type_id.name}: fields_json of another writer is not JSON: {rows}",
+                        remedy="write these objects again; history before that cannot be asked about their fields",
+                    ) from error
+            raise
 
     async def _heed(self, ledger: Ledger) -> None:
         """Forget rows that were read before a redaction."""

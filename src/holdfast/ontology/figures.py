@@ -5,6 +5,7 @@ numbers inside JSON that is not declared as such count as floats.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -31,6 +32,15 @@ _TYPES: dict[Reading, str] = {
 }
 Shapes = Mapping[End, Shape]
 """By end: own, left, right."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What rows are grouped by."""
+
+    name: str
+    path: FieldPath
+    reading: Reading
 
 
 def touched(term: AggregateTerm) -> list[FieldPath]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology.engine import Moment
-from holdfast.ontology.figures import python_value, touched, value
-from holdfast.ontology.filters.ast import End, FieldPath, Reading
+from holdfast.ontology.engine import Engine, Moment
+from holdfast.ontology.figures import Key, python_value, touched, value
+from holdfast.ontology.filters.ast import AggregateTerm, End
 from holdfast.ontology.filters.exprs import Figure, RowTerm
 from holdfast.ontology.filters.figuresql import Decode, compile_figure
 from holdfast.ontology.filters.operand import fill, joined
@@ -23,7 +23,7 @@ from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.statement import rows_of
+from holdfast.ontology.statement import Ask, rows_of
 
 if TYPE_CHECKING:
     from holdfast.ontology.query import Query
@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Mixin)
 Group = dict[str, Any]
 """Keys and figures by name."""
-
-
-@dataclass(frozen=True)
-class Key:
-    name: str
-    path: FieldPath
-    reading: Reading
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +62,20 @@ def group_key(term: Any, python: type) -> Key:
 
 
 async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> list[Group]:
-    _check(query, keys, figures)
-    ask = query.ask
-    fields = tuple(path for each in figures.values() for path in touched(each.term))
+    for name, each in figures.items():
+        if not isinstance(each, Figure):
+            raise Invalid(f"{name} is not a figure", remedy="write count(), or Customer.age.sum()")
+        if each.root is not None and each.root is not query.form.python:
+            raise Invalid(f"{name} is a figure of {each.root.__name__}, not of {query.form.python.__name__}")
+    return await worked_out(query.engine, query.ask, keys, {name: each.term for name, each in figures.items()})
+
+
+async def worked_out(
+    engine: Engine, ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]
+) -> list[Group]:
+    """The figures of each group, or of all rows where there are no keys."""
+    _check(ask, keys, figures)
+    fields = tuple(path for each in figures.values() for path in touched(each))
     asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
 
     async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
@@ -79,7 +83,7 @@ async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mappin
         shapes: dict[End, Shape] = {"own": ask.shape, **ask.ends}
         groups = [value(key.path, key.reading, rows.scope, shapes) for key in keys]
         named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
-        compiled = {name: compile_figure(each.term, rows.scope) for name, each in figures.items()}
+        compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
         named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
         shown = joined(", ", named)
         sql = fill("SELECT {} {}", shown, rows.source(shown.text))
@@ -88,25 +92,20 @@ async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mappin
             order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
             sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
         decoders = {name: each.decode for name, each in compiled.items()}
-        return decoders, await query.engine.warm.duck.table(sql.text, list(sql.params))
+        return decoders, await engine.warm.duck.table(sql.text, list(sql.params))
 
-    decoders, found = await query.engine.ask(question)
+    decoders, found = await engine.ask(question)
     plain: Decode = lambda one: one  # noqa: E731  # keys are what they are
     return [
         {name: decoders.get(name, plain)(python_value(one)) for name, one in row.items()} for row in found.to_pylist()
     ]
 
 
-def _check(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> None:
+def _check(ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]) -> None:
     if not figures and not keys:
         raise Invalid("there is nothing to work out", remedy="name a figure, as in agg(n=count())")
-    if query.ask.limit is not None or query.ask.offset:
+    if ask.limit is not None or ask.offset:
         raise Invalid("figures are over all rows", remedy="leave out limit and offset")
     names = [*(key.name for key in keys), *figures]
     if len({name.lower() for name in names}) != len(names):
         raise Invalid(f"two columns have one name: {', '.join(names)}", remedy="give the figure another name")
-    for name, each in figures.items():
-        if not isinstance(each, Figure):
-            raise Invalid(f"{name} is not a figure", remedy="write count(), or Customer.age.sum()")
-        if each.root is not None and each.root is not query.form.python:
-            raise Invalid(f"{name} is a figure of {each.root.__name__}, not of {query.form.python.__name__}")

@@ -8,6 +8,8 @@ Typed columns follow the schema of now. A file of ours that was written under it
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
 that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
 
+Every row says until which commit it was the latest of its identity (``lifespans``), as far as this file tells.
+
 Before the bytes are handed out they are read back, and their rows compared with those that went in. ``Corrupt`` for an
 input that is not what its manifest or its index says: nothing is made of damaged files.
 """
@@ -27,6 +29,7 @@ from holdfast.base.errors import Corrupt, check
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.drift import node_of
+from holdfast.ontology.lifespans import untils
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns
 from holdfast.ontology.schema import fields_of
@@ -76,14 +79,16 @@ def merge(sources: Sequence[Source], target: Target, origin: Document) -> Merged
     layout = _Layout.of(target, [_schema(source) for source in sources])
     sink = pa.BufferOutputStream()
     going_in, rows = RowsDigest(target.type_id.kind), 0
+    ends = _ends(sources, target)
     plain = [name for name in layout.schema.names if name != "fields_json"]
     with pq.ParquetWriter(
         sink, layout.schema, compression="zstd", use_dictionary=plain, write_statistics=plain, store_schema=False
     ) as writer:
         for group in _row_groups(layout.table(table, source) for source in sources for table in _tables(source)):
             going_in.add(group)
+            ended = ends.slice(rows, group.num_rows)
             rows += group.num_rows
-            writer.write_table(group, row_group_size=ROW_GROUP)
+            writer.write_table(group.set_column(group.num_columns - 1, names.UNTIL, ended), row_group_size=ROW_GROUP)
         writer.add_key_value_metadata(layout.metadata(origin))
     body: bytes = sink.getvalue().to_pybytes()
     _check(body, going_in, rows)
@@ -105,14 +110,21 @@ def _schema(source: Source) -> pa.Schema:
     return schema
 
 
-def _tables(source: Source) -> Iterator[pa.Table]:
+def _ends(sources: Iterable[Source], target: Target) -> pa.Array:
+    """When each row ceased to be the latest, from a first look at keys and commits alone."""
+    keys = names.key_columns(target.type_id.kind)
+    wanted = ["commit_id", *keys]
+    return untils(pa.concat_tables(table for source in sources for table in _tables(source, wanted)), keys)
+
+
+def _tables(source: Source, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """The rows in the specification's order: of a snapshot as they are, of a commit's file sorted if they are not."""
     with pq.ParquetFile(pa.BufferReader(source.body)) as file:
         if source.first < source.last:
             for number in range(file.num_row_groups):
-                yield _of_its_commits(file.read_row_group(number, use_threads=False), source)
+                yield _of_its_commits(file.read_row_group(number, columns=columns, use_threads=False), source)
             return
-        table = _of_its_commits(file.read(use_threads=False), source)
+        table = _of_its_commits(file.read(columns=columns, use_threads=False), source)
         kind = "entity" if names.ENTITY_KEYS[0] in table.column_names else "relation"
         order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names.key_columns(kind)])
         yield table if _rising(order) else table.take(order)
@@ -170,6 +182,7 @@ class _Layout:
         columns |= {"schema_version_id": pa.int64(), "fields_json": pa.string(), **typed}
         if any(names.RETRACTED in schema.names for schema in schemas):
             columns[names.RETRACTED] = pa.bool_()
+        columns[names.UNTIL] = pa.int64()
         return cls(target, pa.schema(columns), typed)
 
     def table(self, file: pa.Table, source: Source) -> pa.Table:
@@ -182,6 +195,8 @@ class _Layout:
         return pa.table({name: found[name] for name in self.schema.names}, schema=self.schema)
 
     def _system(self, file: pa.Table, column: pa.Field) -> pa.ChunkedArray | pa.Array:
+        if column.name == names.UNTIL:  # of an input it says less than it will
+            return pa.nulls(file.num_rows, column.type)
         if column.name in file.column_names:
             array = file.column(column.name).cast(column.type)
             return pc.fill_null(array, False) if column.name == names.RETRACTED else array

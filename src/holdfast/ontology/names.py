@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from holdfast.ontology.errors import ReservedName
 
 RETRACTED = "_retracted"
+UNTIL = "_until"
+"""Of snapshots alone: see ``lifespans``."""
 ENTITY_KEYS = ("entity_key",)
 RELATION_KEYS = ("left_key", "right_key", "instance_key")
 
@@ -22,6 +24,7 @@ SYSTEM_COLUMNS = frozenset(
         "schema_version_id",
         "fields_json",
         RETRACTED,
+        UNTIL,
     }
 )
 

@@ -156,11 +156,15 @@ def _direction(query: "Query[Any]", declared: Declaration, *, reverse: bool) -> 
 
 def _depth(depth: Any) -> tuple[int, int | None]:
     least, most = (depth, depth) if isinstance(depth, int) else depth
+    check_depth(least, most)
+    return least, most
+
+
+def check_depth(least: Any, most: Any) -> None:
     if not isinstance(least, int) or least < 0 or (most is not None and most < max(least, 1)):
-        raise Invalid(f"{depth!r} is not a depth", remedy="give 2, or (1, 3), or (1, None)")
+        raise Invalid(f"from {least!r} to {most!r} is not a depth", remedy="give 2, or (1, 3), or (1, None)")
     if most is None and least > 1:
         raise Invalid("a walk without an end begins at depth 0 or 1", remedy="give (1, None), or a last depth")
-    return least, most
 
 
 def _about(relation: type[Mixin], where: Condition | None) -> Predicate:

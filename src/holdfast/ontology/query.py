@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
-from holdfast.ontology.asked import arrow_of
+from holdfast.ontology.asked import arrow_of, counted
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Order, Predicate
@@ -27,11 +27,12 @@ from holdfast.ontology.groups import Grouped, figures_of, group_key
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pages import Page, page_of
 from holdfast.ontology.paths import hop, shortest_path
-from holdfast.ontology.results import Changed, Linked, ends, objects, one_of
+from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_of
 from holdfast.ontology.shape import column_names
 from holdfast.ontology.statement import ENDS, Ask, rows_of
 from holdfast.ontology.times import Moment as MomentInTime
 from holdfast.ontology.times import When
+from holdfast.sql.duck import OutOfMemory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,13 +111,20 @@ class Query(Generic[M]):
     # --- results ---
 
     async def all(self) -> list[M]:
-        """Every object."""
+        """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
 
         async def question(moment: Moment) -> pa.Table:
             rows = await rows_of(self.ask, moment)
             return await self._table(rows.select(rows.stored))
 
-        return await blocking(objects, self.form, await self.engine.ask(question))
+        try:
+            return await blocking(objects, self.form, await self.engine.ask(question))
+        except OutOfMemory:
+            if self.ask.order or self.ask.limit is not None or self.ask.offset:
+                raise
+            found = [one async for one in self._streamed(ordered=False)]
+            history = self.ask.when.mode == "history"
+            return sorted(found, key=lambda one: (meta(one).commit_id if history else 0, meta(one).key))
 
     async def first(self) -> M | None:
         """The first object; None if there is none."""
@@ -131,15 +139,7 @@ class Query(Generic[M]):
     async def count(self) -> int:
         """How many rows there are."""
 
-        async def question(moment: Moment) -> pa.Table:
-            rows = await rows_of(self.ask, moment)
-            if self.ask.limit is None and not self.ask.offset:
-                return await self._table(rows.select(["count(*) AS n"], ordered=False))
-            inner = rows.select(["1"], ordered=False)
-            return await self._table(Sql(f"SELECT count(*) AS n FROM ({inner.text})", inner.params))
-
-        found = await self.engine.ask(question)
-        return int(found.column("n")[0].as_py())
+        return await counted(self.engine, self.ask)
 
     async def arrow(self) -> pa.Table:
         """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``."""
@@ -164,10 +164,13 @@ class Query(Generic[M]):
         A state comes in no order unless ``order_by`` says one: sorting takes memory, and this is for what has no end.
         """
 
+        async for one in self._streamed(ordered=bool(self.ask.order) or self.ask.when.mode == "history"):
+            yield one
+
+    async def _streamed(self, *, ordered: bool) -> AsyncIterator[M]:
         async def question(moment: Moment) -> Sql:
             rows = await rows_of(self.ask, moment)
-            ordered = bool(self.ask.order) or rows.window.history or rows.limited
-            return rows.select(rows.stored, ordered=ordered)
+            return rows.select(rows.stored, ordered=ordered or rows.limited)
 
         found = await self.engine.ask(question)
         async for batch in self.engine.warm.duck.batches(found.text, list(found.params)):

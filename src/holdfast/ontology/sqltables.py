@@ -24,6 +24,8 @@ from holdfast.objects.store import Store
 from holdfast.ontology import catalog
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.engine import Engine, Moment
+from holdfast.ontology.filters.jsonsql import json_path
+from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import TypeId
@@ -36,7 +38,7 @@ from holdfast.ontology.warm import Warm, duck_type
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
-_TOLD = re.compile(r"(?:show\s+tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
+_TOLD = re.compile(r"(?:show\s+(?:all\s+)?tables|(?:describe|desc|show)\s+(?P<name>\"?\w+\"?))\s*;?\s*", re.IGNORECASE)
 _EXPLAIN = re.compile(r"explain(?:\s+analyze)?\s+", re.IGNORECASE)
 
 
@@ -97,6 +99,14 @@ class SqlTables:
 
     async def run(self, text: str) -> pa.Table:
         """The result of one statement, or of the last of several."""
+        try:
+            return await self._run(text)
+        except RecursionError as error:
+            raise Invalid(
+                "the statement is nested too deeply", remedy="write it in several steps, with WITH"
+            ) from error
+
+    async def _run(self, text: str) -> pa.Table:
         duck = await blocking(lambda: self._warm.duck)
         statements = await blocking(duck.statements, text)
         if not statements:
@@ -143,6 +153,7 @@ class SqlTables:
         defined: set[str] = set()
         used: set[str] = set()
         everything = False
+        whole: set[str] = set()
         for node in _nodes(tree):
             if node.get("type") == "TABLE_FUNCTION":
                 _check_function(str(node.get("function", {}).get("function_name")))
@@ -150,6 +161,7 @@ class SqlTables:
                 if node.get("schema_name") not in ("", "main") or node.get("catalog_name"):
                     raise Refused(f"{node.get('schema_name')}.{node.get('table_name')} is not a table of this store")
                 names.append(str(node["table_name"]))
+                whole |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}
             elif node.get("class") == "COLUMN_REF":
                 used |= {str(part).lower() for part in node.get("column_names", ())}
             elif node.get("class") == "STAR":
@@ -160,6 +172,8 @@ class SqlTables:
                 everything = True
             if isinstance(entries := node.get("cte_map"), dict):
                 defined |= {str(entry["key"]) for entry in entries.get("map", ())}
+        # The name of a table in the place of a column is a row with all columns.
+        everything = everything or bool(used & whole)
         return [name for name in names if name not in defined], None if everything else frozenset(used)
 
     async def _make_view(
@@ -229,7 +243,7 @@ def _columns(table: Table) -> Iterator[tuple[str, str]]:
 
 def _column(table: Table, name: str) -> str:
     shape = table.shape
-    path = _literal(f"$.{json.dumps(name)}")
+    path = _literal(json_path([name]))
     if shape.forms[name] == "json":
         return f"json_extract(r.fields_json, {path}) AS {quoted(name)}"
     if name not in table.lacking:
@@ -241,9 +255,8 @@ def _column(table: Table, name: str) -> str:
 
 def _inlined(sql: Sql) -> str:
     """A view has no parameters. Ours are numbers of commits and files, and paths that we made ourselves."""
-    pieces = sql.text.split("?")
     values = [_literal(value) for value in sql.params]
-    return "".join(piece for pair in zip(pieces, [*values, ""], strict=True) for piece in pair)
+    return "".join(piece for pair in zip(pieces(sql.text, "?"), [*values, ""], strict=True) for piece in pair)
 
 
 def _literal(value: Any) -> str:

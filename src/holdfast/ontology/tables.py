@@ -38,6 +38,8 @@ class Table:
     window: Window
     warm: Warm
     keys: And = EVERYTHING
+    settled: bool = False
+    """It is known which rows of the large files are replaced by newer files."""
     needed: frozenset[str] | None = None
     """The fields that are read, and ``fields_json``, besides keys and commits; None for all. DuckDB would read all: it
     does not look for unused columns below a union."""
@@ -93,28 +95,66 @@ class Table:
         return ", ".join(map(quoted, (*self.shape.keys, *self.columns)))
 
     def rows(self, files: Sequence[Loaded] | None = None) -> Sql:
-        """Every row of these files in the window."""
+        """Every row of these files in the window; for state, without those that their own file shows to be replaced."""
         files = self.files if files is None else files
         if not files:
             return self._nothing()
-        scans = [Sql(text, tuple(params)) for text, params in self.warm.scans(self.shape, files, self.columns)]
-        union = joined(" UNION ALL ", scans)
+        latest_at = None if self.window.history else self.window.upper
+        found = self.warm.scans(self.shape, files, self.columns, latest_at)
+        scans = [Sql(text, tuple(params)) for text, params in found]
+        return self._within(joined(" UNION ALL ", scans), files)
+
+    def _within(self, scan: Sql, files: Sequence[Loaded]) -> Sql:
+        """The rows of a scan of these files for which the conditions on keys and commits hold."""
         conditions: list[Sql] = []
         if self._condition is not None:
             conditions.append(self._condition)
         if not all(self.window.covers(each.entry.first, each.entry.last) for each in files):
             bounds = (self.window.lower, self.window.upper)
             conditions.append(Sql("commit_id > CAST(? AS BIGINT) AND commit_id <= CAST(? AS BIGINT)", bounds))
-        if not conditions:
-            return union
-        return fill("SELECT * FROM ({}) WHERE {}", union, joined(" AND ", conditions))
+        return fill("SELECT * FROM ({}) WHERE {}", scan, joined(" AND ", conditions)) if conditions else scan
 
     def state(self) -> Sql:
         """The latest row of every identity in the window, retracted ones included."""
         files = sorted(self.files, key=lambda each: each.entry.first)
-        if all(each.unique for each in files) and disjoint([each.entry for each in files]):
+        if all(each.single for each in files) and disjoint([each.entry for each in files]):
             return self.rows()
-        base = files[0] if files[0].unique else None
+        return self._by_number(files) if self.settled else self._by_keys(files)
+
+    def _by_number(self, files: Sequence[Loaded]) -> Sql:
+        """From each large file the rows that no newer file replaces, and what is latest in the small ones."""
+        upper = self.window.upper
+        parts: list[Sql] = []
+        for number, each in enumerate(files):
+            if each.path is None:
+                continue
+            scan = self._within(self.warm.scan(self.shape, each, self.columns, upper), [each])
+            newer = files[number + 1 :]
+            text = f"SELECT {self.listed} FROM ({{}})"
+            if newer:
+                gone = self.warm.replaced(each, newer, upper)
+                parts.append(fill(f"{text} ANTI JOIN ({{}}) USING (file_row_number)", scan, gone))
+            else:
+                parts.append(fill(text, scan))
+        small = [each for each in files if each.path is None]
+        if small:
+            parts.append(self._latest(small))
+        return joined(" UNION ALL ", parts)
+
+    def _latest(self, files: Sequence[Loaded]) -> Sql:
+        """What is latest in few rows; without a part of its own, which would make DuckDB read columns in vain."""
+        if all(each.single for each in files) and disjoint([each.entry for each in files]):
+            return self.rows(files)
+        keys = ", ".join(map(quoted, self.shape.keys))
+        return fill(
+            f"SELECT {self.listed} FROM ({{}}) SEMI JOIN (SELECT {keys}, max(commit_id) AS commit_id "
+            f"FROM ({{}}) GROUP BY {keys}) USING ({keys}, commit_id)",
+            self.rows(files),
+            self.only("", "").rows(files),
+        )
+
+    def _by_keys(self, files: Sequence[Loaded]) -> Sql:
+        base = files[0] if files[0].single else None
         rest = [each for each in files if each is not base]
         keys = ", ".join(map(quoted, self.shape.keys))
         newer = fill(
@@ -122,14 +162,23 @@ class Table:
             self.only("", "").rows(rest),
         )
         parts = [fill(f"SELECT {self.listed} FROM ({{}}) JOIN newer USING ({keys}, commit_id)", self.rows(rest))]
-        if base is not None:
-            older = fill(f"SELECT {self.listed} FROM ({{}}) ANTI JOIN newer USING ({keys})", self.rows([base]))
-            parts.insert(0, older)
-        return fill("WITH newer AS MATERIALIZED ({}) {}", newer, joined(" UNION ALL ", parts))
+        if base is None:
+            return fill("SELECT * FROM (WITH newer AS MATERIALIZED ({}) {})", newer, parts[0])
+        older = fill(f"SELECT {self.listed} FROM ({{}}) ANTI JOIN newer USING ({keys})", self.rows([base]))
+        found = joined(" UNION ALL ", [older, *parts])
+        return fill("SELECT * FROM (WITH newer AS MATERIALIZED ({}) {})", newer, found)
 
     def live(self) -> Sql:
         """What there is at the window's end."""
+        if not any(each.retracts for each in self.files):
+            return self.state()
         return fill("SELECT * FROM ({}) WHERE NOT _retracted", self.state())
+
+    def malformed(self) -> Sql:
+        """Some of the rows whose fields are not JSON: their keys and commits."""
+        keys = ", ".join(map(quoted, self.shape.keys))
+        rows = self.only("fields_json", "").rows()
+        return fill(f"SELECT {keys}, commit_id FROM ({{}}) WHERE NOT json_valid(fields_json) LIMIT 3", rows)
 
     def wanted(self) -> Sql:
         return self.rows() if self.window.history else self.live()

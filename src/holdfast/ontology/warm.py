@@ -12,10 +12,8 @@ Two rows of one identity and commit, which a plain writer can make, are one row 
 """
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -28,19 +26,23 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.operand import joined
+from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.index import Entry
 from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.merge import ORIGIN
+from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
 from holdfast.ontology.rows import column_forms, partial_columns
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.upgradefile import upgrade_file, versions_in
 from holdfast.sql.duck import Duck
 from holdfast.sql.scan import LocalFiles
+from holdfast.sql.scratch import Scratch
 
 PARALLEL = 16
 """Files on their way at a time."""
-POOLED_BYTES = 4 * 1024 * 1024
-"""Larger files are scanned where they lie."""
+POOLED_BYTES = 256 * 1024
+"""Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 """The columns that every scan has, besides keys and fields."""
 AT_ONCE = 256
@@ -69,20 +71,29 @@ class Loaded:
     """None: it is in the type's table."""
     retracts: bool = False
     """It has the column of retractions."""
+    until: bool = False
+    """Its rows say until when they were the latest in it."""
+
+    @property
+    def single(self) -> bool:
+        """Whether its state has every identity once, without grouping."""
+        return self.unique or self.until
 
 
 class Warm:
     def __init__(self, store: Store, memory_limit: str = "256MB") -> None:
         self._store = store
         self._memory_limit = memory_limit
-        self._folder: Path | None = None
+        self.pooled_bytes = POOLED_BYTES
+        self._scratch: Scratch | None = None
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
         self._loaded: dict[str, Loaded] = {}
         self._pools: dict[TypeId, str] = {}
         self._pooled: dict[TypeId, set[int]] = {}
         """The numbers of the files in each table."""
-        self._room = 0
+        self._room = self._most_replaced = 0
+        self._replaced: Replaced | None = None
         self._count = 0
         self._tables = 0
         self._one = asyncio.Lock()
@@ -96,17 +107,20 @@ class Warm:
         return self._duck
 
     def _open(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-sql-"))
-        self._files = LocalFiles(self._store, self._folder)
-        duck = Duck(self._folder, memory_limit=self._memory_limit, readable=self._files.folders)
+        self._scratch = Scratch()
+        folder = self._scratch.path
+        self._files = LocalFiles(self._store, folder)
+        duck = Duck(folder, memory_limit=self._memory_limit, readable=self._files.folders)
         duck.execute("CREATE SCHEMA store")
         duck.lock()
         self._room = duck.memory_bytes // 4
+        self._most_replaced = duck.memory_bytes // 4 // ROW_BYTES
+        self._replaced = Replaced(duck)
         self._duck = duck
 
     async def close(self) -> None:
-        duck, folder, files = self._duck, self._folder, self._files
-        self._duck = self._folder = self._files = None
+        duck, scratch, files = self._duck, self._scratch, self._files
+        self._duck = self._scratch = self._files = self._replaced = None
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -114,8 +128,8 @@ class Warm:
             await blocking(duck.close)
         if files is not None:
             await files.close()
-        if folder is not None:
-            await blocking(shutil.rmtree, folder, ignore_errors=True)
+        if scratch is not None:
+            await blocking(scratch.close)
 
     def forget(self) -> None:
         """Read everything again. Statements on their way keep the tables that they were made for."""
@@ -138,6 +152,31 @@ class Warm:
                 await blocking(self._take_in, shape, fetched)
         return [self._loaded[entry.path] for entry in entries]
 
+    async def settle(self, shape: Shape, files: Sequence[Loaded]) -> bool:
+        """Find out which rows of large files are replaced by newer files; False if that would not help."""
+        large = sorted((each for each in files if each.path is not None), key=_commits)
+        small = [each for each in files if each.path is None]
+        last = max((each.entry.last for each in large), default=0)
+        if (
+            not 0 < len(large) <= MOST
+            or not all(each.single for each in large)
+            or any(each.entry.first <= last for each in small)
+            or sum(each.rows for each in (*large[1:], *small)) > self._most_replaced
+        ):
+            return False
+        for number, one in enumerate(large):
+            newer = [*large[number + 1 :], *small]
+            if self._lacking(one, newer):
+                async with self._one:
+                    await blocking(self._compare, shape, one, newer)
+        return True
+
+    def replaced(self, older: Loaded, newer: Sequence[Loaded], upper: int) -> Sql:
+        """The numbers of the rows of a settled file that these others replace up to a commit."""
+        if self._replaced is None:
+            raise RuntimeError("the session is closed")
+        return self._replaced.rows(older.number, [each.number for each in newer], upper)
+
     async def _fetch(self, entry: Entry) -> tuple[int, Entry, Path]:
         self._count += 1
         number = self._count
@@ -152,7 +191,7 @@ class Warm:
         pooled: list[tuple[Loaded, Path, str]] = []
         for number, entry, fetched_to in fetched:
             loaded, swollen, signature, path = self._examined(shape, number, entry, fetched_to)
-            if loaded.size <= POOLED_BYTES and swollen <= self._room:
+            if loaded.size <= self.pooled_bytes and swollen <= self._room:
                 self._room -= swollen
                 pooled.append((loaded, path, signature))
             else:
@@ -182,19 +221,44 @@ class Warm:
         unique = not entry.snapshot if entry.stats is None else entry.stats.unique
         size = path.stat().st_size
         retracts = names.RETRACTED in schema.names
-        loaded = Loaded(number, entry, rows, size, columns, lacking, unique, str(path), retracts)
-        return loaded, swollen, f"{retracts} {schema.remove_metadata()}", path
+        until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
+        loaded = Loaded(number, entry, rows, size, columns, lacking, unique, str(path), retracts, until)
+        return loaded, swollen, f"{retracts} {until} {schema.remove_metadata()}", path
 
     def _upgraded(self, shape: Shape, number: int, path: Path) -> Path:
         """The file, or one of its own with the rows as the class of now has them."""
-        upgrades = shape.upgrades
-        if upgrades is None or self._folder is None or not any(map(upgrades.concerns, versions_in(path))):
+        upgrades, scratch = shape.upgrades, self._scratch
+        if upgrades is None or scratch is None or not any(map(upgrades.concerns, versions_in(path))):
             return path
-        target = self._folder / "upgraded" / f"{number}.parquet"
+        target = scratch.path / "upgraded" / f"{number}.parquet"
         upgrade_file(path, target, upgrades, {name: shape.nodes[name] for name in shape.payload})
-        if path.parent == self._folder:
+        if path.parent == scratch.path:
             path.unlink()
         return target
+
+    def _lacking(self, older: Loaded, newer: Sequence[Loaded]) -> list[Loaded]:
+        if self._replaced is None:
+            raise RuntimeError("the session is closed")
+        numbers = set(self._replaced.lacks(older.number, [each.number for each in newer]))
+        return [each for each in newer if each.number in numbers]
+
+    def _compare(self, shape: Shape, older: Loaded, newer: Sequence[Loaded]) -> None:
+        lacking = self._lacking(older, newer)
+        if self._replaced is None or older.path is None or not lacking:
+            return
+        listed = ", ".join(map(quoted, (*shape.keys, "commit_id")))
+        small = [each.number for each in lacking if each.path is None]
+        parts: list[Sql] = []
+        if small:
+            condition, params = _among(small, self._pooled[shape.type_id])
+            text = f"SELECT {listed}, _file FROM {self._pools[shape.type_id]}"
+            parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
+        for each in lacking:
+            if each.path is not None:
+                text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
+                parts.append(Sql(text, (each.path,)))
+        found = Newer(frozenset(each.number for each in lacking), joined(" UNION ALL ", parts))
+        self._replaced.compare(older.number, older.path, shape.keys, found)
 
     def _without_doubles(self, shape: Shape, path: Path, rows: int) -> int:
         """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
@@ -215,7 +279,7 @@ class Warm:
     def _insert(self, shape: Shape, group: Sequence[tuple[Loaded, Path, str]]) -> None:
         pool = self._pool(shape)
         first = group[0][0]
-        listed = ", ".join(self._projected(shape, first, (*SYSTEM, *shape.payload)))
+        listed = ", ".join(self._projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
         paths = [str(path) for _, path, _ in group]
         # The name of a file is its number.
         self.duck.execute(
@@ -225,9 +289,7 @@ class Warm:
         )
         for loaded, path, _ in group:
             path.unlink()
-            entry = loaded.entry
-            kept = (loaded.number, entry, loaded.rows, loaded.size, loaded.columns, loaded.lacking, loaded.unique)
-            self._loaded[entry.path] = Loaded(*kept, path=None, retracts=loaded.retracts)
+            self._loaded[loaded.entry.path] = replace(loaded, path=None)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
     def _pool(self, shape: Shape) -> str:
@@ -237,6 +299,7 @@ class Warm:
             self._tables += 1
             columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
             columns += ["commit_id BIGINT", "schema_version_id BIGINT", "fields_json VARCHAR", "_retracted BOOLEAN"]
+            columns.append("_until BIGINT")
             columns += [f"{quoted(name)} {duck_type(arrow_type(shape.nodes[name]))}" for name in shape.payload]
             self.duck.execute(f"CREATE TABLE {pool} (_file INTEGER, {', '.join(columns)})")
             self._pools[shape.type_id] = pool
@@ -249,6 +312,8 @@ class Warm:
             if name == names.RETRACTED:
                 gone = "coalesce(_retracted, false)" if loaded.retracts else "false"
                 found.append(f"{gone} AS _retracted")
+            elif name == names.UNTIL:
+                found.append("_until" if loaded.until else "NULL::BIGINT AS _until")
             elif name in SYSTEM or name in loaded.columns:
                 found.append(quoted(name))
             else:
@@ -257,21 +322,36 @@ class Warm:
 
     # --- SQL ---
 
-    def scans(self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str]) -> list[tuple[str, list[Any]]]:
-        """SELECTs that together give all rows of these files, by keys and these columns, and their parameters."""
+    def scan(self, shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
+        """The rows of one large file, numbered, without those that another one of the file has replaced."""
+        listed = ", ".join((*self._projected(shape, file, columns), "file_row_number"))
+        lasting = _lasting([file], latest_at)
+        condition = f" WHERE {lasting}" if lasting else ""
+        return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
+
+    def scans(
+        self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None = None
+    ) -> list[tuple[str, list[Any]]]:
+        """SELECTs that together give all rows of these files, by keys and these columns, and their parameters.
+
+        With ``latest_at`` without rows that another one of their file has replaced by that commit.
+        """
         found: list[tuple[str, list[Any]]] = []
         pooled = [each.number for each in files if each.path is None]
         if pooled:
             listed = ", ".join(map(quoted, (*shape.keys, *columns)))
             text = f"SELECT {listed} FROM {self._pools[shape.type_id]}"
             condition, params = _among(pooled, self._pooled[shape.type_id])
-            found.append((f"{text}{condition}", params))
+            lasting = _lasting([each for each in files if each.path is None], latest_at)
+            conditions = " AND ".join(each for each in (condition, lasting) if each)
+            found.append((f"{text} WHERE {conditions}" if conditions else text, params))
         on_disk = sorted((each for each in files if each.path is not None), key=_alike)
         for _, group in groupby(on_disk, key=_alike):
             same = list(group)
             listed = ", ".join(self._projected(shape, same[0], columns))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
-            found.append((text, [[each.path for each in same]]))
+            lasting = _lasting(same, latest_at)
+            found.append((f"{text} WHERE {lasting}" if lasting else text, [[each.path for each in same]]))
         return found
 
 
@@ -282,13 +362,28 @@ def _among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
         return "", []
     for some, word in ((wanted, "IN"), (others, "NOT IN")):
         if len(some) <= LISTED:
-            return f" WHERE _file {word} ({', '.join(map(str, sorted(some)))})", []
-    return " WHERE _file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
+            return f"_file {word} ({', '.join(map(str, sorted(some)))})", []
+    return "_file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
+
+
+def _lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
+    """A condition for rows that no other one of their file replaces by that commit; of history, not by their own."""
+    if not any(each.until for each in files):
+        return ""
+    if latest_at is None:
+        return "_until IS DISTINCT FROM commit_id"
+    if all(each.entry.last <= latest_at for each in files):
+        return "_until IS NULL"
+    return f"(_until IS NULL OR _until > {latest_at:d})"
+
+
+def _commits(loaded: Loaded) -> int:
+    return loaded.entry.first
 
 
 def _alike(loaded: Loaded) -> tuple[Any, ...]:
     """Files that one scan can read."""
-    return loaded.columns, loaded.retracts
+    return loaded.columns, loaded.retracts, loaded.until
 
 
 def _usable(shape: Shape, schema: pa.Schema) -> tuple[tuple[str, ...], frozenset[str]]:

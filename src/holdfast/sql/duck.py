@@ -35,10 +35,17 @@ class SqlFailed(Invalid):
     """DuckDB refused a statement."""
 
 
+class MalformedJson(SqlFailed):
+    """A text that a statement reads as JSON is none."""
+
+
 class OutOfMemory(Invalid):
     """A statement needs more memory than it may have, even though it may spill to disk."""
 
-    default_remedy = "raise ontology.s3_duckdb_memory_limit, or ask for less: a filter, fewer columns, a limit"
+    default_remedy = (
+        "raise ontology.s3_duckdb_memory_limit, read it with stream() in no order, "
+        "or ask for less: a filter, fewer columns, a limit"
+    )
 
 
 class MissingFile(HoldfastError):
@@ -79,7 +86,8 @@ class Duck:
                 f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
-        self._root.execute("SET TimeZone = 'UTC'")
+        self._root.execute("SET GLOBAL TimeZone = 'UTC'")
+        self._root.execute("SET GLOBAL parquet_metadata_cache = true")  # the files that it gets never change
         settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
         limit, most = self._root.execute(settings).fetchall()[0]
         self.memory_bytes = int(TypeAdapter(ByteSize).validate_python(limit))
@@ -163,6 +171,8 @@ class Duck:
 def _guarded(work: Callable[[], T]) -> T:
     try:
         return work()
+    except pa.ArrowException as error:
+        raise SqlFailed(f"the result has no form as a table: {_first_line(error)}") from error
     except duckdb.OutOfMemoryException as error:
         raise OutOfMemory(f"DuckDB ran out of memory: {_first_line(error)}") from error
     except duckdb.IOException as error:
@@ -173,7 +183,8 @@ def _guarded(work: Callable[[], T]) -> T:
             remedy="read the tables that are there: entities, relations and their histories",
         ) from error
     except duckdb.Error as error:
-        raise SqlFailed(_first_line(error)) from error
+        kind = MalformedJson if "Malformed JSON" in str(error) else SqlFailed
+        raise kind(_first_line(error)) from error
 
 
 def _first_line(error: Exception) -> str:

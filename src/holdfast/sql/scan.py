@@ -8,7 +8,7 @@ million (times of one filtered count, two cores):
     as Arrow tables, registered    40 ms        as an Arrow table           80 ms
     loaded into one DuckDB table    2 ms        loaded into a DuckDB table  16 ms, and 0.6 s to load
 
-So small files are loaded into a table once and stay warm, large ones are scanned where they lie: both stay within
+So small files are loaded into a table once and stay warm, others are scanned where they lie: both stay within
 DuckDB's own memory limit, which Arrow tables would not. A large object comes in ranges, a few at a time, so that it is
 never in memory as a whole.
 

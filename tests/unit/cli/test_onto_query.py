@@ -83,3 +83,58 @@ def test_rows_as_text(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_mistakes(uri: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
     assert run(["onto", "query", *words, "--store", uri]) == code
     assert message in capsys.readouterr().err
+
+
+def test_figures_groups_hops_and_differences_in_words(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*words: str) -> Any:
+        assert run(["onto", "query", *words, "--store", uri, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    every = ("--agg", "n=count()", "--agg", "avg(age)", "--agg", "old=count_where(age > 40)")
+    assert asked("Customer", *every) == [{"n": 2, "avg_age": 35.5, "old": 1}]
+    assert asked("Customer", *every, "--as-of", "1") == [{"n": 2, "avg_age": 35.0, "old": 0}]
+    middle = ("--agg", "quantile(age, 0.5)", "--agg", "count_distinct(profile.city)", "--agg", "top=max(id)")
+    assert asked("Customer", *middle) == [{"quantile_age_0_5": 30, "count_distinct_profile_city": 1, "top": "b"}]
+    groups = asked("Customer", "--group-by", "profile.city", "--agg", "n=count()", "--agg", "oldest=max(age)")
+    assert groups == [{"profile.city": "Rome", "n": 1, "oldest": 30}, {"profile.city": None, "n": 1, "oldest": 41}]
+    assert asked("Customer", "--group-by", "id", "--agg", "s=sum(age)", "--having", "s > 30 and id != 'z'") == [
+        {"id": "b", "s": 41}
+    ]
+    assert asked("Knows", "--group-by", "right.age") == [{"right.age": 41, "count": 1}]
+    assert asked("Customer", "--where", 'id == "a"', "--via", "Knows", "--columns", "id") == [{"id": "b"}]
+    assert asked("Customer", "--via", "Knows where since > 2000") == []
+    assert asked("Customer", "--via", "reverse Knows depth 1.. where since < 2000 to age > 1", "--count") == [
+        {"count": 1}
+    ]
+    assert asked("Customer", "--via", "Knows depth 0..2 to id == 'to'", "--agg", "count()") == [{"count": 0}]
+    assert asked("Customer", "--between", "2", "2", "--columns", "id")[0]["commit_id"] == 2
+    (changed,) = asked("Customer", "--diff", "1", "2", "--where", "age > 40")
+    assert (changed["entity_key"], changed["action"]) == ("b", "changed")
+    assert (changed["before"]["age"], changed["after"]["age"]) == (40, 41)
+    assert asked("Customer", "--via", "Knows", "--explain")["tables"][2]["type"] == "Knows"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--agg", "mean(age)"), "is not a figure"),
+        (("--agg", "sum(id)"), "numbers"),
+        (("--agg", "sum(aeg)"), "did you mean age?"),
+        (("--agg", "quantile(age, 2)"), "is not a share"),
+        (("--agg", "count()", "--agg", "count()"), "two figures have one name"),
+        (("--group-by", "id", "--having", "m > 5"), "has no field m"),
+        (("--via", "Knos"), "did you mean Knows?"),
+        (("--via", "Knows sideways"), "is not a hop"),
+        (("--via", "Knows depth 3..1"), "is not a depth"),
+        (("--via", "Customer"), "is not a relation"),
+        (("--diff", "1", "2", "--as-of", "1"), "names its moments itself"),
+        (("--as-of", "1", "--between", "1", "2"), "two kinds of questions"),
+        (("--count", "--agg", "count()"), "two kinds of questions"),
+        (("--between", "2", "1"), "commit 2 is after commit 1"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(
+    uri: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert run(["onto", "query", "Customer", *words, "--store", uri]) != 0
+    assert said in capsys.readouterr().err

@@ -84,7 +84,7 @@ async def test_columns_follow_the_schema_of_now() -> None:
     table = table_of(desk, await the_snapshot(desk))
     assert table.column_names == [
         *("commit_id", "entity_type", "entity_key", "schema_version_id", "fields_json"),
-        *("at", "id", "more", "price", "tags", "value"),
+        *("at", "id", "more", "price", "tags", "value", "_until"),
     ]
     assert table.column("value").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0, 0.5, 0.5, 0.5]
     assert table.schema.field("at").type == pa.timestamp("us", tz="UTC")
@@ -117,7 +117,7 @@ async def test_five_hundred_fields() -> None:
             onto.ensure(kind(id=f"r{number}", f7=number))
             await onto.commit()
     table = table_of(desk, await the_snapshot(desk))
-    assert table.num_columns == 5 + 501
+    assert table.num_columns == 5 + 501 + 1, "and until when"
     assert table.column("f7").to_pylist() == list(range(8))
 
 

@@ -1,10 +1,15 @@
 """Types as SQL tables, and all that SQL must not do."""
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from holdfast.base.errors import Invalid, NotFound, Refused
+from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
+from holdfast.objects.store import OVERWRITE
+from holdfast.ontology.asked import Wording, arrow_of, figures_in_words, understood
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.times import When
@@ -99,6 +104,28 @@ async def test_a_warm_statement_costs_one_request_and_sees_what_is_new() -> None
         "export database 'x'",
         "call pragma_version()",
         "select * from query('select 1')",
+        "select * from query_table('Customer')",
+        "create macro f() as 1",
+        "create temp macro f() as table select * from read_csv('/etc/passwd')",
+        "pragma database_list",
+        "set variable x = 1",
+        "reset threads",
+        "use memory",
+        "prepare x as select 1",
+        "load '/tmp/x.duckdb_extension'",
+        "select * from 's3://bucket/key.parquet'",
+        "select * from read_blob('https://example.org/x')",
+        "select * from memory.main.Customer",
+        "select * from information_schema.tables",
+        "select * from json_execute_serialized_sql('{}')",
+        "explain analyze copy (select 1) to 'x.csv'",
+        "select * from Customer; select * from read_csv('/etc/passwd')",
+        "select * from Customer limit (select count(*) from glob('/*'))",
+        "select unnest(list_transform([1], lambda x: (select count(*) from glob('/*'))))",
+        "select * from " + "(select * from " * 450 + "Customer" + ")" * 450,
+        "select " + "not " * 900 + "true",
+        "select " + "[" * 450 + "]" * 450,
+        "select " + "+".join(["1"] * 100_000),
     ],
 )
 async def test_what_writes_or_leaves_the_store_is_refused(
@@ -109,7 +136,7 @@ async def test_what_writes_or_leaves_the_store_is_refused(
     await shop(desk)
     async with SqlTables(desk.store) as sql:
         await sql.run("select * from Customer")
-        with pytest.raises((Refused, Invalid)):
+        with pytest.raises((Refused, Invalid, NotFound)):
             await sql.run(text)
         assert await rows(sql, "select count(*) from Customer") == [(1,)]
     assert list(tmp_path.iterdir()) == []
@@ -130,3 +157,76 @@ async def test_mistakes_are_explained() -> None:
             await sql.run(" ; ")
         with pytest.raises(Invalid, match="syntax error"):
             await sql.run("selec 1")
+
+
+async def test_the_name_of_a_table_is_a_row_with_all_columns() -> None:
+    desk = Desk()
+    await shop(desk)
+    async with SqlTables(desk.store) as sql:
+        assert await rows(sql, "select c from Customer c") == [
+            ({"id": "b", "name": "Bo", "tier": "Std", "commit_id": 2},)
+        ]
+        assert [name for name, _ in await rows(sql, "show all tables")] == await names_of(sql)
+
+
+async def names_of(sql: SqlTables) -> list[object]:
+    return [name for name, _ in await rows(sql, "show tables")]
+
+
+ODD = ("a?b", "a{}b", 'x"y', "q'r", "s;drop view x", "dol$x", "back`t", "new\nline", "ключ", "a.b", "$1", "x || y")
+
+
+async def odd_names(desk: Desk) -> None:
+    """Fields as another writer may call them."""
+    fields = {name: f"{name}!" for name in ODD}
+    await desk.plain.commit({("entity", "Odd"): [("k", {"id": "k", **fields}), ("l", {"id": "l"})]})
+    described = {name: {"primary_key": name == "id", "index": False, "type": "str | None"} for name in ("id", *ODD)}
+    schema = json.dumps({"entity_name": "Odd", "fields": described})
+    version = {"schema_version_id": 1, "schema_json": schema, "schema_hash": "x", "created_at": "", "reason": ""}
+    document = {"type_kind": "entity", "type_name": "Odd", "versions": [version]}
+    await desk.bare.put("meta/schema/versions/entity/Odd.json", json.dumps(document).encode(), OVERWRITE)
+
+
+async def test_names_of_fields_are_never_sql() -> None:
+    desk = Desk()
+    await odd_names(desk)
+    async with SqlTables(desk.store) as sql:
+        (first, _) = (await sql.run("select * from Odd order by id")).to_pylist()
+        assert {name: first[name] for name in ODD} == {name: f"{name}!" for name in ODD}
+        for name in ODD:
+            field = f"`{name.replace('`', '``')}`"
+            where = f"{field} == {json.dumps(f'{name}!')}"
+            ask, columns = await understood(sql, Wording("Odd", where, order_by=[f"{field} desc nulls first"]))
+            assert (await arrow_of(sql.engine, ask, columns)).column(name).to_pylist() == [f"{name}!"]
+            groups = await figures_in_words(sql, Wording("Odd", group_by=[field], figures=["n=count()"]))
+            assert sorted(group["n"] for group in groups) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "value", ["'; drop view Customer; --", '"', "?", "{}", "$1", "\\", "%", "\u0000", "x" * 100_000]
+)
+async def test_values_are_never_sql(value: str) -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
+        onto.ensure([Customer(id="a", name=value), Customer(id="b", name="other")])
+        await onto.commit()
+        query = onto.query(Customer)
+        for condition in (Customer.name == value, Customer.name.contains(value), Customer.name.in_([value])):
+            assert [one.id for one in await query.where(condition).all()] == ["a"]
+
+
+async def test_fields_that_are_not_json_are_named() -> None:
+    desk = Desk()
+    await desk.plain.commit({("entity", "Customer"): [("a", {"id": "a", "name": "Ada"})]})
+    await desk.plain.commit({("entity", "Customer"): [("b", {"id": "b"})]})
+    (path,) = (key for key in desk.shelf.objects if key.startswith("commits/2") and key.endswith(".parquet"))
+    table = pq.read_table(pa.BufferReader(desk.shelf.objects[path].body))
+    number = table.column_names.index("fields_json")
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.set_column(number, "fields_json", pa.array(["{broken"])), sink)
+    await desk.bare.put(path, sink.getvalue().to_pybytes(), OVERWRITE)
+    async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
+        with pytest.raises(Corrupt, match="fields_json of another writer is not JSON: entity_key 'b' commit_id 2"):
+            await onto.query(Customer).where(Customer.name == "Ada").all()
+        assert await onto.query(Customer).count() == 2
+        assert [one.id for one in await onto.query(Customer).as_of(1).all()] == ["a"]

@@ -4,7 +4,7 @@
 the value that is read there, and is NULL where there is none. Casts are tried, never made: no row may stop a query.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.ontology.filters import reading as forms
@@ -100,6 +100,11 @@ _TEXT_FORMS: dict[Reading, tuple[str, Domain]] = {
 }
 
 
+def json_path(steps: Sequence[str]) -> str:
+    """As DuckDB reads it, whatever the names hold."""
+    return "$" + "".join(f'."{_escaped(step)}"' for step in steps)
+
+
 @dataclass(frozen=True)
 class JsonPlace:
     """``document`` is the SQL of a JSON document, ``path`` leads to a place in it."""
@@ -109,7 +114,7 @@ class JsonPlace:
 
     @property
     def _path(self) -> str:
-        return "$" + "".join(f'."{_escaped(step)}"' for step in self.steps)
+        return json_path(self.steps)
 
     def _with_path(self, function: str, path: str) -> Sql:
         return Sql(f"{function}({self.document}, CAST(? AS VARCHAR))", (path,))

@@ -5,6 +5,7 @@ bound. A comparison is NULL where the operand is.
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -31,14 +32,29 @@ _SQL_TYPES: dict[Domain, str] = {
 }
 _GRIDS: dict[Domain, Grid] = {"int": INT64, "whole": INT100, "double": DOUBLE, "decimal": DECIMAL_38_18}
 _SQL_OPERATORS: dict[Operator, str] = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_QUOTED_OR_MARK = {
+    mark: re.compile(rf"""\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|{re.escape(mark)}""") for mark in ("{}", "?")
+}
 NEVER, ALWAYS = Sql("false"), Sql("true")
 
 
 def fill(template: str, *parts: Sql) -> Sql:
     """The template with a part in place of each ``{}``, and the parameters in the same order."""
-    texts = template.split("{}")
+    texts = pieces(template, "{}")
     text = "".join(piece for pair in zip(texts, (part.text for part in parts), strict=False) for piece in pair)
     return Sql(text + texts[len(parts)], tuple(value for part in parts for value in part.params))
+
+
+def pieces(text: str, mark: str) -> list[str]:
+    """The text between the marks that stand neither in a quoted name nor in a literal: names may hold anything."""
+    if '"' not in text and "'" not in text:
+        return text.split(mark)
+    found, begin = [], 0
+    for match in _QUOTED_OR_MARK[mark].finditer(text):
+        if match.group() == mark:
+            found.append(text[begin : match.start()])
+            begin = match.end()
+    return [*found, text[begin:]]
 
 
 def joined(separator: str, parts: Sequence[Sql]) -> Sql:

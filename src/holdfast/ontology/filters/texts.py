@@ -1,13 +1,11 @@
 """Text predicates in this process, exactly as DuckDB has them.
 
 Folding is by single code points, without regard to their neighbours. Patterns are those of RE2: Arrow carries the same
-engine as DuckDB, so nothing has to be restricted, and no pattern can take exponential time.
+engine as DuckDB, so nothing has to be restricted, and no pattern can take exponential time. It is loaded by the first
+pattern: declaring types must not wait for it.
 """
 
 from functools import lru_cache
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.ontology.filters.ast import TextOperator
 from holdfast.ontology.filters.errors import InvalidQuery
@@ -30,6 +28,9 @@ def pattern_text(pattern: str, *, folded: bool) -> str:
 @lru_cache(maxsize=256)
 def check_pattern(pattern: str) -> str:
     """The pattern, or ``InvalidQuery`` if RE2 does not take it."""
+    import pyarrow as pa  # noqa: PLC0415  # see above
+    import pyarrow.compute as pc  # noqa: PLC0415
+
     try:
         pc.match_substring_regex(pa.array([""]), pattern_text(pattern, folded=False))
     except pa.ArrowInvalid as error:
@@ -43,6 +44,9 @@ def check_pattern(pattern: str) -> str:
 
 def holds(operator: TextOperator, text: str, value: str, *, folded: bool) -> bool:
     if operator == "matches":
+        import pyarrow as pa  # noqa: PLC0415  # see above
+        import pyarrow.compute as pc  # noqa: PLC0415
+
         return pc.match_substring_regex(pa.array([text]), pattern_text(value, folded=folded))[0].as_py() is True
     if folded:
         text, value = fold(text), fold(value)

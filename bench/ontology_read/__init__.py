@@ -1,0 +1,1 @@
+"""Reading an ontology, beside DuckDB on ideal files and beside table formats."""

@@ -1,0 +1,65 @@
+"""Rows of large files that newer files replace, by their place in the file: found once, kept while the session lives.
+
+What is latest is decided by identity, and comparing the keys of a large file with those of all newer ones takes longer
+than most questions. Files do not change, so the rows of one that another one replaces stay the same: they are written
+down as (file, newer file, row, commit of the newer row). A question then leaves out rows by their number alone, for
+whatever newer files and up to whatever commit it is about.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.ontology.filters.operand import fill
+from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.sql.duck import Duck
+
+TABLE = "store.replaced"
+MOST = 8
+"""Large files of one question; with more of them, each compared with all newer ones, grouping is cheaper."""
+ROW_BYTES = 64
+"""About what a replaced row takes here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """Files whose rows replace others: their numbers, and SQL for their keys, ``commit_id`` and ``_file``."""
+
+    numbers: frozenset[int]
+    keys: Sql
+
+
+class Replaced:
+    def __init__(self, duck: Duck) -> None:
+        self._duck = duck
+        self._known: dict[int, set[int]] = {}
+        """By file, the newer ones that it was compared with."""
+        duck.execute(f"CREATE TABLE {TABLE} (older INTEGER, newer INTEGER, place BIGINT, commit_id BIGINT)")
+
+    def lacks(self, older: int, newer: Sequence[int]) -> list[int]:
+        """The newer files that it was not compared with yet."""
+        known = self._known.get(older, set())
+        return [number for number in newer if number not in known]
+
+    def compare(self, older: int, path: str, keys: Sequence[str], newer: Newer) -> None:
+        """Blocking."""
+        by = ", ".join(map(quoted, keys))
+        text = fill(
+            f"INSERT INTO {TABLE} SELECT {older:d}, n._file, o.file_row_number, n.commit_id "
+            f"FROM read_parquet({{}}, file_row_number = true) o JOIN ({{}}) n USING ({by})",
+            Sql("?::VARCHAR", (path,)),
+            newer.keys,
+        )
+        self._duck.execute(text.text, list(text.params))
+        self._known.setdefault(older, set()).update(newer.numbers)
+
+    def rows(self, older: int, newer: Sequence[int], upper: int) -> Sql:
+        """The numbers of the rows that these files replace up to a commit, as ``file_row_number``."""
+        some = "" if self._known.get(older, set()) <= set(newer) else f" AND newer IN ({spans(newer)})"
+        return Sql(
+            f"SELECT place AS file_row_number FROM {TABLE} WHERE older = {older:d}{some} AND commit_id <= {upper:d}"
+        )
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers of files as SQL."""
+    return ", ".join(f"{number:d}" for number in sorted(numbers))

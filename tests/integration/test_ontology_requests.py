@@ -1,0 +1,172 @@
+"""What queries cost, counted at the server; and that all of them give the same rows whatever upkeep has done."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.base.ids import Ambient
+from holdfast.ontology import Entity, Field, Relation, count, layout, left
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.query import Query
+from holdfast.ontology.results import meta
+from holdfast.ontology.session import Ontology
+from holdfast.sim.proxy import FaultProxy
+from holdfast.sim.proxy.log import Record
+from holdfast.sim.proxy.plan import Plan
+from tests.integration.proxy_kit import settings
+from tests.integration.run_places import Place, place_for
+from tests.integration.servers import S3Server
+
+SLOW = Plan.parse('{"rules": [{"verb": "get", "fault": {"kind": "delay-response", "ms": 40}}]}')
+COMMITS = 12
+
+
+class Thing(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+
+
+class Link(Relation[Thing, Thing]):
+    weight: Field[int]
+
+
+THING, LINK = TypeId("entity", "Thing"), TypeId("relation", "Link")
+
+
+async def fill(onto: Ontology) -> None:
+    """Keys of the commits overlap, some things go again, and one of them comes back."""
+    for number in range(COMMITS):
+        onto.ensure([Thing(id=f"t{(number * 3 + row) % 10}", value=number) for row in range(4)])
+        onto.ensure(Link(left_key=f"t{number % 4}", right_key=f"t{number % 3}", weight=number))
+        if number % 5 == 4:
+            onto.retract(Thing, f"t{number % 10}")
+        await onto.commit()
+
+
+@pytest.fixture
+def bucket(ministack: S3Server) -> str:
+    name = f"requests-{Ambient.system().ids.unique()}"
+    ministack.create_bucket(name)
+    return name
+
+
+async def test_requests_at_the_server(ministack: S3Server, bucket: str) -> None:
+    flying = Flying()
+    async with FaultProxy(ministack.endpoint, watch=flying.ended) as proxy:
+        flying.proxy = proxy
+        address, chosen = f"s3://{bucket}?endpoint={proxy.endpoint}", settings(ministack)
+        async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing, Link) as onto:
+            for number in range(COMMITS):
+                onto.ensure([Thing(id=f"{number:02d}-{row}", value=number) for row in range(3)])
+                await onto.commit()
+        async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing, Link) as onto:
+            query = onto.query(Thing)
+            proxy.counts.clear()
+            assert (await query.where(Thing.id == "07-1").one()).value == 7
+            assert proxy.counts.as_dict()["served"] == {"get 200": 4}, "head, manifest, index, the one file"
+            proxy.counts.clear()
+            proxy.use(SLOW)
+            flying.most = 0
+            assert await query.count() == 36
+            assert proxy.counts.served() == 1 + 11, "head, and the files that were not here yet"
+            assert flying.most >= 8, "at the same time"
+            proxy.use(Plan())
+            for ask in (query.all, query.count, query.as_of(3).all, query.with_history().all, query.explain):
+                proxy.counts.clear()
+                await ask()
+                assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "is there anything new?"
+
+
+class Flying:
+    """How many requests were on their way at once."""
+
+    def __init__(self) -> None:
+        self.proxy: FaultProxy | None = None
+        self.most = 0
+
+    def ended(self, record: Record) -> None:
+        if self.proxy is not None:
+            waiting = sum(each.number >= record.number for each in self.proxy.log)
+            self.most = max(self.most, waiting)
+
+
+@pytest.fixture(params=["memory", "file", "s3"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
+
+
+async def answers(onto: Ontology) -> dict[str, Any]:
+    """Every way of asking."""
+    things, links = onto.query(Thing), onto.query(Link)
+    found: dict[str, Any] = {"latest": await rows(things), "links": await rows(links)}
+    for commit_id in range(COMMITS + 1):
+        found[f"as of {commit_id}"] = await rows(things.as_of(commit_id))
+    found["history"] = await rows(things.with_history())
+    found["since"] = await rows(things.history_since(5))
+    found["between"] = await rows(links.between(3, 9))
+    found["diff"] = [(each.key, each.action, each.before, each.after) for each in await things.diff(4, 11)]
+    found["groups"] = await things.as_of(9).group_by(Thing.value).agg(n=count())
+    found["ends"] = await rows(links.where((left(Link).value > 5) | (Link.weight < 4)))
+    found["linked"] = [(each.relation, each.left, each.right) for each in await links.as_of(8).linked()]
+    found["via"] = await rows(things.where(Thing.value > 3).via(Link, depth=(1, None)))
+    found["page"] = (await things.page(3)).rows
+    found["stream"] = sorted([one.id async for one in things.stream()])
+    found["key"] = await rows(things.where(Thing.id == "t4"))
+    return found
+
+
+async def rows(query: Query[Any]) -> list[Any]:
+    return [(meta(one), vars(one)) for one in await query.all()]
+
+
+async def test_the_same_answers_before_and_after_compaction_with_and_without_indexes(place: Place) -> None:
+    async with holdfast.open(place.uri, settings=place.settings) as hf:
+        async with hf.ontology(Thing, Link) as writer, hf.ontology(Thing, Link) as warm:
+            await fill(writer)
+            expected = await answers(warm)
+            assert len(expected["history"]) > 2 * len(expected["latest"])
+            await writer.flush()
+            for fan in (2, 8):
+                for type_id in (THING, LINK):
+                    await Compactor(hf.store, hf.ambient, fan=fan).compact(type_id)
+                assert await answers(warm) == expected
+                for pooled_bytes in (0, 4_000, 10**6):
+                    async with hf.ontology(Thing, Link) as cold:
+                        cold._warm.pooled_bytes = pooled_bytes
+                        assert await answers(cold) == expected
+        snapshots = [key for key in place.contents() if key.startswith(layout.SNAPSHOTS)]
+        assert snapshots
+        await hf.store.delete_many([layout.index_key(*THING), *snapshots])
+        async with hf.ontology(Thing, Link) as blind:
+            assert await answers(blind) == expected
+
+
+async def test_answers_about_the_past_stay_beside_a_writer_and_a_compactor(place: Place) -> None:
+    async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Thing, Link) as onto:
+        await fill(onto)
+        done = asyncio.Event()
+
+        async def disturb() -> None:
+            for number in range(8):
+                onto.ensure([Thing(id=f"t{row}", value=100 + number) for row in range(10)])
+                await onto.commit()
+                await onto.flush()
+                await Compactor(hf.store, hf.ambient, fan=2).compact(THING)
+            done.set()
+
+        async def ask() -> int:
+            asked = 0
+            async with hf.ontology(Thing, Link) as other:
+                query = other.query(Thing)
+                expected = await rows(query.as_of(COMMITS)), await rows(query.between(1, COMMITS))
+                while not done.is_set():
+                    assert (await rows(query.as_of(COMMITS)), await rows(query.between(1, COMMITS))) == expected
+                    assert len({one.value for one in await query.where(Thing.value >= 100).all()}) <= 1
+                    asked += 1
+            return asked
+
+        _, asked = await asyncio.gather(disturb(), ask())
+        assert asked > 0

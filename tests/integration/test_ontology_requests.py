@@ -9,8 +9,8 @@ import holdfast
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation, count, layout, left
 from holdfast.ontology.compact import Compactor
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.query import Query
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.sim.proxy import FaultProxy

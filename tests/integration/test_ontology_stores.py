@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.compact import Compactor
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.verify import verify
 from tests.integration.run_places import Place, place_for
 from tests.unit.ontology.plain import PlainReader

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, Relation, layout
 from holdfast.ontology.compact import Compactor
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.query import Query
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.warm import POOLED_BYTES

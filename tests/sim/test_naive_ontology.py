@@ -13,8 +13,8 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index
-from holdfast.ontology.manifest import FileRef, TypeId
 from holdfast.ontology.reader import Latest, read_ledger
+from holdfast.ontology.refs import FileRef, TypeId
 from holdfast.ontology.state import latest_rows
 from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, UNBROKEN

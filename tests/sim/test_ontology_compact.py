@@ -13,7 +13,7 @@ from holdfast.ontology.commit import RACES
 from holdfast.ontology.compact import Compacted, Compactor, Merge
 from holdfast.ontology.index import Entry, read_index, resolve
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.sim.checkers.ontology_snapshots import PLAIN_ROWS
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate

@@ -9,7 +9,7 @@ from holdfast.cli.onto_shared import no_such_type, open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell
 from holdfast.ontology.compact import Compacted, Compactor, Outlook
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 
 
 def compact(

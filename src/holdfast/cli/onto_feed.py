@@ -17,7 +17,7 @@ from holdfast.ontology.commit import Commit
 from holdfast.ontology.documents import Versions
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.revert import Preview, apply, preview
 from holdfast.ontology.tags import Tag, Tags
 

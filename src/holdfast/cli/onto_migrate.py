@@ -14,8 +14,8 @@ from holdfast.cli.shell import Shell
 from holdfast.ontology import migrate as migration
 from holdfast.ontology.commit import Commit
 from holdfast.ontology.form import Form
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.refs import TypeId
 
 
 def migrate(

@@ -22,9 +22,9 @@ from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.groups import worked_out
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.paths import check_depth
 from holdfast.ontology.phrases import Described
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import typed_table
 from holdfast.ontology.shape import Shape, column_names
 from holdfast.ontology.sqltables import SqlTables

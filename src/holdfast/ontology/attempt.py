@@ -18,7 +18,8 @@ from holdfast.ontology.drift import Drift
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import Ledger, next_summary
-from holdfast.ontology.manifest import REDACTS, FileEntry, FileRef, Manifest, Place, Registered, TypeId, compose
+from holdfast.ontology.manifest import REDACTS, FileEntry, Manifest, Registered, compose
+from holdfast.ontology.refs import FileRef, Place, TypeId
 
 
 class TypeForm(Protocol):

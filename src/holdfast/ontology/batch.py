@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.ontology.delta import Current, Identity, Intent, Row, digest
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 
 LARGE = 1_000
 """So many rows are worth columns."""

@@ -20,7 +20,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.documents import Dropped, DroppedType, Registry, SchemaVersion, Types, Versions
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import KINDS, SchemaRef, TypeId
+from holdfast.ontology.refs import KINDS, SchemaRef, TypeId
 
 TRIES = 8
 DERIVED = "schemas_commit"

@@ -21,8 +21,9 @@ from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import layout
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
-from holdfast.ontology.manifest import FileRef, Manifest, Place, file_ref, file_row, parse
+from holdfast.ontology.manifest import Manifest, parse
 from holdfast.ontology.redactions import disk_cache, finished, rewritten
+from holdfast.ontology.refs import FileRef, Place, file_ref, file_row
 from holdfast.ontology.stats import FileStats
 
 KEPT = 256

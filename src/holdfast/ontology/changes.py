@@ -25,10 +25,11 @@ from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import find_commit
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import REDACTS, FileRef, Manifest, Place, TypeId
+from holdfast.ontology.manifest import REDACTS, Manifest
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redactions import is_erased
+from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.state import read_file
 
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]

@@ -33,7 +33,8 @@ from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, Wi
 from holdfast.ontology.batch import Batch, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
 from holdfast.ontology.head import parse, read_head
-from holdfast.ontology.manifest import Manifest, TypeId
+from holdfast.ontology.manifest import Manifest
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.view import View
 

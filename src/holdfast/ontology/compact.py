@@ -24,8 +24,8 @@ from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, folded, read_index, resolve, sealed_attempt
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import Place, TypeId
 from holdfast.ontology.merge import Merged, Source, Target, merge
+from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.reindex import brought_forward, write_index
 from holdfast.ontology.state import read_file
 from holdfast.ontology.tiers import FAN, LIMIT, Piece, pieces_of, plan

@@ -33,7 +33,7 @@ from holdfast.ontology.errors import (
     UnsupportedAnnotation,
 )
 from holdfast.ontology.fields import MISSING, End, Field
-from holdfast.ontology.manifest import Kind, TypeId
+from holdfast.ontology.refs import Kind, TypeId
 from holdfast.ontology.typespec import Choice, Node, Primitive, without_null
 from holdfast.ontology.validation import Validator
 from holdfast.ontology.values import Codec

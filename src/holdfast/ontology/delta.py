@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from holdfast.base.errors import Conflict, Refused
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 
 Identity = tuple[str, ...]
 """``(entity_key,)``, or ``(left_key, right_key, instance_key)``."""

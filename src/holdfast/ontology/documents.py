@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.manifest import KINDS, Kind
+from holdfast.ontology.refs import KINDS, Kind
 from holdfast.ontology.schema import schema_hash, schema_json
 
 

@@ -19,10 +19,10 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import Life, Place, TypeId
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redact import Watch, perform
 from holdfast.ontology.redactions import Redaction
+from holdfast.ontology.refs import Life, Place, TypeId
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 

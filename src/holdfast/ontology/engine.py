@@ -18,9 +18,9 @@ from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
 from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import Place, TypeHead, TypeId, fold
 from holdfast.ontology.prune import Choice, choose, split
 from holdfast.ontology.redactions import finished
+from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window

@@ -24,10 +24,10 @@ from holdfast.ontology.drop import find_type
 from holdfast.ontology.head import read_head
 from holdfast.ontology.keys import UNKEYED
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import FileRef, Place, TypeId
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.redact import Watch, perform, unfinished
 from holdfast.ontology.redactions import Redaction, erased_text, is_erased
+from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.state import read_file
 from holdfast.ontology.storedform import StoredForm

@@ -12,8 +12,8 @@ from holdfast.ontology.batch import LARGE, Batch
 from holdfast.ontology.declaration import declaration
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift, diff
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.schema import schema_hash, schema_of
 
 M = TypeVar("M", bound=Mixin)

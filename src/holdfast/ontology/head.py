@@ -13,7 +13,7 @@ from holdfast.base import codec
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import CREATE, Create, IfMatch, Object, Store, Version
 from holdfast.ontology import layout
-from holdfast.ontology.manifest import Place
+from holdfast.ontology.refs import Place
 
 _KNOWN = {"commit_id", "manifest_path", "updated_at", "runtime_id", "write_id"}
 

@@ -10,8 +10,9 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
-from holdfast.ontology.manifest import Manifest, Place, TypeId
+from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.reader import read_latest
+from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.state import latest_rows
 
 

@@ -25,7 +25,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
+from holdfast.ontology.refs import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
 from holdfast.ontology.stats import FileStats, parse_stats
 
 T = TypeVar("T")

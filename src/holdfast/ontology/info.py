@@ -10,7 +10,7 @@ from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Index, folded, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.lock import LockState
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 
 MANY_FILES = 100
 """From here on compaction is worth its while."""

@@ -11,19 +11,8 @@ from typing import TypeVar
 
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import check
-from holdfast.ontology.manifest import (
-    UNTOUCHED,
-    FileRef,
-    Life,
-    Manifest,
-    Place,
-    Registered,
-    SchemaRef,
-    Summary,
-    TypeHead,
-    TypeId,
-    fold,
-)
+from holdfast.ontology.manifest import Manifest, Registered, Summary
+from holdfast.ontology.refs import UNTOUCHED, FileRef, Life, Place, SchemaRef, TypeHead, TypeId, fold
 from holdfast.ontology.stats import FileStats
 
 T = TypeVar("T")

@@ -24,88 +24,31 @@ A ``full`` manifest has the whole of ``type_heads``, ``schemas`` and ``lives``, 
 A generation is the commit that gave a type its present life: files of earlier commits are not this type's any more.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.clock import parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
+from holdfast.ontology.refs import (
+    KINDS,
+    FileRef,
+    Life,
+    Place,
+    SchemaRef,
+    TypeHead,
+    TypeId,
+    file_ref,
+    file_row,
+    type_id,
+    whole,
+)
 from holdfast.ontology.stats import FileStats, parse_stats
 
 FORMAT = "holdfast.ontology.manifest"
 VERSION = 1
-
-Kind = Literal["entity", "relation"]
-KINDS: tuple[Kind, Kind] = ("entity", "relation")
-
-_NO_DIGEST = ""
-
-
-class TypeId(NamedTuple):
-    kind: Kind
-    name: str
-
-    @property
-    def label(self) -> str:
-        return f"{self.kind}/{self.name}"
-
-
-class Place(NamedTuple):
-    """A manifest on the chain."""
-
-    commit_id: int
-    path: str
-
-
-class FileRef(NamedTuple):
-    """Where rows of one type are, written by one commit."""
-
-    commit_id: int
-    type_id: TypeId
-    path: str
-
-
-class TypeHead(NamedTuple):
-    """What the chain says of one type's files, as of one commit."""
-
-    commit_id: int
-    files: int
-    digest: str
-
-
-class SchemaRef(NamedTuple):
-    version_id: int
-    hash: str
-    generation: int
-    since: int = 0
-    """The commit whose manifest has the document, under ``registered``."""
-
-
-class Life(NamedTuple):
-    """A life of a type that has ended: its rows are those of the commits from ``generation`` on, before ``end``."""
-
-    generation: int
-    end: int
-    """The commit that dropped the type."""
-    purged: bool
-    """Its rows are shown nowhere any more, and their payload was destroyed."""
-    version_id: int
-    """The last version of its schema: the next life counts on from there."""
-
-
-UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
-
-
-def fold(head: TypeHead, files: Iterable[FileRef]) -> TypeHead:
-    """``head`` after more files of the type, in the order of their commits."""
-    for commit_id, _, path in sorted(files, key=lambda ref: (ref.commit_id, ref.path)):
-        text = f"{head.digest} {commit_id} {path}"
-        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        head = TypeHead(commit_id, head.files + 1, digest)
-    return head
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +225,7 @@ REDACTS = "redacts"
 
 
 def _parse(document: Document, path: str) -> Manifest:
-    commit_id = _whole(document["commit_id"])
+    commit_id = whole(document["commit_id"])
     parent_path = document.get("parent_manifest_path")
     parent_id = document.get("parent_commit_id")
     parse_iso(document["created_at"])
@@ -290,7 +233,7 @@ def _parse(document: Document, path: str) -> Manifest:
         commit_id=commit_id,
         path=path,
         # A plain writer's first commit may name commit 0 as its parent, which has no manifest.
-        parent=Place(_whole(parent_id), str(parent_path)) if parent_path is not None else None,
+        parent=Place(whole(parent_id), str(parent_path)) if parent_path is not None else None,
         created_at=str(document["created_at"]),
         runtime_id=str(document.get("runtime_id", "")),
         metadata=document.get("metadata") or {},
@@ -387,25 +330,3 @@ def _summary_document(summary: Summary) -> Document:
         **({"lives": lives} if lives else {}),
         **({"redacted": list(summary.redacted)} if summary.redacted is not None else {}),
     }
-
-
-def file_row(ref: FileRef) -> list[Any]:
-    return [ref.commit_id, ref.type_id.kind, ref.type_id.name, ref.path]
-
-
-def file_ref(commit_id: Any, kind: str, name: str, path: str) -> FileRef:
-    return FileRef(_whole(commit_id), type_id(kind, name), str(path))
-
-
-def type_id(kind: str, name: str) -> TypeId:
-    if kind == "entity":
-        return TypeId("entity", str(name))
-    if kind == "relation":
-        return TypeId("relation", str(name))
-    raise ValueError(f"{kind!r} is neither entity nor relation")
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a whole number")
-    return value

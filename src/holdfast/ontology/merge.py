@@ -30,7 +30,7 @@ from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.drift import node_of
 from holdfast.ontology.lifespans import untils
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node

@@ -33,8 +33,8 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.names import key_columns
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.state import latest_versions
 from holdfast.ontology.turn import Turn

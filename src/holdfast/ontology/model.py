@@ -21,7 +21,7 @@ from holdfast.ontology.declaration import Declaration, collect, declaration, dec
 from holdfast.ontology.errors import InvalidType, InvalidValue, NotAnEntity
 from holdfast.ontology.fields import End, Field
 from holdfast.ontology.keys import ENDS, end_key
-from holdfast.ontology.manifest import Kind
+from holdfast.ontology.refs import Kind
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))

@@ -11,7 +11,7 @@ from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import EMPTY, Ledger
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.state import latest_rows
 
 

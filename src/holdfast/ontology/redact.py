@@ -27,7 +27,6 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index, resolve_by_chain
-from holdfast.ontology.manifest import FileRef, Place, TypeId
 from holdfast.ontology.redactions import (
     Redaction,
     Rewritten,
@@ -37,6 +36,7 @@ from holdfast.ontology.redactions import (
     record_body,
     redaction_of,
 )
+from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import write_index
 from holdfast.ontology.rows import from_parquet, to_parquet
 

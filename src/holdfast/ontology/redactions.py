@@ -16,7 +16,8 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.cache import Cached
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
-from holdfast.ontology.manifest import REDACTS, Manifest, Place, TypeId, type_id
+from holdfast.ontology.manifest import REDACTS, Manifest
+from holdfast.ontology.refs import Place, TypeId, type_id
 
 FORMAT = "holdfast.ontology.redaction"
 _ERASED = '{"_erased":true'

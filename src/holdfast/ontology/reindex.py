@@ -15,7 +15,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, Index, believable, entries_of, folded, read_index, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 
 TRIES = 8
 

@@ -20,7 +20,7 @@ from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import Head, read_head
-from holdfast.ontology.manifest import TypeHead, TypeId
+from holdfast.ontology.refs import TypeHead, TypeId
 
 FORMAT = "holdfast.ontology.restart"
 DERIVED = (layout.INDICES, layout.SNAPSHOTS, "meta/schema/", "meta/checkpoints/")

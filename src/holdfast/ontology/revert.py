@@ -21,8 +21,8 @@ from holdfast.ontology.delta import Intent
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import place_of
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.reader import read_latest
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.storedform import StoredForm
 from holdfast.ontology.turn import Turn

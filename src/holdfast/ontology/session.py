@@ -37,10 +37,11 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.manifest import Manifest, TypeId
+from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.tidying import THRESHOLD, Policy
 from holdfast.ontology.upgrade import Upgrades
 from holdfast.ontology.upgradefile import upgraded_table

@@ -9,7 +9,7 @@ from holdfast.ontology import names
 from holdfast.ontology.declaration import Declaration
 from holdfast.ontology.drift import node_of
 from holdfast.ontology.filters.scope import Form, form_of
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
 from holdfast.ontology.upgrade import Upgrades

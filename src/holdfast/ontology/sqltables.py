@@ -28,7 +28,7 @@ from holdfast.ontology.filters.jsonsql import json_path
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape, of_schema
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, commit_at

@@ -18,8 +18,8 @@ from holdfast.ontology import layout
 from holdfast.ontology.batch import Batch, Comparison, Segment, merged
 from holdfast.ontology.delta import Current, Identity, Row, digest
 from holdfast.ontology.errors import SnapshotGone
-from holdfast.ontology.manifest import FileRef, TypeId
 from holdfast.ontology.parquet import read_current, read_rows
+from holdfast.ontology.refs import FileRef, TypeId
 from holdfast.ontology.rows import from_table
 
 PARALLEL = 16

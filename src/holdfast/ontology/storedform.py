@@ -11,8 +11,8 @@ from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift, diff
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import SchemaRef, TypeId
 from holdfast.ontology.merge import Target
+from holdfast.ontology.refs import SchemaRef, TypeId
 
 
 class StoredForm:

@@ -12,7 +12,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology import history, layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import read_head
-from holdfast.ontology.manifest import Place
+from holdfast.ontology.refs import Place
 
 FORMAT = "holdfast.ontology.tags"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")

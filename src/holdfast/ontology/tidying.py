@@ -16,7 +16,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.index import Index
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.tiers import pieces_of, plan
 
 log = telemetry.logger("ontology")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.ontology.index import Entry
-from holdfast.ontology.manifest import UNTOUCHED, FileRef, TypeHead, TypeId, fold
+from holdfast.ontology.refs import UNTOUCHED, FileRef, TypeHead, TypeId, fold
 
 FAN = 8
 LIMIT = 64 << 20

@@ -20,7 +20,8 @@ from holdfast.ontology.chain import checkpoint_span
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import Manifest, Place, TypeId
+from holdfast.ontology.manifest import Manifest
+from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.reindex import brought_forward
 from holdfast.ontology.tidying import NEVER, Policy, Tidying
 from holdfast.ontology.turn import Turn

@@ -21,8 +21,9 @@ from holdfast.ontology.finding import Finding, Report, by_weight
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import REDACTS, FileEntry, TypeId
+from holdfast.ontology.manifest import REDACTS, FileEntry
 from holdfast.ontology.redactions import finished
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.verify_chain import ChainCheck, walk
 from holdfast.ontology.verify_files import check_data, check_snapshot
 from holdfast.ontology.verify_index import Truth, check_index

@@ -20,7 +20,8 @@ from holdfast.ontology.finding import Finding
 from holdfast.ontology.head import Head
 from holdfast.ontology.layout import HEAD
 from holdfast.ontology.ledger import EMPTY, Ledger, followed
-from holdfast.ontology.manifest import UNTOUCHED, FileRef, Manifest, Place, TypeId, fold, parse
+from holdfast.ontology.manifest import Manifest, parse
+from holdfast.ontology.refs import UNTOUCHED, FileRef, Place, TypeId, fold
 
 PARALLEL = 32
 

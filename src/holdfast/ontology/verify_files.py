@@ -12,8 +12,9 @@ from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.finding import Finding
 from holdfast.ontology.index import Entry
-from holdfast.ontology.manifest import FileEntry, TypeId
+from holdfast.ontology.manifest import FileEntry
 from holdfast.ontology.names import key_columns
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import from_parquet
 
 Digests = Mapping[int, bytes]

@@ -14,7 +14,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.finding import Finding
 from holdfast.ontology.index import Entry, Index, entries_do_not_overlap, entries_ordered, proved, read_entries
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import UNTOUCHED, FileRef, TypeHead, TypeId, fold
+from holdfast.ontology.refs import UNTOUCHED, FileRef, TypeHead, TypeId, fold
 
 SHOWN = 5
 

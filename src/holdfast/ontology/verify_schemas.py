@@ -15,7 +15,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.catalog import DERIVED
 from holdfast.ontology.finding import Finding
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import SchemaRef, TypeId
+from holdfast.ontology.refs import SchemaRef, TypeId
 
 _LISTS = {"entity": "entities", "relation": "relations"}
 

@@ -19,8 +19,9 @@ from holdfast.ontology.errors import SchemaDrift, TypeDropped
 from holdfast.ontology.head import Head
 from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import EMPTY, Ledger, followed
-from holdfast.ontology.manifest import FileRef, Manifest, Registered, SchemaRef, TypeId
+from holdfast.ontology.manifest import Manifest, Registered
 from holdfast.ontology.parquet import read_rows
+from holdfast.ontology.refs import FileRef, SchemaRef, TypeId
 from holdfast.ontology.state import TypeState, read_file
 
 

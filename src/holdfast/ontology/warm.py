@@ -29,8 +29,8 @@ from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.index import Entry
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.merge import ORIGIN
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
 from holdfast.ontology.rows import column_forms, partial_columns
 from holdfast.ontology.shape import Shape

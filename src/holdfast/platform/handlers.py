@@ -23,8 +23,8 @@ from holdfast.objects.store import Store
 from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.commit import Commit
 from holdfast.ontology.delta import Intent
-from holdfast.ontology.manifest import Place
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.refs import Place
 from holdfast.ontology.session import ANY, Anything, Options
 from holdfast.platform.outbox import enclosed
 from holdfast.platform.session import Session

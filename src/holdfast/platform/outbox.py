@@ -26,7 +26,8 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import parse
 from holdfast.ontology.ledger import EMPTY, Ledger
-from holdfast.ontology.manifest import Manifest, Place
+from holdfast.ontology.manifest import Manifest
+from holdfast.ontology.refs import Place
 
 MARK = "meta/outbox.json"
 PARALLEL = 16

@@ -16,7 +16,7 @@ from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost
 from holdfast.ontology import layout
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift, diff
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.sim.world import Process
 
 MARK = "Mark"

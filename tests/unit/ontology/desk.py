@@ -19,7 +19,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.delta import Expectation, Intent, Row
 from holdfast.ontology.drift import Drift, diff
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.view import View
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 

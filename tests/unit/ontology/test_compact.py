@@ -18,8 +18,8 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
 from holdfast.ontology.index import Entry, read_index, resolve
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.reader import read_latest, read_ledger
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.rows import partial_columns
 from holdfast.ontology.verify import verify

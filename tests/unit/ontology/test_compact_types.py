@@ -16,7 +16,7 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field, layout
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.index import read_index
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import partial_columns
 from holdfast.ontology.session import Ontology, Options, Policy
 from holdfast.ontology.verify import verify

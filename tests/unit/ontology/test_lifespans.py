@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.lifespans import untils
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
 

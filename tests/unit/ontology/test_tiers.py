@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.ontology.index import Entry
-from holdfast.ontology.manifest import TypeHead
+from holdfast.ontology.refs import TypeHead
 from holdfast.ontology.tiers import LIMIT, Piece, plan
 
 

@@ -15,7 +15,8 @@ from holdfast.ontology.delta import Row
 from holdfast.ontology.head import Head
 from holdfast.ontology.index import read_index
 from holdfast.ontology.ledger import EMPTY, followed
-from holdfast.ontology.manifest import Registered, SchemaRef
+from holdfast.ontology.manifest import Registered
+from holdfast.ontology.refs import SchemaRef
 from holdfast.sim.checkers.ontology import course
 from holdfast.sim.checkers.ontology_snapshots import plain_reads
 from holdfast.sim.checkers.violation import Violation

@@ -1,0 +1,99 @@
+"""What manifests and indexes speak of: types, places on the chain, files, a type's head and its lives. Pure.
+
+The head of a type folds its list of files into a digest, so that a list from anywhere is proved or refuted by it.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["entity", "relation"]
+KINDS: tuple[Kind, Kind] = ("entity", "relation")
+
+_NO_DIGEST = ""
+
+
+class TypeId(NamedTuple):
+    kind: Kind
+    name: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+class Place(NamedTuple):
+    """A manifest on the chain."""
+
+    commit_id: int
+    path: str
+
+
+class FileRef(NamedTuple):
+    """Where rows of one type are, written by one commit."""
+
+    commit_id: int
+    type_id: TypeId
+    path: str
+
+
+class TypeHead(NamedTuple):
+    """What the chain says of one type's files, as of one commit."""
+
+    commit_id: int
+    files: int
+    digest: str
+
+
+class SchemaRef(NamedTuple):
+    version_id: int
+    hash: str
+    generation: int
+    since: int = 0
+    """The commit whose manifest has the document, under ``registered``."""
+
+
+class Life(NamedTuple):
+    """A life of a type that has ended: its rows are those of the commits from ``generation`` on, before ``end``."""
+
+    generation: int
+    end: int
+    """The commit that dropped the type."""
+    purged: bool
+    """Its rows are shown nowhere any more, and their payload was destroyed."""
+    version_id: int
+    """The last version of its schema: the next life counts on from there."""
+
+
+UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
+
+
+def fold(head: TypeHead, files: Iterable[FileRef]) -> TypeHead:
+    """``head`` after more files of the type, in the order of their commits."""
+    for commit_id, _, path in sorted(files, key=lambda ref: (ref.commit_id, ref.path)):
+        text = f"{head.digest} {commit_id} {path}"
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        head = TypeHead(commit_id, head.files + 1, digest)
+    return head
+
+
+def file_row(ref: FileRef) -> list[Any]:
+    return [ref.commit_id, ref.type_id.kind, ref.type_id.name, ref.path]
+
+
+def file_ref(commit_id: Any, kind: str, name: str, path: str) -> FileRef:
+    return FileRef(whole(commit_id), type_id(kind, name), str(path))
+
+
+def type_id(kind: str, name: str) -> TypeId:
+    if kind == "entity":
+        return TypeId("entity", str(name))
+    if kind == "relation":
+        return TypeId("relation", str(name))
+    raise ValueError(f"{kind!r} is neither entity nor relation")
+
+
+def whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value

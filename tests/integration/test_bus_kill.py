@@ -8,8 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import holdfast
 from holdfast.bus import Event
+from tests.integration.run_places import Place, folder, place_for
 
 HANDLERS = """
 import asyncio, os
@@ -20,6 +23,8 @@ class KillOrder(Event):
 
 @on(KillOrder, id="note", concurrency=3)
 async def note(ctx, event):
+    if event.n < 0:
+        os._exit(9)  # the poison: no worker survives it
     await asyncio.sleep(0.03)
     with open("handled", "a") as file:
         file.write(f"{event.n}\\n")
@@ -32,33 +37,38 @@ class KillOrder(Event):
     n: int
 
 
-def start(folder: Path, uri: str, *options: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "holdfast", "worker", "bus_kill_handlers:note", "--store", uri, "--json"]
-    return subprocess.Popen([*command, *options], cwd=folder, env={**os.environ, **QUICK}, stdout=subprocess.DEVNULL)
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
 
 
-async def publish(uri: str) -> None:
-    async with holdfast.open(uri) as hf:
-        for number in range(EVENTS):
+def start(folder: Path, place: Place, *options: str, **environ: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "holdfast", "worker", "bus_kill_handlers:note", "--store", place.uri, "--json"]
+    around = {**os.environ, **place.environ, **QUICK, **environ}
+    return subprocess.Popen([*command, *options], cwd=folder, env=around, stdout=subprocess.DEVNULL)
+
+
+async def publish(place: Place, *numbers: int) -> None:
+    async with holdfast.open(place.uri, settings=place.settings) as hf:
+        for number in numbers:
             await hf.bus().publish(KillOrder(n=number))
 
 
-async def verdicts(uri: str) -> list[tuple[str, int]]:
-    async with holdfast.open(uri) as hf:
+async def verdicts(place: Place) -> list[tuple[str, int]]:
+    async with holdfast.open(place.uri, settings=place.settings) as hf:
         listed = await hf.bus().events(limit=None)
         claims = [(await hf.bus().inspect(each.envelope.id)).claims[0] for each in listed]
         assert await hf.bus().dead_letters() == []
         return [(each.status, claim["attempts"]) for each, claim in zip(listed, claims, strict=True)]
 
 
-def test_every_event_is_handled_by_workers_that_are_killed(tmp_path: Path) -> None:
+def test_every_event_is_handled_by_workers_that_are_killed(tmp_path: Path, place: Place) -> None:
     (tmp_path / "bus_kill_handlers.py").write_text(HANDLERS, encoding="utf-8")
-    uri = f"file:{tmp_path / 'store'}"
-    asyncio.run(publish(uri))
+    asyncio.run(publish(place, *range(EVENTS)))
     rng = random.Random(5)
     handled = tmp_path / "handled"
-    for _ in range(5):
-        workers = [start(tmp_path, uri) for _ in range(2)]
+    for _ in range(4):
+        workers = [start(tmp_path, place) for _ in range(2)]
         before = handled.stat().st_size if handled.exists() else 0
         deadline = time.monotonic() + 20
         while (not handled.exists() or handled.stat().st_size == before) and time.monotonic() < deadline:
@@ -69,7 +79,26 @@ def test_every_event_is_handled_by_workers_that_are_killed(tmp_path: Path) -> No
             worker.wait()
         if len(handled.read_text().split()) >= EVENTS:
             break
-    last = start(tmp_path, uri, "--until-idle")
+    last = start(tmp_path, place, "--until-idle")
     assert last.wait(timeout=60) == 0
     assert set(handled.read_text().split()) == {str(number) for number in range(EVENTS)}
-    assert asyncio.run(verdicts(uri)) == [("acked", 0)] * EVENTS
+    assert asyncio.run(verdicts(place)) == [("acked", 0)] * EVENTS
+
+
+async def letters(place: Place) -> list[str]:
+    async with holdfast.open(place.uri, settings=place.settings) as hf:
+        return [str(letter["last_error"]) for letter in await hf.bus().dead_letters()]
+
+
+def test_an_event_that_kills_every_worker_is_buried_after_so_many_and_the_others_are_handled(tmp_path: Path) -> None:
+    (tmp_path / "bus_kill_handlers.py").write_text(HANDLERS, encoding="utf-8")
+    place = folder(tmp_path / "store")
+    asyncio.run(publish(place, -1, 1, 2))
+    codes: list[int] = []
+    while len(codes) < 12 and 0 not in codes:
+        worker = start(tmp_path, place, "--until-idle", HOLDFAST_BUS__EVENT_MAX_LOST_LEASES="3")
+        codes.append(worker.wait(timeout=60))
+    assert codes == [9, 9, 9, 0]
+    assert set((tmp_path / "handled").read_text().split()) == {"1", "2"}
+    (reason,) = asyncio.run(letters(place))
+    assert reason.startswith("Abandoned: no worker has answered for it 3 times in a row")

@@ -1,23 +1,38 @@
 """The bus holds under wrong clocks, dead workers, a cleaner and lost answers; every rule is needed."""
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.bus import on
+from holdfast.base.errors import HoldfastError
+from holdfast.bus import Bus, Context, Handler, Schedule, on
 from holdfast.bus.claim import Action, Claim, Fail, step
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.publish import Boundary
 from holdfast.bus.retry import Retry
+from holdfast.bus.runner import Runner
+from holdfast.bus.schedule import Ticker
 from holdfast.objects.store import IfMatch
-from holdfast.sim.checkers.bus import ONCE_PER_KEY, OWNER_ONLY, STATE_FIRST
+from holdfast.sim.checkers.bus import (
+    EMITTED_ONCE,
+    EVERY_TICK,
+    NOT_AGAIN,
+    ONCE_PER_KEY,
+    ONCE_PER_TICK,
+    OWNER_ONLY,
+    STATE_FIRST,
+)
+from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenario import Scenario
 from holdfast.sim.scenarios.bus_claim import BusClaim
-from holdfast.sim.scenarios.bus_events import BusEvents
-from holdfast.sim.world import Process
+from holdfast.sim.scenarios.bus_events import BusEvents, SimOrder
+from holdfast.sim.scenarios.bus_schedule import BusSchedule
+from holdfast.sim.world import Process, World
 from tests.sim.naive import first_broken, rules
 from tests.unit.bus.desk import Desk, OrderPlaced
 
@@ -26,7 +41,7 @@ CRASH = Limits(crashes=1, lost_responses=0)
 NO_TROUBLE = Limits(crashes=0, lost_responses=0)
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(BusEvents, 60), (BusClaim, 150)])
+@pytest.mark.parametrize(("kind", "seeds"), [(BusEvents, 60), (BusClaim, 150), (BusSchedule, 80)])
 def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
     totals = Totals()
     for seed in range(2_000, 2_000 + seeds):
@@ -41,6 +56,8 @@ def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
         pytest.param(BusClaim(turns=1), Limits(1, 1), 500, id="fail and retry"),
         pytest.param(BusClaim(turns=1, attempts=1), LOST_ANSWER, 100, id="dead letter"),
         pytest.param(BusClaim(), NO_TROUBLE, 500, id="fail, retry, ack, dead letter"),
+        pytest.param(BusClaim(first_turns=1), LOST_ANSWER, 500, id="fail, retry, ack, dead letter, a lost answer"),
+        pytest.param(BusClaim(first_turns=1), CRASH, 200, id="fail, retry, ack, dead letter, a crash"),
     ],
 )
 def test_no_course_of_two_workers_and_one_event_breaks_a_rule(
@@ -49,6 +66,28 @@ def test_no_course_of_two_workers_and_one_event_breaks_a_rule(
     result = explore(scenario, limits)
     assert result.found is None
     assert result.states > at_least
+
+
+class Recording(BusClaim):
+    """Remembers where claims ended, in any course of events."""
+
+    ends: ClassVar[set[str]] = set()
+
+    def check(self, world: World) -> Iterator[Violation]:
+        bodies = [landing.body for landing in world.landings if landing.key.startswith("claims/") and landing.body]
+        for body in bodies:
+            claim = json.loads(body)
+            self.ends.add(
+                "acked" if claim["ack_at"] else "dead" if claim["dead_lettered_at"] else f"attempts {claim['attempts']}"
+            )
+        return super().check(world)
+
+
+@pytest.mark.parametrize("limits", [LOST_ANSWER, CRASH])
+def test_the_small_world_has_everything_in_it(limits: Limits) -> None:
+    Recording.ends.clear()
+    assert explore(Recording(first_turns=1), limits).found is None
+    assert Recording.ends == {"acked", "dead", "attempts 0", "attempts 1"}
 
 
 class AckByAnyone(Claims):
@@ -102,6 +141,91 @@ class Keyless(BusEvents):
 
 def test_keyless_publish_does_harm() -> None:
     assert ONCE_PER_KEY in rules(first_broken(Keyless, range(60)))
+
+
+class TidyClaims(Claims):
+    """Deletes the claim once it is acked: what is done needs no claim."""
+
+    async def ack(self, hold: Hold, outbox: tuple[Any, ...] = ()) -> Claim:
+        acked = await super().ack(hold, outbox)
+        await self._store.delete(self._key(hold.claim.event_name, hold.claim.handler_id))
+        return acked
+
+
+class TidyBus(Bus):
+    def runner(self, handlers: Iterable[Handler], **options: Any) -> Runner:
+        runner = super().runner(handlers, **options)
+        runner.claims.__class__ = TidyClaims
+        return runner
+
+
+class Tidy(BusEvents):
+    def bus(self, process: Process) -> Bus:
+        given = super().bus(process)
+        return TidyBus(given.store, given.ambient, given.namespace, given.options)
+
+
+def test_a_claim_that_is_deleted_hands_out_an_acked_event_again() -> None:
+    assert NOT_AGAIN in rules(first_broken(Tidy, range(100)))
+
+
+class EmitsAtOnce(BusEvents):
+    """Publishes a follow-up while it is at work, not with the ack."""
+
+    def handler(self, process: Process) -> Handler:
+        bus = self.bus(process)
+
+        @on(SimOrder, id="work")
+        async def work(ctx: Context, event: SimOrder) -> None:
+            await bus.publish_raw("sim.receipt", {"token": event.token}, parent=ctx.envelope)
+            if process.rng.random() < self.failing:
+                raise ValueError("as drawn")
+
+        return work
+
+
+def test_a_follow_up_that_is_published_at_once_is_there_twice() -> None:
+    assert EMITTED_ONCE in rules(first_broken(EmitsAtOnce, range(100)))
+
+
+class CronEverywhere(Ticker):
+    """Every session publishes its ticks, as cron does."""
+
+    async def _fire(self, schedule: Schedule, tick_ns: int) -> bool:
+        envelope = schedule.envelope(tick_ns, self.publisher.namespace, "w")
+        await self.publisher.put(replace(envelope, id=self.ambient.ids.unique()))
+        await self._note(schedule, tick_ns)
+        return True
+
+
+class Everywhere(BusSchedule):
+    ticker = CronEverywhere
+
+
+class ForgetsTheRest(Ticker):
+    """Believes that all missed ticks are fired as soon as it knows of them."""
+
+    async def _begin(self, schedule: Schedule, now_ns: int) -> tuple[Iterable[int], int]:
+        missed, seen_ns = await super()._begin(schedule, now_ns)
+        self._last[schedule.name] = seen_ns
+        return missed, seen_ns
+
+    async def _fire(self, schedule: Schedule, tick_ns: int) -> bool:
+        seen_ns = self._last.get(schedule.name, 0)
+        try:
+            return await super()._fire(schedule, tick_ns)
+        except HoldfastError:
+            self._last[schedule.name] = max(seen_ns, tick_ns)
+            raise
+
+
+class Forgetting(BusSchedule):
+    ticker = ForgetsTheRest
+
+
+@pytest.mark.parametrize(("naive", "harm"), [(Everywhere, ONCE_PER_TICK), (Forgetting, EVERY_TICK)])
+def test_a_naive_schedule_does_harm(naive: type[Scenario], harm: str) -> None:
+    assert harm in rules(first_broken(naive, range(300)))
 
 
 class NoBoundary(Boundary):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.objects.store import Lost, Object, Written
-from holdfast.ontology.attempt import Attempt, Draft
+from holdfast.ontology.attempt import Attempt, Draft, Order
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.head import read_head
@@ -48,9 +48,9 @@ class WithStaleDelta(Committer):
 
     drafted: Draft | None = None
 
-    async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
+    async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         if self.drafted is None:
-            self.drafted = await super()._draft(metadata, register=register)
+            self.drafted = await super()._draft(metadata, order)
         return self.drafted
 
     async def refresh(self, found: Object | None = None) -> None:

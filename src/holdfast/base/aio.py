@@ -5,7 +5,7 @@ simulator's) gets the call made in place, so that simulated runs stay determinis
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextvars import copy_context
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar
@@ -90,7 +90,9 @@ async def map_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]],
     return [results[number] for number in range(len(results))]
 
 
-async def stream_bounded(items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int) -> AsyncIterator[R]:
+async def stream_bounded(
+    items: Iterable[T], function: Callable[[T], Awaitable[R]], *, limit: int
+) -> AsyncGenerator[R, None]:
     """Like ``map_bounded``, but yields, or fails with, each result as soon as it and all before it are done."""
     _check_limit(limit)
     source = iter(items)

@@ -9,6 +9,7 @@ from holdfast.bus.errors import (
     ChainTooDeep,
     ClaimLost,
     DeadLetter,
+    Later,
     UnknownEventType,
 )
 from holdfast.bus.event import DeadLettered, Envelope, Event
@@ -34,6 +35,7 @@ __all__ = [
     "Envelope",
     "Event",
     "Handler",
+    "Later",
     "Options",
     "Published",
     "Retry",

@@ -1,7 +1,7 @@
 """The bus: one namespace of events in a store, and everything that can be done with it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.base.codec import Document
@@ -27,12 +27,19 @@ class Bus:
     """One namespace. Keep it while you publish: it remembers what saves requests."""
 
     def __init__(
-        self, store: Store, ambient: Ambient, namespace: str = DEFAULT_NAMESPACE, options: Options | None = None
+        self,
+        store: Store,
+        ambient: Ambient,
+        namespace: str = DEFAULT_NAMESPACE,
+        options: Options | None = None,
+        mend: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """``mend`` publishes what others promised to this bus and a crash left out."""
         self.store = store
         self.ambient = ambient
         self.namespace = layout.check_part("namespace", namespace)
         self.options = options if options is not None else Options()
+        self._mend = mend
         self._publisher = Publisher(
             store,
             namespace,
@@ -78,6 +85,7 @@ class Bus:
             tuple(schedules),
             metadata or {},
             context if context is not None else _as_it_is,
+            self._mend,
         )
 
     async def run(
@@ -160,6 +168,8 @@ class Bus:
         wanted_ns = before_ns if before_ns is not None else now_ns - int(self.options.retention_days * DAY_NS)
         if wanted_ns > now_ns:
             raise Invalid("cleanup cannot remove events of the future", remedy="give a time that has passed")
+        if self._mend is not None:
+            await self._mend()  # what is not published yet may be old, and must not fall below the boundary
         await sessions.prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
         return await cleanup(
             self.store, self.namespace, self.ambient, wanted_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run

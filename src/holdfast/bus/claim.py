@@ -9,7 +9,8 @@
 
 ``generation`` grows with every claim. Renew, ack, fail and release are the owner's alone: same session, same
 generation; from anybody else they are ``Denied`` and change nothing. Acked and dead are final. A claim by others,
-without a generation, counts as generation 0. A reclaim keeps ``attempts`` and clears the rest.
+without a generation, counts as generation 0. A reclaim keeps ``attempts`` and clears the rest of the specification's
+fields. ``lost_leases`` counts the claims in a row that ended without a word: a crash, or a pause past the lease.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,11 @@ from holdfast.base.errors import Corrupt
 from holdfast.bus.retry import Retry
 
 MAX_ERROR_CHARS = 2_000
+
+HANDED_BACK = "handed back"
+
+Try = tuple[int, int, str]
+"""An attempt at a commit: the how-manieth commit of the handler it is, its number, and where it is written."""
 
 
 class State(Enum):
@@ -46,6 +52,8 @@ class Take:
 @dataclass(frozen=True, slots=True)
 class Renew:
     lease_ms: int
+    commits: tuple[Try, ...] | None = None
+    """What the owner is about to commit elsewhere, for who comes after it; None leaves it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,12 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Hand back without blame: a shutdown, not a failure."""
+    """Hand back without blame: a shutdown or a wait, not a failure."""
+
+    due_ns: int = 0
+    """Not to be claimed before."""
+    untried: bool = False
+    """The handler was never called: nothing is known about the event that was not known before."""
 
 
 Action = Take | Renew | Ack | Fail | Release
@@ -107,6 +120,8 @@ class Claim:
     last_error: str | None = None
     dead_ns: int | None = None
     event_name: str = ""
+    lost_leases: int = 0
+    commits: tuple[Try, ...] = ()
     outbox: tuple[Document, ...] = ()
     extra: Document = field(default_factory=dict, compare=False, repr=False)
 
@@ -152,6 +167,10 @@ class Claim:
             "event_name": self.event_name,
             "write_id": write_id,
         }
+        if self.lost_leases:
+            document["lost_leases"] = self.lost_leases
+        if self.commits:
+            document["commits"] = [list(each) for each in self.commits]
         return document | ({"outbox": list(self.outbox)} if self.outbox else {})
 
     @classmethod
@@ -177,15 +196,18 @@ class Claim:
                 dead_ns=moment("dead_lettered_at"),
                 event_name=str(document.get("event_name", "")),
                 outbox=tuple(document.get("outbox", ())),
+                lost_leases=int(document.get("lost_leases", 0)),
+                commits=tuple((int(n), int(at), str(path)) for n, at, path in document.get("commits", ())),
                 extra={name: value for name, value in document.items() if name not in _FIELDS},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise Corrupt(f"{key}: not a claim ({error!r})") from error
 
 
 _FIELDS = {
     "event_id", "handler_id", "session_id", "claimed_at", "lease_until", "ack_at", "attempts", "available_at",
-    "last_error", "dead_lettered_at", "generation", "event_name", "write_id", "outbox",
+    "last_error", "dead_lettered_at", "generation", "event_name", "write_id", "outbox", "lost_leases",
+    "commits",
 }  # fmt: skip
 
 
@@ -213,14 +235,17 @@ def step(claim: Claim, action: Action, now_ns: int, owner: Owner | None = None) 
     if owner != claim.owner:
         return Denied(state, claim.due_ns)
     match action:
-        case Renew(lease_ms):
-            return replace(claim, lease_ns=now_ns + lease_ms * 1_000_000)
+        case Renew(lease_ms, commits):
+            renewed = replace(claim, lease_ns=now_ns + lease_ms * 1_000_000)
+            return renewed if commits is None else replace(renewed, commits=commits)
         case Ack(outbox):
             return replace(claim, ack_ns=now_ns, outbox=outbox)
         case Fail():
             return _failed(claim, action, now_ns)
-        case Release():
-            return replace(claim, lease_ns=now_ns, available_ns=now_ns, last_error="handed back")
+        case Release(due_ns, untried):
+            lost = claim.lost_leases if untried else 0
+            due_ns = max(now_ns, due_ns)
+            return replace(claim, lease_ns=now_ns, available_ns=due_ns, last_error=HANDED_BACK, lost_leases=lost)
 
 
 def _taken(claim: Claim, take: Take, now_ns: int) -> Claim:
@@ -233,13 +258,14 @@ def _taken(claim: Claim, take: Take, now_ns: int) -> Claim:
         ack_ns=None,
         last_error=None,
         dead_ns=None,
+        lost_leases=claim.lost_leases + (claim.last_error is None),  # nobody has said how the last try ended
     )
 
 
 def _failed(claim: Claim, fail: Fail, now_ns: int) -> Claim:
     attempts = claim.attempts + 1
     error = (fail.error or "handler failure")[:MAX_ERROR_CHARS]
-    failed = replace(claim, attempts=attempts, last_error=error, lease_ns=now_ns)
+    failed = replace(claim, attempts=attempts, last_error=error, lease_ns=now_ns, lost_leases=0)
     if fail.hopeless or fail.retry.is_last(attempts):
         return replace(failed, dead_ns=now_ns)
     return replace(failed, available_ns=now_ns + fail.retry.delay_ns(attempts, fail.jitter))

@@ -9,7 +9,7 @@ written.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
@@ -17,7 +17,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.claim import Ack, Action, Claim, Denied, Fail, Owner, Release, Renew, Take, first, step
+from holdfast.bus.claim import Ack, Action, Claim, Denied, Fail, Owner, Release, Renew, Take, Try, first, step
 from holdfast.bus.errors import ClaimLost
 from holdfast.bus.event import DEAD_LETTER_TYPE, DEFAULT_PRIORITY, Envelope
 from holdfast.bus.retry import Retry
@@ -93,7 +93,7 @@ class Claims:
                 stepped = step(known.claim, take, now_ns)
                 if isinstance(stepped, Denied):
                     return Over(known.claim) if known.claim.settled else Busy(stepped.due_ns)
-                wanted = stepped
+                wanted = replace(stepped, event_name=name)  # a plain claim does not say it
             mode = CREATE if known is None else IfMatch(known.version)
             outcome = await self._store.put(key, self._body(wanted), mode)
             if isinstance(outcome, Written):
@@ -110,8 +110,12 @@ class Claims:
     async def fail(self, hold: Hold, error: str, retry: Retry, *, hopeless: bool = False) -> Claim:
         return self._remember(hold, await self._act(hold, Fail(error, retry, self._ambient.rng.random(), hopeless)))
 
-    async def release(self, hold: Hold) -> Claim:
-        return self._remember(hold, await self._act(hold, Release()))
+    async def release(self, hold: Hold, due_ns: int = 0, *, untried: bool = False) -> Claim:
+        return self._remember(hold, await self._act(hold, Release(due_ns, untried)))
+
+    async def note(self, hold: Hold, commits: tuple[Try, ...]) -> None:
+        """Write down what the owner is about to commit elsewhere. ``ClaimLost`` if it is not the owner any more."""
+        await self._act(hold, Renew(self.lease_ms, commits))
 
     async def look(self, name: str, handler_id: str) -> Claim | None:
         """The claim as it is now."""

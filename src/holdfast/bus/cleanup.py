@@ -2,11 +2,11 @@
 
 The order is the rule: the boundary first, then events, then claims. A claim that is created anew after its name was
 deleted finds the boundary past it. What a handler has still to do is kept, with everything after it, unless
-``unsafe_unsettled``. Age is judged by an event's time and by the store's own: a late event with an old time is not old.
-A cleanup that was interrupted is finished by the next.
+``unsafe_unsettled``; so is everything where no handler has ever looked. Age is judged by an event's time and by the
+store's own: a late event with an old time is not old. A cleanup that was interrupted is finished by the next.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
@@ -30,7 +30,7 @@ async def cleanup(
 ) -> Cleaned:
     register: Register[Digest] = Register(store, layout.digest_key(namespace), DigestShape(), ambient)
     found = await register.read()
-    digest = Digest() if found is None or unsafe_unsettled else found.value
+    digest = None if unsafe_unsettled else Digest() if found is None else found.value
     # Claims are listed before events: whose event is then missing was deleted, whatever any clock says.
     claims = [key async for key in store.keys(f"{layout.CLAIMS}{namespace}/")]
     names, kept = await _events(store, namespace, digest, before_ns)
@@ -52,15 +52,17 @@ async def cleanup(
     return Cleaned(len(names), len(claims), len(keys), limit_ns)
 
 
-def _is_settled(digest: Digest, name: str) -> bool:
-    """Whether every handler is known to be done with the event."""
-    return all(
+def _is_settled(digest: Digest | None, name: str) -> bool:
+    """Whether every handler is known to be done with the event. Where no handler is known, none is."""
+    if digest is None:
+        return True
+    return bool(digest.sections) and all(
         name not in section.open and (name <= section.cursor or name in section.recent)
         for section in digest.sections.values()
     )
 
 
-async def _events(store: Store, namespace: str, digest: Digest, before_ns: int) -> tuple[list[str], list[str]]:
+async def _events(store: Store, namespace: str, digest: Digest | None, before_ns: int) -> tuple[list[str], list[str]]:
     """The names to remove and those that stay, in order: everything from the first on that must stay.
 
     What was stored after the last sweep may stand where nobody has looked.
@@ -68,7 +70,7 @@ async def _events(store: Store, namespace: str, digest: Digest, before_ns: int) 
     names: list[str] = []
     kept: list[str] = []
     old = layout.time_name(before_ns)
-    seen_ns = digest.swept_ns if digest.sections else before_ns
+    seen_ns = before_ns if digest is None else digest.swept_ns
     async for page in store.list(layout.event_folder(namespace)):
         for entry in page.entries:
             name = layout.name_of(entry.key)
@@ -93,6 +95,6 @@ async def _forget(register: Register[Digest], limit: str, ambient: Ambient) -> N
         if digest is None:
             return UNCHANGED
         sections = {name: forget_before(section, limit) for name, section in digest.sections.items()}
-        return Digest(sections, digest.swept_ns, digest.swept_to)
+        return replace(digest, sections=sections)
 
     await register.edit(ambient.ids.unique(), forget)

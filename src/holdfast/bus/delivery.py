@@ -12,7 +12,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, HoldfastError, Unavailable
 from holdfast.bus.claim import Claim
 from holdfast.bus.claims import Hold
-from holdfast.bus.errors import BadPayload, ChainTooDeep, ClaimLost, DeadLetter, UnknownEventType
+from holdfast.bus.errors import Abandoned, BadPayload, ChainTooDeep, ClaimLost, DeadLetter, Later, UnknownEventType
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Context, Handler
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = telemetry.logger("bus")
 
-HOPELESS = (BadPayload, UnknownEventType, ChainTooDeep, DeadLetter)
+HOPELESS = (Abandoned, BadPayload, UnknownEventType, ChainTooDeep, DeadLetter)
 SETTLE_TRIES = 8
 _MS = 1_000_000
 
@@ -49,6 +49,8 @@ class Delivery:
                 await self._give_back()
                 feed.settle(self.handler.id, self.name)
                 return Ended.LOST
+            if self.hold.claim.lost_leases >= self.runner.options.max_lost_leases:
+                return await self._fail(envelope, Abandoned(self.hold.claim.lost_leases))
             return await self._handle(envelope)
         except asyncio.CancelledError:
             await self._give_back()
@@ -78,6 +80,8 @@ class Delivery:
         finally:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
+        if isinstance(failure, Later):
+            return await self._put_off(failure)
         if failure is not None:
             return await self._fail(envelope, failure)
         outbox = await self._outbox(context, envelope)
@@ -87,6 +91,7 @@ class Delivery:
     async def _call(self, context: Context, envelope: Envelope) -> Exception | None:
         try:
             await self.handler.handle(context, self.handler.event_of(envelope))
+            context.finish()
         except Exception as error:  # noqa: BLE001  # whatever a handler dies of is a failed attempt of this event alone
             return error
         return None
@@ -102,6 +107,12 @@ class Delivery:
                 return
             except HoldfastError as error:
                 log.debug("event %s: not renewed (%s)", self.name, error)
+
+    async def _put_off(self, later: Later) -> Ended:
+        until_ns = later.until_ns if later.until_ns is not None else self._now() + int(later.seconds * 1e9)
+        claim = await self._insist(lambda: self.runner.claims.release(self.hold, until_ns))
+        self.runner.feed.defer(self.handler.id, self.name, claim.due_ns)
+        return Ended.HANDED_BACK
 
     async def _settle(self, envelope: Envelope, outbox: tuple[Document, ...]) -> None:
         claim = await self._insist(lambda: self.runner.claims.ack(self.hold, outbox))
@@ -164,6 +175,7 @@ class Delivery:
             attempt=self.hold.claim.attempts + 1,
             max_chain_depth=runner.options.max_chain_depth,
             hold=self.hold,
+            claims=runner.claims,
         )
         return runner.context(context)
 

@@ -184,6 +184,13 @@ class Digest:
     swept_ns: int = 0
     swept_to: str = ""
     """Where the next sweep goes on."""
+    workers: tuple[str, ...] = ()
+    """The sessions that share the work, in order."""
+
+    def owner(self, name: str, me: str) -> str:
+        """Who should look at an event first, as far as ``me`` knows. Advice, as everything here."""
+        workers = self.workers if me in self.workers else sorted((*self.workers, me))
+        return workers[hash_of(name) % len(workers)] if len(workers) > 1 else me
 
 
 class DigestShape(Shape[Digest]):
@@ -193,7 +200,8 @@ class DigestShape(Shape[Digest]):
         codec.expect(document, format_name=FORMAT, newest=VERSION, key=key)
         try:
             sections = {name: _read_section(value) for name, value in document["handlers"].items()}
-            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]))
+            workers = tuple(map(str, document.get("workers", ())))
+            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Corrupt(f"{key}: not a digest ({error!r})", remedy="delete it: it is derived anew") from error
 
@@ -205,6 +213,7 @@ class DigestShape(Shape[Digest]):
             "handlers": {name: _write_section(section) for name, section in value.sections.items()},
             "swept_ns": value.swept_ns,
             "swept_to": value.swept_to,
+            "workers": list(value.workers),
         }
 
 

@@ -41,5 +41,21 @@ class ClaimLost(Fenced):
     default_remedy = "let it go: what this worker did for the event counts for nothing"
 
 
+class Abandoned(Exception):
+    """An event that no worker has come back from: it may be what kills them."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(f"no worker has answered for it {times} times in a row: it may be what ends them")
+
+
+class Later(Exception):
+    """Raised by a handler: not now. The event is handed back, without blame, until then."""
+
+    def __init__(self, *, seconds: float = 0.0, until_ns: int | None = None) -> None:
+        super().__init__(f"in {seconds} s" if until_ns is None else "at a set time")
+        self.seconds = seconds
+        self.until_ns = until_ns
+
+
 class DeadLetter(Exception):
     """Raised by a handler: trying again cannot help, bury the event now."""

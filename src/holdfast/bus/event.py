@@ -140,8 +140,10 @@ class Envelope:
     def parse(cls, document: Document, *, key: str) -> Self:
         try:
             event_id = str(document["id"])
-            available_at = document.get("available_at")
+            available_at, order_key = document.get("available_at"), document.get("order_key")
             payload = document["payload"]
+            if not isinstance(order_key, str | None):
+                raise TypeError(f"the ordering key is {type(order_key).__name__}")
             if not isinstance(payload, dict):
                 raise TypeError(f"the payload is {type(payload).__name__}")
             return cls(
@@ -154,11 +156,11 @@ class Envelope:
                 root_event_id=str(document.get("root_event_id") or event_id),
                 chain_depth=int(document.get("chain_depth", 0)),
                 available_ns=None if available_at is None else parse_iso(available_at),
-                order_key=document.get("order_key"),
+                order_key=order_key,
                 parent_event_id=document.get("parent_event_id"),
                 extra={name: value for name, value in document.items() if name not in _FIELDS},
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Corrupt(f"{key}: not an event ({error!r})") from error
 
     @classmethod

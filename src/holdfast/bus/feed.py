@@ -33,6 +33,8 @@ CACHED = 2 * OPEN_LIMIT
 CACHED_BYTES = 16 * 1024
 """A larger one is read again."""
 READS_AT_ONCE = 16
+SHARE = 256
+"""So many new events are read before the others are told, and asked."""
 NEGLECTED_NS = 7 * 86_400 * 1_000_000_000
 """A handler that no worker has had for so long is forgotten."""
 
@@ -42,7 +44,9 @@ _FLUSHING = RetryPolicy(attempts=5, base_ms=5, max_ms=200, deadline_ms=5_000)
 class Feed:
     """One worker's view of one namespace, for some handlers: ``handlers`` maps each id to the types it takes."""
 
-    def __init__(self, store: Store, namespace: str, ambient: Ambient, handlers: Mapping[str, Iterable[str]]) -> None:
+    def __init__(
+        self, store: Store, namespace: str, ambient: Ambient, handlers: Mapping[str, Iterable[str]], me: str = ""
+    ) -> None:
         self._store = store
         self.namespace = namespace
         self._ambient = ambient
@@ -57,6 +61,9 @@ class Feed:
         self._orders: dict[str, list[str]] = {}
         self._envelopes: OrderedDict[str, Envelope] = OrderedDict()
         self._greeted = False
+        self._me = me
+        self.unread = 0
+        """New events that were left to other workers at the last poll."""
 
     def view(self, handler: str) -> Section:
         """The handler's section as this worker knew it when it last polled or wrote."""
@@ -104,19 +111,26 @@ class Feed:
         sizes = (len(each.found) + len(each.settled) + len(each.due) for each in self._changes.values())
         return sum(sizes)
 
-    async def poll(self) -> int:
-        """Learn what is new; how many names were."""
+    def is_mine(self, name: str) -> bool:
+        """Whether this worker is the first to look at the event."""
+        return self.digest.owner(name, self._me) == self._me
+
+    async def poll(self, *, greedy: bool = True) -> int:
+        """Learn what is new; how many names were read. Unless ``greedy``, other workers' are left to them for now."""
         await self.read()
         if self._has_enough():
             return 0
         cursor = min((self.view(handler).cursor for handler in self.handlers), default="")
         folder = layout.event_folder(self.namespace)
         after = layout.event_key(self.namespace, cursor) if cursor else None
-        fresh, seen_to = 0, ""
+        fresh, seen_to, self.unread = 0, "", 0
         async for page in self._store.list(folder, after=after):
             names = [layout.name_of(entry.key) for entry in page.entries]
-            fresh += await self.learn(names)
-            seen_to = max([seen_to, *names[-1:]])
+            fresh += await self.learn(names, greedy=greedy)
+            left = self._unknown(names)
+            if not self.unread:
+                seen_to = max([seen_to, *(name for name in names if not left or name < left[0])])
+            self.unread += len(left)
             if self._has_enough():
                 break
         self._advance(seen_to)
@@ -139,10 +153,26 @@ class Feed:
             self._forget_views()
         return self.digest
 
-    async def learn(self, names: Iterable[str]) -> int:
-        """Sort names into the sections that do not know them; how many were new to one."""
+    async def learn(self, names: Iterable[str], *, greedy: bool = True) -> int:
+        """Sort names into the sections that do not know them; how many were read.
+
+        Of many, some are read, and the digest is written, which says what others have read meanwhile.
+        """
+        fresh = 0
+        while new := [name for name in self._unknown(names) if greedy or self.is_mine(name)]:
+            if fresh:
+                await self.flush()
+                new = [name for name in self._unknown(new) if greedy or self.is_mine(name)]
+            fresh += len(new[:SHARE])
+            await self._read_new(new[:SHARE])
+        return fresh
+
+    def _unknown(self, names: Iterable[str]) -> list[str]:
+        views = [self.view(handler) for handler in self.handlers]
+        return [name for name in names if any(name > view.cursor and not view.knows(name) for view in views)]
+
+    async def _read_new(self, new: list[str]) -> None:
         views = {handler: self.view(handler) for handler in self.handlers}
-        new = [name for name in names if any(name > view.cursor and not view.knows(name) for view in views.values())]
         envelopes = await map_bounded(new, self.envelope, limit=READS_AT_ONCE) if new else []
         for handler, view in views.items():
             unknown = [
@@ -151,7 +181,6 @@ class Feed:
                 if name > view.cursor and not view.knows(name)
             ]
             self.sort(handler, unknown)
-        return len(new)
 
     def sort(self, handler: str, names: Iterable[tuple[str, Envelope | None]]) -> None:
         """Names with their events into the handler's section: open, or of no interest."""
@@ -186,23 +215,29 @@ class Feed:
         except Corrupt as error:
             log.error("%s; it is left alone", error)
             return None
-        if envelope.name != name:
-            envelope = replace(envelope, id=layout.event_id(name), created_ns=layout.created_ns(name))
+        if (envelope.name, envelope.namespace) != (name, self.namespace):  # where it lies is what it is called
+            event_id, created_ns = layout.event_id(name), layout.created_ns(name)
+            envelope = replace(envelope, id=event_id, created_ns=created_ns, namespace=self.namespace)
         if len(found.body) <= CACHED_BYTES:
             self._envelopes[name] = envelope
         if len(self._envelopes) > CACHED:
             self._envelopes.popitem(last=False)
         return envelope
 
-    async def flush(self, *, sweep: tuple[int, str] | None = None) -> bool:
-        """Write what this worker has learnt; False if that has to wait. ``sweep`` notes when and how far one went."""
-        if self._greeted and not any(self._changes.values()) and sweep is None:
+    async def flush(
+        self, *, sweep: tuple[int, str] | None = None, workers: Iterable[str] | None = None, leaving: bool = False
+    ) -> bool:
+        """Write what this worker has learnt; False if that has to wait. ``sweep`` notes when and how far one went, and
+        ``workers`` who was alive then. A worker that is ``leaving`` takes itself off the list.
+        """
+        if self._greeted and not any(self._changes.values()) and sweep is None and not leaving:
             return True
         changes = {handler: change.copy() for handler, change in self._changes.items()}
         now_ns = self._ambient.clock.wall_ns()
 
         def merge(digest: Digest | None) -> Digest:
-            return self._merged(digest or Digest(), changes, now_ns, sweep)
+            merged = self._merged(digest or Digest(), changes, now_ns, sweep)
+            return replace(merged, workers=self._listed(merged.workers if workers is None else workers, leaving))
 
         try:
             edited = await self._register.edit(self._ambient.ids.unique(), merge)
@@ -229,7 +264,11 @@ class Feed:
             known = change if section.cursor >= self._base(handler).cursor else replace(change, cursor="")
             sections[handler] = replace(apply(section, known), seen_ns=max(section.seen_ns, now_ns))
         swept_ns, swept_to = sweep if sweep is not None else (digest.swept_ns, digest.swept_to)
-        return Digest(sections, swept_ns, swept_to)
+        return Digest(sections, swept_ns, swept_to, digest.workers)
+
+    def _listed(self, workers: Iterable[str], leaving: bool) -> tuple[str, ...]:
+        others = {each for each in workers if each != self._me}
+        return tuple(sorted(others if leaving or not self._me else {*others, self._me}))
 
     def _base(self, handler: str) -> Section:
         return _section(self.digest, handler, self.handlers[handler])

@@ -8,13 +8,13 @@ elsewhere should bear that; ``ctx.idempotency_key`` is the same for every try.
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict
 
 from holdfast.base.aio import blocking
 from holdfast.bus import layout
-from holdfast.bus.claims import Hold
+from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.errors import BadHandler, BadPayload, ChainTooDeep, UnknownEventType
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.feed import ANY
@@ -42,6 +42,14 @@ class Emission:
     priority: int
     order_key: str | None
 
+    @classmethod
+    def of(
+        cls, event: Event, *, delay: float = 0.0, priority: int = DEFAULT_PRIORITY, order_key: str | None = None
+    ) -> Self:
+        if not isinstance(event, Event):
+            raise BadPayload(f"{event!r} is no event", remedy="emit an object of a class that derives from Event")
+        return cls(type(event).type_name, event.model_dump(mode="json"), check_delay(delay), priority, order_key)
+
 
 @dataclass
 class Context:
@@ -55,6 +63,7 @@ class Context:
     """1 for the first try; failures before this one, plus 1."""
     max_chain_depth: int
     hold: Hold = field(repr=False)
+    claims: Claims = field(repr=False)
     emissions: list[Emission] = field(default_factory=list, repr=False)
 
     @property
@@ -74,6 +83,9 @@ class Context:
         """Whether another worker has the event now. What this one does counts for nothing."""
         return self.hold.lost
 
+    def finish(self) -> None:
+        """The handler has returned. What it left undone is an error."""
+
     def emit(
         self,
         event: Event,
@@ -88,8 +100,7 @@ class Context:
             raise ChainTooDeep(
                 f"{type(event).type_name}: it would be {depth} emissions away from event {self.envelope.root_event_id}"
             )
-        payload = event.model_dump(mode="json")
-        self.emissions.append(Emission(type(event).type_name, payload, check_delay(delay), priority, order_key))
+        self.emissions.append(Emission.of(event, delay=delay, priority=priority, order_key=order_key))
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,8 @@ class Handler:
     """Which handler of a worker gets events first: the higher."""
     concurrency: int = 8
     ordered: bool = False
+    durable: bool = False
+    """The function is a workflow: every event is a run. It takes the platform to run it."""
 
     def __call__(self, ctx: Any, event: Any) -> Any:
         return self.function(ctx, event)
@@ -134,11 +147,13 @@ def on(
     priority: int = DEFAULT_PRIORITY,
     concurrency: int = 8,
     ordered: bool = False,
+    durable: bool = False,
 ) -> Callable[[Function], Handler]:
     """Make a function the handler of these events.
 
     Its ``id`` is module and name unless given; claims are kept under it, so a handler that is renamed starts anew.
-    ``ordered`` hands out events with the same ``order_key`` one after the other, oldest first.
+    ``ordered`` hands out events with the same ``order_key`` one after the other, oldest first. ``durable`` makes the
+    function a workflow: it is given a run's context, and its steps are done once, whatever crashes.
     """
     given: tuple[Any, ...] = types
     if not given or not all(inspect.isclass(each) and issubclass(each, Event) for each in given):
@@ -158,6 +173,7 @@ def on(
             priority=priority,
             concurrency=concurrency,
             ordered=ordered,
+            durable=durable,
         )
 
     return declare

@@ -16,6 +16,7 @@ class Options:
     max_chain_depth: int = 20
     poll_ms: int = 1_000
     claim_limit: int = 100
+    max_lost_leases: int = 50
 
     @classmethod
     def of(cls, section: BusSection) -> "Options":
@@ -34,4 +35,5 @@ class Options:
             max_chain_depth=section.event_max_chain_depth,
             poll_ms=section.event_poll_ms,
             claim_limit=section.event_claim_limit,
+            max_lost_leases=section.event_max_lost_leases,
         )

@@ -6,13 +6,13 @@ finished is handed back, without counting as a failure. Cancelling does the same
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base import telemetry
-from holdfast.base.errors import HoldfastError, Unavailable
+from holdfast.base.errors import Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim
@@ -31,6 +31,13 @@ from holdfast.objects.store import Store
 log = telemetry.logger("bus")
 
 _MS = 1_000_000
+SUSPECT = 2
+"""After so many claims in a row without a word an event is handled alone: if it ends the worker, it ends nobody else's
+try, and those that only were there come out of suspicion."""
+HELP_EVERY = 10
+"""Polls after which a busy worker looks at the events of others as well."""
+_MENDING_NS = 3_600 * 1_000 * _MS
+"""How long an event is left alone whose claim cannot be read."""
 _YIELD_NS = 50 * _MS
 """How long an event is left alone that another worker has just taken from under us."""
 
@@ -63,12 +70,17 @@ class Runner:
     metadata: dict[str, object] = field(default_factory=dict)
     context: Callable[[Context], Context] = lambda ctx: ctx
     """What the platform makes of a context before a handler gets it."""
+    mend: Callable[[], Awaitable[object]] | None = None
+    """Publishes what others promised to this bus and a crash left out. Called at the start, by every sweep, and before
+    a worker says that it is idle."""
     session_id: str = ""
 
     def __post_init__(self) -> None:
         ids = [handler.id for handler in self.handlers]
         if len(set(ids)) < len(ids):
             raise BadHandler(f"two handlers are called {max(ids, key=ids.count)}", remedy="give each an id of its own")
+        if durable := [handler.id for handler in self.handlers if handler.durable]:
+            raise BadHandler(f"{durable[0]} is durable, which takes the platform", remedy="run it with hf.run(...)")
         self.session_id = self.session_id or layout.spelled_id(self.ambient.ids.unique())
         options = self.options
         self.worked = Worked()
@@ -76,7 +88,8 @@ class Runner:
         self.publisher = Publisher(
             self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
         )
-        self.feed = Feed(self.store, self.namespace, self.ambient, {each.id: each.types for each in self.handlers})
+        types = {each.id: each.types for each in self.handlers}
+        self.feed = Feed(self.store, self.namespace, self.ambient, types, self.session_id)
         self.claims = Claims(
             self.store,
             self.namespace,
@@ -90,6 +103,12 @@ class Runner:
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._polled_ns: int | None = None
         self._hungry = False
+        self._suspects: list[tuple[Handler, str]] = []
+        self._alone: tuple[str, str] | None = None
+        self._polls = 0
+        self._looked_ns: int | None = None
+        self._greedy = False
+        """Nothing of this worker's own is left to do, so it helps the others."""
 
     async def run(
         self, *, until_idle: bool = False, stop: asyncio.Event | None = None, grace_ms: int | None = None
@@ -100,6 +119,7 @@ class Runner:
         """
         stop = stop if stop is not None else asyncio.Event()
         await self.session.register()
+        await self._mend()
         helpers = [asyncio.ensure_future(self._beat())]
         if self.schedules:
             ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
@@ -120,8 +140,22 @@ class Runner:
             await self._close([*helpers, stopping])
         return self.worked
 
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since the store last answered a poll; None if it never has."""
+        if self._looked_ns is None:
+            return None
+        return (self.ambient.clock.monotonic_ns() - self._looked_ns) / 1e9
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it has looked for events within a lease, or ten polls if that is longer."""
+        allowed_s = max(self.options.lease_ms, 10 * self.options.poll_ms) / 1000
+        return self.silent_s is not None and self.silent_s <= allowed_s
+
     async def step(self) -> int:
         """Poll once and hand out what is due; how many events were handed out. For callers with a loop of their own."""
+        self._greedy = True
         await self._poll()
         return await self._claim()
 
@@ -138,6 +172,7 @@ class Runner:
             if self.sweep.is_due():
                 await self._sweep()
             started = await self._claim()
+            self._greedy = self._greedy and not started
             if started or not until_idle or not self._is_idle():
                 return False
             return await self._is_drained()
@@ -151,16 +186,31 @@ class Runner:
         if self.feed.unwritten or self._polled_ns is None:
             await self.feed.flush()
         self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
-        self._hungry = await self.feed.poll() > 0
+        self._polls += 1
+        greedy = (
+            self._greedy or self._polls % HELP_EVERY == 0
+        )  # a worker that is never idle must not starve the others'
+        self._hungry = await self.feed.poll(greedy=greedy) > 0
+        self._looked_ns = self.ambient.clock.monotonic_ns()
+
+    async def _mend(self) -> None:
+        if self.mend is not None:
+            try:
+                await self.mend()
+            except HoldfastError as error:
+                log.warning("not everything that was promised is published (%s); again later", error)
 
     async def _sweep(self) -> None:
-        if await attempted(self.sweep):
-            self._hungry = True
+        await self._mend()
+        alive: list[str] | None = None
         with suppress(HoldfastError):  # sessions of the dead do no harm; the next sweep prunes them
-            await prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
+            alive = await prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
+        if await attempted(self.sweep, alive):
+            self._hungry = True
 
     async def _is_drained(self) -> bool:
         """Nothing is left to do, by a look at everything."""
+        await self._mend()
         await self._poll()
         if self._hungry or not self._is_idle():
             return False
@@ -172,7 +222,9 @@ class Runner:
         soon_ns = now_ns + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         self.worked.waiting = sum(len(self.feed.view(handler.id).open) for handler in self.handlers)
-        return not self._running and not any(due is not None and due <= soon_ns for due in dues)
+        return (
+            not self._running and not self.feed.unread and not any(due is not None and due <= soon_ns for due in dues)
+        )
 
     def _poll_is_due(self) -> bool:
         if self._polled_ns is None:
@@ -182,6 +234,11 @@ class Runner:
     async def _claim(self) -> int:
         """Claim what there is room for, best handler first; how many were started."""
         started = 0
+        if self._alone in self._running or (self._suspects and self._running):
+            return 0
+        if self._suspects:
+            handler, name = self._suspects.pop(0)
+            return await self._claim_for(handler, [name])
         for handler in sorted(self.handlers, key=lambda each: -each.priority):
             room = handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
             names = self._wanted(handler, min(room, self.options.claim_limit))
@@ -196,9 +253,12 @@ class Runner:
         heads = self.feed.heads(handler.id) if handler.ordered else {}
         section = self.feed.view(handler.id)
         names: list[str] = []
+        greedy = self._greedy or self._polls % HELP_EVERY == 0
         for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
             key = section.open[name].order_key if handler.ordered else None
             if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
+                continue
+            if not greedy and not self.feed.is_mine(name):
                 continue
             names.append(name)
             if len(names) == count:
@@ -217,6 +277,8 @@ class Runner:
             match outcome:
                 case Hold() if outcome.created and name < spent:
                     self.feed.settle(handler.id, name)
+                case Hold() if outcome.claim.lost_leases >= SUSPECT and (len(names) > 1 or self._running):
+                    await self._set_aside(handler, name, outcome)
                 case Hold():
                     self._start(handler, name, outcome)
                     started += 1
@@ -230,6 +292,15 @@ class Runner:
                     raise outcome
         return started
 
+    async def _set_aside(self, handler: Handler, name: str, hold: Hold) -> None:
+        """Give an event back that may be what kills workers, to claim it again when nothing else is in flight."""
+        try:
+            await self.claims.release(hold, untried=True)
+        except HoldfastError as error:
+            self._again_later(handler, name, error)
+        else:
+            self._suspects.append((handler, name))
+
     async def _meet(self, handler: Handler, name: str, claim: Claim) -> None:
         """An event that somebody has settled: whoever did may have died before the effects."""
         try:
@@ -242,12 +313,17 @@ class Runner:
 
     def _again_later(self, handler: Handler, name: str, error: HoldfastError) -> None:
         log.warning("event %s: %s; again later", name, error)
-        self.feed.defer(handler.id, name, self.ambient.clock.wall_ns() + self.options.poll_ms * _MS)
+        # A claim that cannot be read takes an operator: until then it should neither cost requests nor hold up others.
+        rest_ns = _MENDING_NS if isinstance(error, Corrupt) else self.options.poll_ms * _MS
+        self.feed.defer(handler.id, name, self.ambient.clock.wall_ns() + rest_ns)
 
     def _start(self, handler: Handler, name: str, hold: Hold) -> None:
         delivery = Delivery(self, handler, name, hold)
+        if hold.claim.lost_leases >= SUSPECT:
+            self._alone = (handler.id, name)
         task = asyncio.ensure_future(self._deliver(delivery))
         self._running[handler.id, name] = task
+        self.feed.defer(handler.id, name, hold.claim.lease_ns)  # so that others need not try
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -273,9 +349,12 @@ class Runner:
         now_ns = self.ambient.clock.wall_ns()
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
-        wait_ms = min([self.options.poll_ms, *ahead_ms])
+        # What is due and was not claimed is another's: it has a little while, then this worker helps.
+        others = self.feed.unread or any(due is not None and due <= now_ns for due in dues)
+        wait_ms = min([self.options.poll_ms / 4 if others else self.options.poll_ms, *ahead_ms])
         waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping]
-        await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
+        self._greedy = not ended and not self._running
 
     async def _beat(self) -> None:
         while True:
@@ -300,5 +379,5 @@ class Runner:
         await asyncio.gather(*everything, return_exceptions=True)
         self.worked.in_flight = 0
         with suppress(HoldfastError):  # both are advice, and both are made good by others
-            await self.feed.flush()
+            await self.feed.flush(leaving=True)
             await self.session.end()

@@ -6,7 +6,7 @@ nobody ran: ``misfire`` says whether that is skipped, made good once, or made go
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -121,14 +121,15 @@ class Ticker:
         """Publish the ticks that have come; how many of them this session published."""
         fired = 0
         for schedule in self.schedules:
-            now_ns = self.ambient.clock.wall_ns()
-            if schedule.name not in self._last:
-                ticks = await self._begin(schedule, now_ns)
-            else:
-                ticks = list(schedule.ticks(self._last[schedule.name], now_ns))
+            now_ns, name = self.ambient.clock.wall_ns(), schedule.name
+            known = self._last.get(name)
+            ticks, seen_ns = (
+                await self._begin(schedule, now_ns) if known is None else (schedule.ticks(known, now_ns), known)
+            )
             for tick_ns in ticks:
                 fired += await self._fire(schedule, tick_ns)
-                self._last[schedule.name] = tick_ns
+                self._last[name] = tick_ns  # one by one: what fails here is tried again from here
+            self._last[name] = max(self._last.get(name, 0), seen_ns)
         return fired
 
     def rest_s(self) -> float:
@@ -137,17 +138,14 @@ class Ticker:
         nexts = [schedule.next_tick(max(now_ns, self._last.get(schedule.name, 0))) for schedule in self.schedules]
         return max(0.001, (min(nexts) - now_ns) / 1e9)
 
-    async def _begin(self, schedule: Schedule, now_ns: int) -> list[int]:
-        """The missed ticks of a schedule that this session meets for the first time."""
+    async def _begin(self, schedule: Schedule, now_ns: int) -> tuple[Iterable[int], int]:
+        """The missed ticks of a schedule that this session meets for the first time, up to when it has seen then."""
         found = await self._register(schedule).read()
         if found is None:
             await self._note(schedule, now_ns)
-            self._last[schedule.name] = now_ns
-            return []
+            return (), now_ns
         last_ns = parse_iso(found.value)
-        missed = schedule.missed(last_ns, now_ns)
-        self._last[schedule.name] = max(last_ns, now_ns)
-        return missed
+        return schedule.missed(last_ns, now_ns), max(last_ns, now_ns)
 
     async def _fire(self, schedule: Schedule, tick_ns: int) -> bool:
         envelope = schedule.envelope(tick_ns, self.publisher.namespace, self.ambient.ids.write_id())

@@ -86,14 +86,21 @@ async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, sessi
 
 
 async def prune(store: Store, namespace: str, ambient: Ambient, *, session_ttl_ms: int) -> list[str]:
-    """Remove the sessions that nobody has written to for ten time-outs; their ids. One LIST."""
-    limit_ns = ambient.clock.wall_ns() - PRUNED_AFTER * session_ttl_ms * 1_000_000
-    gone: list[str] = []
+    """Remove the sessions that nobody has written to for ten time-outs; the ids of those that are alive. One LIST.
+
+    Who is alive is judged by the store's clock alone: by the latest sign of life of anybody.
+    """
+    written: dict[str, int] = {}
     async for page in store.list(layout.session_folder(namespace)):
-        gone += [entry.key for entry in page.entries if entry.modified_ns < limit_ns]
+        written |= {entry.key: entry.modified_ns for entry in page.entries}
+    ttl_ns = session_ttl_ms * 1_000_000
+    limit_ns = ambient.clock.wall_ns() - PRUNED_AFTER * ttl_ns
+    gone = [key for key, modified_ns in written.items() if modified_ns < limit_ns]
     if gone:
         await store.delete_many(gone)
-    return [layout.name_of(key) for key in gone]
+    newest_ns = max(written.values(), default=0)
+    alive = [key for key, modified_ns in written.items() if modified_ns >= newest_ns - ttl_ns and key not in gone]
+    return [layout.name_of(key) for key in alive]
 
 
 def _info(found: Object, now_ns: int, ttl_ms: int) -> SessionInfo:

@@ -41,8 +41,11 @@ class Sweep:
             return False
         return abs(self._ambient.clock.wall_ns() - self._feed.digest.swept_ns) >= self._every_ns
 
-    async def run(self, *, whole: bool = False) -> int:
-        """Look at the next pages of history, or at all of it; how many names were brought to light."""
+    async def run(self, *, whole: bool = False, workers: list[str] | None = None) -> int:
+        """Look at the next pages of history, or at all of it; how many names were brought to light.
+
+        ``workers`` are alive, as far as the caller knows.
+        """
         self._tried_ns = self._ambient.clock.monotonic_ns()
         await self._feed.flush()  # what is compared must be what the digest says
         await self._feed.read()
@@ -51,7 +54,7 @@ class Sweep:
         found = 0
         for handler in self._feed.handlers:
             found += await self._compare(handler, names, begin, end)
-        await self._feed.flush(sweep=(self._ambient.clock.wall_ns(), end))
+        await self._feed.flush(sweep=(self._ambient.clock.wall_ns(), end), workers=workers)
         return found
 
     async def _listed(self, begin: str, pages: int | None) -> tuple[list[str], str]:
@@ -106,10 +109,10 @@ class Sweep:
         return claim.settled
 
 
-async def attempted(sweep: Sweep) -> int:
+async def attempted(sweep: Sweep, workers: list[str] | None) -> int:
     """A sweep whose failure is only a delay."""
     try:
-        return await sweep.run()
+        return await sweep.run(workers=workers)
     except HoldfastError as error:
         log.warning("the sweep did not get through (%s); again later", error)
         return 0

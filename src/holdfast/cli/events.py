@@ -10,14 +10,15 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
-from holdfast.bus import Bus, Envelope, Options
+from holdfast.bus import Bus, Envelope
 from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, names, tail
 from holdfast.bus.event import DEFAULT_PRIORITY
 from holdfast.cli import events_dead
 from holdfast.cli.runs_shared import check_choice
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.stack import OpenStore
+from holdfast.platform.open import open_platform
 
 app = noun_app()
 
@@ -35,8 +36,8 @@ def events() -> None:
 @asynccontextmanager
 async def open_bus(shell: Shell, namespace: str = "default") -> AsyncIterator[tuple[OpenStore, Bus]]:
     settings = shell.settings
-    async with open_store(settings.store.uri, settings=settings) as store:
-        yield store, Bus(store, store.ambient, namespace, Options.of(settings.bus))
+    async with open_platform(settings.store.uri, settings=settings) as hf:
+        yield hf.store, hf.bus(namespace)
 
 
 def envelope_document(envelope: Envelope) -> dict[str, Any]:

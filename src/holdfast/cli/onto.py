@@ -7,11 +7,14 @@ import typer
 from holdfast.base.clock import iso
 from holdfast.base.errors import NotFound
 from holdfast.cli import onto_compact, onto_feed, onto_verify
+from holdfast.cli.onto_destroy import drop, erase
+from holdfast.cli.onto_files import export_type, import_type
+from holdfast.cli.onto_migrate import migrate
 from holdfast.cli.onto_query import query
-from holdfast.cli.onto_shared import open_ontology
+from holdfast.cli.onto_shared import By, Token, Why, open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.store import CREATE, Lost
-from holdfast.ontology import history, layout, lock
+from holdfast.ontology import history, layout, lock, restart
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.history import Difference
 from holdfast.ontology.info import Info, read_info
@@ -22,6 +25,11 @@ app = noun_app()
 commits_app = noun_app()
 lock_app = noun_app()
 app.command("query")(query)
+onto_feed.schema_app.command("drop")(drop)
+app.command()(migrate)
+app.command()(erase)
+app.command("export")(export_type)
+app.command("import")(import_type)
 app.add_typer(commits_app, name="commits", help="See what was committed.")
 app.add_typer(lock_app, name="lock", help="See or break the write lock.")
 app.add_typer(onto_verify.index_app, name="index", help="Check or repair the indexes.")
@@ -30,7 +38,7 @@ app.command()(onto_compact.compact)
 app.command()(onto_feed.changes)
 app.command()(onto_feed.revert)
 app.add_typer(onto_feed.tag_app, name="tag", help="Name commits.")
-app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types.")
+app.add_typer(onto_feed.schema_app, name="schema", help="See the schemas of types, or drop one.")
 
 SHOWN = 80
 """Characters of a key or a value in a table."""
@@ -44,12 +52,22 @@ def onto() -> None:
 
 
 @app.command()
-def init(context: typer.Context) -> None:
+def init(
+    context: typer.Context,
+    force: Annotated[bool, typer.Option("--force", help="Also if there is one: all its commits are given up.")] = False,
+    token: Token = None,
+    by: By = "holdfast onto init",
+    why: Why = "",
+) -> None:
     """Make an empty ontology.
 
-    Writes a head at commit 0, if there is none. Nobody has to: the first commit does it too.
+    Writes a head at commit 0, if there is none. Nobody has to: the first commit does it too. With --force it shows what
+    would be given up, and the token to do it with.
     """
     shell = Shell.of(context)
+    if force:
+        _begin_anew(shell, token, by, why)
+        return
 
     async def work() -> None:
         async with open_ontology(shell) as store:
@@ -67,6 +85,29 @@ def init(context: typer.Context) -> None:
                 shell.out.line(f"{store.spec.uri}: {state}")
 
     shell.run(work())
+
+
+def _begin_anew(shell: Shell, token: str | None, by: str, why: str) -> None:
+    async def work() -> restart.Preview:
+        async with open_ontology(shell) as store:
+            found = await restart.preview(store)
+            if token is not None:
+                await restart.apply(store, store.ambient, found, token, by=by, why=why)
+            return found
+
+    found = shell.run(work())
+    if shell.out.as_json:
+        listed = [
+            {"kind": each.kind, "type_name": each.name, "files": known.files} for each, known in found.types.items()
+        ]
+        known = {"given_up": found.commit_id, "manifest_path": found.head.manifest_path, "types": listed}
+        shell.out.document({**known, "token": found.token, "applied": token is not None})
+    elif token is not None:
+        shell.out.line(f"an empty ontology; commits 1 to {found.commit_id} ended at {found.head.manifest_path}")
+    else:
+        rows = [(each.kind, each.name, known.files, known.commit_id) for each, known in found.types.items()]
+        shell.out.table(("kind", "type", "files", "last commit"), rows)
+        shell.out.note(f"nothing was written: add --token {found.token} to give up {found.commit_id} commits")
 
 
 @app.command()

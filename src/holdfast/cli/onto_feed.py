@@ -7,7 +7,7 @@ import typer
 
 from holdfast.base import codec
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.cli.onto_shared import no_such_type, open_ontology
+from holdfast.cli.onto_shared import my_turn, no_such_type, open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import chained_schema, stored_schema
@@ -17,7 +17,6 @@ from holdfast.ontology.commit import Commit
 from holdfast.ontology.documents import Versions
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.revert import Preview, apply, preview
 from holdfast.ontology.tags import Tag, Tags
@@ -142,11 +141,8 @@ def revert(
             found = await preview(store, number)
             if token is None:
                 return found, None
-            turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, Manners())
-            try:
+            async with my_turn(store, by) as turn:
                 return found, await apply(store, store.ambient, found, token, turn=turn, by=by, why=why)
-            finally:
-                await turn.close()
 
     found, done = shell.run(work())
     types = [(*each, *counts) for each, counts in found.counts.items()]

@@ -3,11 +3,19 @@
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
+from typing import Annotated
+
+import typer
 
 from holdfast.base.errors import NotFound
 from holdfast.cli.shell import Shell
 from holdfast.objects.stack import OpenStore, open_store
 from holdfast.ontology import layout
+from holdfast.ontology.lock import Manners, WriteLock
+
+Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")]
+By = Annotated[str, typer.Option(metavar="NAME", help="Who.")]
+Why = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is recorded.")]
 
 
 def no_such_type(name: str, known: Iterable[str], *, which: str = "") -> NotFound:
@@ -23,3 +31,13 @@ async def open_ontology(shell: Shell) -> AsyncIterator[OpenStore]:
     settings = shell.settings
     async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
         yield store
+
+
+@asynccontextmanager
+async def my_turn(store: OpenStore, by: str) -> AsyncIterator[WriteLock]:
+    """The write lock, under a name of its own."""
+    turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, Manners())
+    try:
+        yield turn
+    finally:
+        await turn.close()

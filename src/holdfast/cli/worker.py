@@ -17,12 +17,12 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.bus import BadHandler, Handler, Options, Schedule
-from holdfast.bus.bus import Bus
+from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.runner import Runner
 from holdfast.cli.output import Output
 from holdfast.cli.shell import Shell
-from holdfast.objects.stack import open_store
+from holdfast.cli.worker_metrics import serve_metrics
+from holdfast.platform.open import open_platform
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -40,6 +40,10 @@ def worker(
     grace: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="How long handlers may go on after a signal.")
     ] = 30.0,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics and /health there; port 0 takes a free one."),
+    ] = None,
 ) -> None:
     """Hand events to handlers, until it is told to end."""
     shell = Shell.of(context)
@@ -47,10 +51,14 @@ def worker(
 
     async def work() -> None:
         settings = shell.settings
-        async with open_store(settings.store.uri, settings=settings) as store:
-            bus = Bus(store, store.ambient, namespace, Options.of(settings.bus))
-            metadata = {"hostname": platform.node(), "pid": os.getpid()}
-            runner = bus.runner(handlers, schedules=schedules, metadata=metadata)
+        metadata = {"hostname": platform.node(), "pid": os.getpid()}
+        async with (
+            open_platform(settings.store.uri, settings=settings) as hf,
+            hf.runner(handlers, schedules=schedules, namespace=namespace, metadata=metadata) as runner,
+        ):
+            address = await serve_metrics(metrics, runner, hf.store.usage) if metrics is not None else None
+            if address is not None:
+                shell.out.note(f"metrics at http://{address}/metrics")
             stop = asyncio.Event()
             _stop_on_signals(stop, asyncio.current_task())
             view = asyncio.ensure_future(_watch(shell.out, runner))

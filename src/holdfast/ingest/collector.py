@@ -26,6 +26,7 @@ from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Standing,
 from holdfast.ingest.authority import Acceptance, Authority
 from holdfast.ingest.doubts import Doubts
 from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.quarantine import record_conflict
 from holdfast.ingest.references import References, of_blob
@@ -166,7 +167,9 @@ class Collector:
         return await find_accepted(self.store, identity)
 
     async def __aenter__(self) -> Self:
-        self._writer = asyncio.create_task(self.references.run(), name="derived references")
+        self._writer = asyncio.create_task(
+            lasting("the writer of references", self.references.run), name="derived references"
+        )
         return self
 
     async def __aexit__(

@@ -11,23 +11,24 @@ says are counted in ``problems``, logged, and not asked for again.
 import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from holdfast.base import codec
-from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Ambiguous, Corrupt, HoldfastError, Incompatible, Invalid, NotFound, Unavailable
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.frame import Batch, Limits, decode
-from holdfast.ingest.live import Live
+from holdfast.ingest.live import Live, size_of
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.objects.store import Object, Store
 
 AT_ONCE = 8
 """Reads under way: the path of acceptance has the better right to the connections."""
-GROUP = 64
-"""Batches that are fetched before the next look at how full live state is."""
+DECODERS = 2
+"""Frames that are unpacked at a time."""
 AUDIT_PAGES = 200
 """Of a thousand manifests each; beyond them an audit is not complete, and says so."""
 AUDIT_EVERY = 300
@@ -50,6 +51,7 @@ class Follower:
     """When the last round ended that has seen everything."""
     audited: bool = False
     """Whether the last audit saw every manifest."""
+    _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
     _seen: dict[str, set[bytes]] = field(default_factory=dict)
     """By hour, the first bytes of the manifest ids that need not be looked at again."""
 
@@ -94,7 +96,7 @@ class Follower:
                 if rounds % AUDIT_EVERY == 0:
                     await self.audit()
                 rounds += 1
-            except (Unavailable, Ambiguous) as error:
+            except HoldfastError as error:
                 if on_error is not None:
                     on_error(error)
                 _log.warning("following goes on in %g s: %s", interval_s, error)
@@ -125,17 +127,22 @@ class Follower:
         """Fetch the newest first, as much as fits, and add the oldest first."""
         found.sort(reverse=True)
         fetched: list[tuple[AcceptedManifest, Batch]] = []
+        # By what batches take once they are unpacked: a frame of a hundred bytes may be a million records.
         room = self.live.max_bytes
-        for start in range(0, len(found), GROUP):
-            group = found[start : start + GROUP]
-            results = await map_bounded([key for _, key in group], lambda key: self._fetch(key, read), limit=AT_ONCE)
-            fetched += [result for result in results if result is not None]
-            room -= sum(result[0].frame_bytes for result in results if result is not None)
-            for _, key in group:
-                self._note(key)
-            if room <= 0:
-                break
-        for _, key in found:
+        keys = [key for _, key in found]
+        looked = 0
+        async with aclosing(stream_bounded(keys, lambda key: self._fetch(key, read), limit=AT_ONCE)) as results:
+            async for result in results:
+                looked += 1
+                if result is not None:
+                    fetched.append(result)
+                    room -= size_of(result[1])
+                if room <= 0:
+                    break
+        for modified_ns, _ in found[looked:]:
+            if modified_ns >= self.live.horizon_ns():
+                self.live.lacks(modified_ns)
+        for key in keys:
             self._note(key)
         fetched.sort(key=lambda each: each[0].accepted_at_unix_ns)
         return sum(self.live.add(manifest, batch) for manifest, batch in fetched)
@@ -148,7 +155,8 @@ class Follower:
             if manifest.accepted_at_unix_ns < self.live.horizon_ns() or self.live.knows(manifest.identity.manifest_id):
                 return None
             body = (await self.store.get(manifest.raw_blob_key)).body
-            return manifest, await blocking(self._decode, manifest, body)
+            async with self._decoders:
+                return manifest, await blocking(self._decode, manifest, body)
         except (NotFound, Invalid, Corrupt, Incompatible) as error:
             self.problems += 1
             _log.error("%s: not in live state: %s", key, error)

@@ -9,21 +9,28 @@ could not be forced to it.
 """
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
-from holdfast.base.errors import Ambiguous, Corrupt, HoldfastError, Unavailable
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Inspect, Submission
 from holdfast.ingest.authority import Acceptance, Authority
 from holdfast.ingest.collector import Collector, CollectorOptions, OnAccepted
 from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.spool import Spool, Spooled, Taken
 from holdfast.objects.store import Store
+
+AT_ONCE = 8
+"""Batches that land at a time: a store that is far away answers each only after a while."""
+GROUP = 64
 
 _log = logger("ingest")
 
@@ -41,6 +48,8 @@ class Landed:
     conflicts: int = 0
     unreadable: int = 0
     """Files in the spool that are no frames of their name: kept, and left alone."""
+    stuck: int = 0
+    """Batches whose manifest in the store cannot be read: kept, and tried again. Others land all the same."""
 
 
 class _Lander(Collector):
@@ -91,22 +100,40 @@ class SpoolCollector:
 
     async def land(self) -> Landed:
         """Bring what is pending into the object store. ``Unavailable`` or ``Ambiguous`` ends a round, with no loss."""
-        batches = conflicts = unreadable = 0
+        done: Counter[str] = Counter()
+        group: list[Spooled] = []
         async for spooled in self.spool.pending():
-            match await self._land(spooled):
-                case Accepted():
-                    batches += 1
-                case IdentityConflict():
-                    conflicts += 1
-                case None:
-                    unreadable += 1
+            group.append(spooled)
+            if len(group) == GROUP:
+                done.update(await map_bounded(group, self._landed, limit=AT_ONCE))
+                group = []
+        done.update(await map_bounded(group, self._landed, limit=AT_ONCE))
         async for identity, body in self.spool.conflicts():
-            submission = Submission.of(identity, body)
+            done[await self._put_on_record(identity, body)] += 1
+        return Landed(done["batches"], done["conflicts"], done["unreadable"], done["stuck"])
+
+    async def _landed(self, spooled: Spooled) -> str:
+        """What became of it: the name of a count. One that cannot land keeps no other from landing."""
+        try:
+            answer = await self._land(spooled)
+        except (Corrupt, Incompatible) as error:
+            _log.error("spooled batch %s: cannot land, and is kept: %s", spooled.identity, error)
+            return "stuck"
+        if answer is None:
+            return "unreadable"
+        return "batches" if isinstance(answer, Accepted) else "conflicts"
+
+    async def _put_on_record(self, identity: BatchIdentity, body: bytes) -> str:
+        submission = Submission.of(identity, body)
+        try:
             answer = await self.lander.accept(submission)
-            if isinstance(answer, Accepted) or answer.quarantine is not None:
-                await self.spool.conflict_landed(identity, submission.frame_sha256)
-                conflicts += 1
-        return Landed(batches, conflicts, unreadable)
+        except (Corrupt, Incompatible) as error:
+            _log.error("conflict over %s: cannot be put on record, and is kept: %s", identity, error)
+            return "stuck"
+        if isinstance(answer, IdentityConflict) and answer.quarantine is None:
+            return "waiting"
+        await self.spool.conflict_landed(identity, submission.frame_sha256)
+        return "conflicts"
 
     async def run(self) -> None:
         """Land every interval, until cancelled."""
@@ -114,7 +141,7 @@ class SpoolCollector:
             try:
                 await self.land()
                 await self.lander.references.flush()
-            except (Unavailable, Ambiguous) as error:
+            except HoldfastError as error:
                 _log.warning("landing goes on in %d ms: %s", self.spooling.object_landing_interval_ms, error)
             await asyncio.sleep(self.spooling.object_landing_interval_ms / 1000)
 
@@ -162,7 +189,7 @@ class SpoolCollector:
         )
 
     async def __aenter__(self) -> Self:
-        self._worker = asyncio.create_task(self.run(), name="landing")
+        self._worker = asyncio.create_task(lasting("landing", self.run), name="landing")
         return self
 
     async def __aexit__(

@@ -3,6 +3,8 @@
 Nothing durable rests on it. A batch is kept as the columns it was decoded to and is looked into when somebody asks, so
 that keeping it costs the path of acceptance next to nothing. What does not fit goes, the oldest first.
 
+What was left out is known: ``missing`` says whether the window lacks a batch for want of memory.
+
 Each (agent, boot, sequence number) counts once, whatever ranges overlap: of two batches that share numbers the one with
 the lower range wins, record by record, in whatever order they came (correction 10).
 """
@@ -11,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -45,37 +48,44 @@ class Kept:
 
 @dataclass(eq=False)
 class Subscription:
-    """Batches as they come. Who is too slow loses the oldest ones, and is told how many."""
+    """Batches as they come, one by one. Who is too slow loses the oldest ones, and is told how many.
+
+    What waits is bounded in number and in bytes: a batch that waits here stays in memory when live state drops it."""
 
     most: int = 256
+    most_bytes: int = 16 << 20
     missed: int = 0
     ended: bool = False
     _waiting: deque[Kept] = field(default_factory=deque)
+    _bytes: int = 0
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def offer(self, kept: Kept) -> None:
-        if len(self._waiting) >= self.most:
-            self._waiting.popleft()
-            self.missed += 1
         self._waiting.append(kept)
+        self._bytes += kept.size
+        while len(self._waiting) > self.most or (self._bytes > self.most_bytes and len(self._waiting) > 1):
+            self._bytes -= self._waiting.popleft().size
+            self.missed += 1
         self._news.set()
 
     def end(self) -> None:
         self.ended = True
         self._news.set()
 
-    async def next(self, timeout_s: float) -> tuple[list[Kept], int]:
-        """What has come, and how many were missed before it. Nothing, if nothing comes in time."""
+    async def next(self, timeout_s: float) -> tuple[Kept | None, int]:
+        """The oldest that waits, and how many were missed before it. None, if nothing comes in time."""
         if not self._waiting and not self.ended:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._news.wait()
             except TimeoutError:
-                return [], 0
-        self._news.clear()
-        found, missed = list(self._waiting), self.missed
-        self._waiting.clear()
-        self.missed = 0
+                return None, 0
+        found = self._waiting.popleft() if self._waiting else None
+        if found is not None:
+            self._bytes -= found.size
+        if not self._waiting and not self.ended:
+            self._news.clear()
+        missed, self.missed = self.missed, 0
         return found, missed
 
 
@@ -88,6 +98,9 @@ class Live:
         """Batches that went because of the bound of bytes, while they were within the window."""
         self._clock = clock
         self._kept: dict[str, Kept] = {}
+        self._by_age: list[tuple[int, str]] = []
+        """The same by time of acceptance, which is not the order in which batches come."""
+        self._lacks_since_ns: int | None = None
         self._subscriptions: set[Subscription] = set()
 
     def __len__(self) -> int:
@@ -100,15 +113,28 @@ class Live:
         """What was accepted before is too old."""
         return self._clock.wall_ns() - self.window_ns
 
+    @property
+    def missing(self) -> bool:
+        """Whether a batch of the window is not here because memory did not hold it."""
+        return self._lacks_since_ns is not None and self._lacks_since_ns >= self.horizon_ns()
+
+    def lacks(self, accepted_at_ns: int) -> None:
+        """A batch that was accepted then is not here, for want of memory."""
+        self.evicted += 1
+        self._lacks_since_ns = max(accepted_at_ns, self._lacks_since_ns or 0)
+
     def add(self, manifest: AcceptedManifest, batch: Batch) -> bool:
         """Keep a batch that was accepted. False if it was there, or is too old or too large to be kept."""
         manifest_id = manifest.identity.manifest_id
         size = size_of(batch)
-        known = manifest_id in self._kept
-        if known or size > self.max_bytes or manifest.accepted_at_unix_ns < self.horizon_ns():
+        if manifest_id in self._kept or manifest.accepted_at_unix_ns < self.horizon_ns():
+            return False
+        if size > self.max_bytes:
+            self.lacks(manifest.accepted_at_unix_ns)
             return False
         kept = Kept(manifest.identity, manifest.accepted_at_unix_ns, manifest.collector_id, batch, size)
         self._kept[manifest_id] = kept
+        heappush(self._by_age, (kept.accepted_at_ns, manifest_id))
         self.size += size
         self._tidy()
         for subscription in self._subscriptions:
@@ -136,14 +162,11 @@ class Live:
 
     def _tidy(self) -> None:
         horizon = self.horizon_ns()
-        while self._kept:
-            manifest_id, oldest = next(iter(self._kept.items()))
-            aged = oldest.accepted_at_ns < horizon
-            if not aged and self.size <= self.max_bytes:
-                return
-            del self._kept[manifest_id]
-            self.size -= oldest.size
-            self.evicted += not aged
+        while self._by_age and (self._by_age[0][0] < horizon or self.size > self.max_bytes):
+            accepted_at_ns, manifest_id = heappop(self._by_age)
+            self.size -= self._kept.pop(manifest_id).size
+            if accepted_at_ns >= horizon:
+                self.lacks(accepted_at_ns)
 
 
 def size_of(batch: Batch) -> int:
@@ -161,14 +184,28 @@ def counted_once(
     kept: list[Kept],
 ) -> Iterator[tuple[Kept, "np.ndarray[tuple[int], np.dtype[np.int64]] | None"]]:
     """Each batch, with the sequence numbers in it that an earlier one has given already; None where there are none."""
-    ordered = sorted(kept, key=lambda each: each.identity)
-    source: tuple[str, str] | None = None
-    reach = -1
     cluster: list[Kept] = []
-    for each in ordered:
-        if each.source != source or each.identity.seq_start > reach:
-            source, reach, cluster = each.source, -1, []
-        taken = np.concatenate([other.seqs() for other in cluster]) if cluster else None
+    reach = -1
+    for each in sorted(kept, key=lambda one: one.identity):
+        if cluster and (each.source != cluster[0].source or each.identity.seq_start > reach):
+            yield from _once(cluster)
+            cluster, reach = [], -1
         cluster.append(each)
         reach = max(reach, each.identity.seq_end)
-        yield each, taken
+    yield from _once(cluster)
+
+
+def _once(cluster: list[Kept]) -> Iterator[tuple[Kept, "np.ndarray[tuple[int], np.dtype[np.int64]] | None"]]:
+    """Batches whose ranges overlap, in order. All at once: one by one would take the square of their number."""
+    if len(cluster) < 2:
+        yield from ((each, None) for each in cluster)
+        return
+    seqs = [each.seqs() for each in cluster]
+    everything = np.concatenate(seqs)
+    again = np.ones(len(everything), np.bool_)
+    again[np.unique(everything, return_index=True)[1]] = False  # the first of equal numbers
+    end = 0
+    for each, own in zip(cluster, seqs, strict=True):
+        begin, end = end, end + len(own)
+        taken = own[again[begin:end]]
+        yield each, taken if len(taken) else None

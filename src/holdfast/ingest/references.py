@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Ambiguous, Unavailable
+from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
@@ -178,7 +178,7 @@ class References:
         for reference in made_from(source):
             try:
                 await write(self._store, reference)
-            except (Unavailable, Ambiguous) as error:
+            except HoldfastError as error:
                 self.dropped += 1
                 _log.warning("%s: left to the reconciler: %s", reference.key, error)
                 return

@@ -5,22 +5,21 @@ Times are nanoseconds since 1970.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from heapq import nsmallest
 from typing import Any
 
 import numpy as np
 
 from holdfast.base.errors import Invalid
-from holdfast.ingest.frame import Batch, Samples
+from holdfast.ingest.frame import Histograms, Samples
 from holdfast.ingest.live import Kept, counted_once
 from holdfast.ingest.records import Kind, State
 
 MOST_VALUES = 1_000_000
 """Series times points of one answer."""
-
-_Numbers = "np.ndarray[tuple[int], np.dtype[Any]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,28 +42,54 @@ class Wanted:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Samples or histograms of one batch; their values are made when somebody looks at them."""
+
+    samples: Samples
+    histograms: Histograms | None = None
+    rows: Any = None
+    """Of histograms: the row of each in the table of its layout."""
+
+    def value(self, number: int, at: int) -> Any:
+        """Of the sample at this place, in the series of this number."""
+        samples = self.samples
+        if self.histograms is not None:
+            layout = int(self.histograms.layout[at])
+            return {
+                "sum": _number(float(samples.value[at])),
+                "bounds": self.histograms.layouts[layout].tolist(),
+                "counts": self.histograms.counts[layout][int(self.rows[at])].tolist(),
+            }
+        if samples.exact is not None and samples.series.whole[number]:
+            return int(samples.exact[at])
+        return _number(float(samples.value[at]))
+
+
 @dataclass(slots=True)
 class _Found:
-    """The points of one series, in pieces."""
+    """One series, and where its points are: column, number of the series there, places."""
 
     agent: str
     boot: str
     kind: Kind
     name: str
     labels: dict[str, str]
-    pieces: list[tuple[Any, Any, list[Any]]] = field(default_factory=list)
+    pieces: list[tuple[_Column, int, Any]] = field(default_factory=list)
 
-    def document(self, wanted: Wanted) -> dict[str, Any] | None:
-        times = np.concatenate([piece[0] for piece in self.pieces])
-        seqs = np.concatenate([piece[1] for piece in self.pieces])
-        values = [value for piece in self.pieces for value in piece[2]]
-        order = np.lexsort((seqs, times))
-        if wanted.since_ns is not None:
-            order = order[times[order] >= wanted.since_ns]
-        if not len(order):
-            return None
-        latest = order[-wanted.points :].tolist()
-        points = [[int(times[at]), values[at]] for at in latest]
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return self.name, self.agent, self.boot, sorted(self.labels.items()), self.kind
+
+    def document(self, wanted: Wanted) -> dict[str, Any]:
+        times = np.concatenate([column.samples.time_ns[places] for column, _, places in self.pieces])
+        seqs = np.concatenate([column.samples.seq[places] for column, _, places in self.pieces])
+        sources = [(column, number, at) for column, number, places in self.pieces for at in places]
+        latest = np.lexsort((seqs, times))[-wanted.points :].tolist()
+        points = []
+        for place in latest:
+            column, number, at = sources[place]
+            points.append([int(times[place]), column.value(number, int(at))])
         return {
             "agent": self.agent,
             "boot": self.boot,
@@ -75,9 +100,12 @@ class _Found:
         }
 
 
+_Series = dict[tuple[Any, ...], _Found]
+
+
 def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
     """``series``, ``logs``, ``alerts``, and ``truncated`` if there was more than was asked for."""
-    series: dict[tuple[Any, ...], _Found] = {}
+    series: _Series = {}
     logs: list[dict[str, Any]] = []
     alerts: list[dict[str, Any]] = []
     for each, taken in counted_once(kept):
@@ -86,19 +114,18 @@ def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
         if wanted.name is not None and wanted.name not in each.batch.texts:
             continue
         labels = each.batch.labels()
-        _samples(each, taken, wanted, labels, series)
-        _histograms(each, taken, wanted, labels, series)
+        _metrics(each, taken, wanted, labels, series)
         alerts += _alerts(each, taken, wanted, labels)
         if wanted.name is None:
             logs += _logs(each, taken, wanted, labels)
-    documents = [document for found in series.values() if (document := found.document(wanted)) is not None]
-    documents.sort(key=lambda one: (one["name"], one["agent"], one["boot"], sorted(one["labels"].items())))
     most = wanted.series
+    # There may be millions of series, of which a few are answered: only those become documents.
+    chosen = nsmallest(most, series.values(), key=lambda found: found.order)
     return {
-        "series": documents[:most],
+        "series": [found.document(wanted) for found in chosen],
         "logs": _latest(logs, most),
         "alerts": _latest(alerts, most),
-        "truncated": any(len(found) > most for found in (documents, logs, alerts)),
+        "truncated": any(len(found) > most for found in (series, logs, alerts)),
     }
 
 
@@ -106,84 +133,47 @@ def _latest(records: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: (record["time_ns"], record["seq"]))[-most:]
 
 
-def _matching(
-    samples: Samples, batch: Batch, wanted: Wanted, labels: list[dict[str, str]]
-) -> Iterator[tuple[int, int, int, str, dict[str, str]]]:
-    """Number, first and last place, name and labels of the series that are wanted."""
-    end = 0
-    columns = zip(
-        samples.series.name.tolist(), samples.series.labels.tolist(), samples.series.lengths.tolist(), strict=True
-    )
-    for number, (name, label_set, length) in enumerate(columns):
-        begin, end = end, end + length
-        text, its_labels = batch.texts[name], labels[label_set]
-        if wanted.name in (None, text) and _fits(its_labels, wanted):
-            yield number, begin, end, text, its_labels
-
-
 def _fits(labels: dict[str, str], wanted: Wanted) -> bool:
     return not wanted.labels or all(labels.get(name, "") == value for name, value in wanted.labels.items())
 
 
-def _samples(
-    each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]], series: dict[tuple[Any, ...], _Found]
-) -> None:
-    samples = each.batch.samples
-    for number, begin, end, name, its_labels in _matching(samples, each.batch, wanted, labels):
-        kind = Kind(int(samples.series.kind[number]))
-        exact = samples.exact is not None and bool(samples.series.whole[number])
-        column = samples.exact if exact and samples.exact is not None else samples.value
-        values = column[begin:end].tolist()
-        _keep(series, each, kind, name, its_labels, samples, (begin, end), [_number(value) for value in values], taken)
-
-
-def _histograms(
-    each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]], series: dict[tuple[Any, ...], _Found]
-) -> None:
+def _metrics(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]], series: _Series) -> None:
+    _points(each, _Column(each.batch.samples), taken, wanted, labels, series)
     histograms = each.batch.histograms
     if not len(histograms):
         return
-    places = np.zeros(len(histograms), np.int64)
+    rows = np.zeros(len(histograms), np.int64)
     for number in range(len(histograms.layouts)):
         chosen = histograms.layout == number
-        places[chosen] = np.arange(int(chosen.sum()))
-    for _, begin, end, name, its_labels in _matching(histograms.samples, each.batch, wanted, labels):
-        values = [
-            {
-                "sum": _number(float(histograms.samples.value[at])),
-                "bounds": histograms.layouts[int(histograms.layout[at])].tolist(),
-                "counts": histograms.counts[int(histograms.layout[at])][int(places[at])].tolist(),
-            }
-            for at in range(begin, end)
-        ]
-        place = (begin, end)
-        _keep(series, each, Kind.HISTOGRAM, name, its_labels, histograms.samples, place, values, taken)
+        rows[chosen] = np.arange(int(chosen.sum()))
+    _points(each, _Column(histograms.samples, histograms, rows), taken, wanted, labels, series)
 
 
-def _keep(
-    series: dict[tuple[Any, ...], _Found],
-    each: Kept,
-    kind: Kind,
-    name: str,
-    labels: dict[str, str],
-    samples: Samples,
-    place: tuple[int, int],
-    values: list[Any],
-    taken: Any,
+def _points(
+    each: Kept, column: _Column, taken: Any, wanted: Wanted, labels: list[dict[str, str]], series: _Series
 ) -> None:
-    times, seqs = samples.time_ns[slice(*place)], samples.seq[slice(*place)]
-    if taken is not None:
-        fresh = ~np.isin(seqs, taken)
-        times, seqs = times[fresh], seqs[fresh]
-        values = [value for value, kept in zip(values, fresh.tolist(), strict=True) if kept]
-    if not len(seqs):
-        return
-    agent, boot = each.source
-    key = (agent, boot, kind, name, tuple(sorted(labels.items())))
-    found = series.get(key)
-    if found is None:
-        found = series[key] = _Found(agent, boot, kind, name, labels)
-    found.pieces.append((times, seqs, values))
+    """Every series of the column that is wanted goes to those that were found."""
+    samples, (agent, boot), texts = column.samples, each.source, each.batch.texts
+    chosen = None if taken is None and wanted.since_ns is None else _chosen(samples.seq, samples.time_ns, taken, wanted)
+    keys: dict[int, tuple[tuple[str, str], ...]] = {}
+    of = samples.series
+    rows = zip(of.kind.tolist(), of.name.tolist(), of.labels.tolist(), of.lengths.tolist(), strict=True)
+    end = 0
+    for number, (kind, name, label_set, length) in enumerate(rows):
+        begin, end = end, end + length
+        if wanted.name not in (None, texts[name]) or not _fits(labels[label_set], wanted):
+            continue
+        places: Any = range(begin, end) if chosen is None else begin + np.flatnonzero(chosen[begin:end])
+        if not len(places):
+            continue
+        pairs = keys.get(label_set)
+        if pairs is None:
+            pairs = keys[label_set] = tuple(sorted(labels[label_set].items()))
+        key = (agent, boot, kind, texts[name], pairs)
+        found = series.get(key)
+        if found is None:
+            found = series[key] = _Found(agent, boot, Kind(kind), texts[name], labels[label_set])
+        found.pieces.append((column, number, places))
 
 
 def _logs(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]]) -> list[dict[str, Any]]:
@@ -191,7 +181,11 @@ def _logs(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]]) 
     if not len(logs):
         return []
     agent, boot = each.source
-    messages = logs.message.to_pylist()
+    places = [
+        at
+        for at in _fresh(logs.seq, logs.time_ns, taken, wanted)
+        if not wanted.labels or _fits(labels[int(logs.attributes[at])], wanted)
+    ]
     return [
         {
             "agent": agent,
@@ -200,10 +194,9 @@ def _logs(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]]) 
             "time_ns": int(logs.time_ns[at]),
             "severity": int(logs.severity[at]),
             "attributes": labels[int(logs.attributes[at])],
-            "message": messages[at],
+            "message": logs.message[at].as_py(),
         }
-        for at in _fresh(logs.seq, logs.time_ns, taken, wanted)
-        if _fits(labels[int(logs.attributes[at])], wanted)
+        for at in _newest(logs.seq, logs.time_ns, places, wanted)
     ]
 
 
@@ -212,7 +205,12 @@ def _alerts(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]]
     if not len(alerts):
         return []
     agent, boot = each.source
-    messages = alerts.message.to_pylist()
+    places = [
+        at
+        for at in _fresh(alerts.seq, alerts.time_ns, taken, wanted)
+        if wanted.name in (None, each.batch.texts[int(alerts.name[at])])
+        and _fits(labels[int(alerts.labels[at])], wanted)
+    ]
     return [
         {
             "agent": agent,
@@ -223,20 +221,32 @@ def _alerts(each: Kept, taken: Any, wanted: Wanted, labels: list[dict[str, str]]
             "state": State(int(alerts.state[at])).name.lower(),
             "labels": labels[int(alerts.labels[at])],
             "value": _number(float(alerts.value[at])) if alerts.valued[at] else None,
-            "message": messages[at],
+            "message": alerts.message[at].as_py(),
         }
-        for at in _fresh(alerts.seq, alerts.time_ns, taken, wanted)
-        if wanted.name in (None, each.batch.texts[int(alerts.name[at])])
-        and _fits(labels[int(alerts.labels[at])], wanted)
+        for at in _newest(alerts.seq, alerts.time_ns, places, wanted)
     ]
 
 
+def _newest(seqs: Any, times: Any, places: list[int], wanted: Wanted) -> list[int]:
+    """The latest of these, one more than are wanted: so it is seen that there were more."""
+    most = wanted.series + 1
+    if len(places) <= most:
+        return places
+    chosen = np.array(places)
+    order: list[int] = chosen[np.lexsort((seqs[chosen], times[chosen]))[-most:]].tolist()
+    return order
+
+
 def _fresh(seqs: Any, times: Any, taken: Any, wanted: Wanted) -> list[int]:
+    places: list[int] = np.flatnonzero(_chosen(seqs, times, taken, wanted)).tolist()
+    return places
+
+
+def _chosen(seqs: Any, times: Any, taken: Any, wanted: Wanted) -> Any:
     chosen = np.ones(len(seqs), np.bool_) if taken is None else ~np.isin(seqs, taken)
     if wanted.since_ns is not None:
         chosen &= times >= wanted.since_ns
-    places: list[int] = np.flatnonzero(chosen).tolist()
-    return places
+    return chosen
 
 
 def _number(value: float) -> float | int | str:

@@ -10,6 +10,7 @@ from holdfast.ontology.errors import (
     ReservedName,
     SchemaDrift,
     TooManyKeys,
+    TypeDropped,
     UnfitKey,
     UnreadableRow,
     UnsupportedAnnotation,
@@ -19,6 +20,7 @@ from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.model import Entity, Mixin, Relation
+from holdfast.ontology.upgrade import upgrader
 
 if TYPE_CHECKING:
     from holdfast.ontology.results import meta as meta
@@ -40,6 +42,7 @@ __all__ = [
     "ReservedName",
     "SchemaDrift",
     "TooManyKeys",
+    "TypeDropped",
     "UnfitKey",
     "UnreadableRow",
     "UnsupportedAnnotation",
@@ -48,6 +51,7 @@ __all__ = [
     "left",
     "meta",
     "right",
+    "upgrader",
 ]
 
 

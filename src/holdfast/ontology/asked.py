@@ -49,7 +49,7 @@ class Wording:
 
 async def understood(tables: SqlTables, wording: Wording) -> tuple[Ask, tuple[str, ...]]:
     """The question, and the columns of its answer."""
-    known = await tables.tables()
+    known = await tables.tables(wording.when)
     shape = known.get(wording.type_name)
     if shape is None:
         raise NotFound(

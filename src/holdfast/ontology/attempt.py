@@ -6,7 +6,7 @@ is created only if absent, in case they do.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.base.clock import iso
@@ -18,7 +18,7 @@ from holdfast.ontology.drift import Drift
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import Ledger, next_summary
-from holdfast.ontology.manifest import FileEntry, FileRef, Manifest, Place, Registered, TypeId, compose
+from holdfast.ontology.manifest import REDACTS, FileEntry, FileRef, Manifest, Place, Registered, TypeId, compose
 
 
 class TypeForm(Protocol):
@@ -42,6 +42,18 @@ class TypeForm(Protocol):
         ...
 
 
+class Witness(Protocol):
+    """Who knows of every attempt at one commit before its head is sent, for whoever has to ask the chain later.
+
+    ``places`` are the attempts so far, by anybody. ``note`` fails for who may not go on.
+    """
+
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+    async def note(self, place: Place) -> None: ...
+
+
 @dataclass(frozen=True)
 class Attempt:
     manifest: Manifest
@@ -51,6 +63,8 @@ class Attempt:
     rows: Mapping[TypeId, Sequence[Row]]
     intents: int
     """How many of what is queued, intents and batches, it carries from the first."""
+    enclosed: int = 0
+    """And how much of the queued outbox."""
     wanted: bool = True
     """Somebody waits to hear of it."""
 
@@ -74,6 +88,28 @@ class Attempt:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a commit does besides writing rows."""
+
+    register: bool = False
+    """Make the session's types known, and new schemas that can read all that is stored."""
+    migrate: frozenset[TypeId] = frozenset()
+    """Types whose schema becomes that of their form, whatever it was: their rows are written anew."""
+    drop: Mapping[TypeId, bool] = field(default_factory=dict)
+    """Types that end here, and whether they are purged."""
+    redact: Document | None = None
+    """What payload is destroyed when the commit is made: it stands in the manifest."""
+    write: Mapping[TypeId, Sequence[Row]] = field(default_factory=dict)
+    """Rows that are written as they are, whatever is current."""
+
+    def __bool__(self) -> bool:
+        return self.register or bool(self.migrate or self.drop or self.redact or self.write)
+
+
+PLAIN = Order()
+
+
 @dataclass(frozen=True)
 class Draft:
     """What an attempt is made of."""
@@ -81,10 +117,11 @@ class Draft:
     rows: Mapping[TypeId, Sequence[Row]]
     versions: Mapping[TypeId, int]
     registered: Sequence[Registered]
-    dropped: Sequence[TypeId]
+    order: "Order"
     metadata: Mapping[str, Any]
     runtime_id: str
     intents: int
+    outbox: Sequence[Document] = ()
 
 
 def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
@@ -102,9 +139,10 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
     refs = [FileRef(commit_id, entry.type_id, entry.path) for entry in files]
     # Times along the chain never run backwards, whatever the clocks of its writers say.
     created_ns = max(ambient.clock.wall_ns(), ledger.created_ns + 1_000)
+    place, redact = Place(commit_id, layout.manifest_key(commit_id, mark)), draft.order.redact
     manifest = Manifest(
         commit_id=commit_id,
-        path=layout.manifest_key(commit_id, mark),
+        path=place.path,
         parent=ledger.place,
         created_at=iso(created_ns),
         runtime_id=draft.runtime_id,
@@ -116,8 +154,11 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
             refs,
             ambient.ids.unique(),
             draft.registered,
-            draft.dropped,
+            draft.order.drop,
             {entry.path: entry.stats for entry in files if entry.stats is not None},
+            place if redact is not None else None,
         ),
+        outbox=tuple(draft.outbox),
+        extra={} if redact is None else {REDACTS: redact},
     )
-    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents)
+    return Attempt(manifest, compose(manifest), data, draft.rows, draft.intents, len(draft.outbox))

@@ -18,7 +18,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Object, Store, Written
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.documents import Registry, SchemaVersion, Types, Versions
+from holdfast.ontology.documents import Dropped, DroppedType, Registry, SchemaVersion, Types, Versions
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import KINDS, SchemaRef, TypeId
 
@@ -32,6 +32,7 @@ class Stored:
 
     ref: SchemaRef
     schema: Document
+    reason: str = "register"
 
 
 async def stored_schema(store: Store, type_id: TypeId) -> Stored | None:
@@ -56,8 +57,19 @@ async def chained_schema(chain: Chain, ledger: Ledger, type_id: TypeId, ref: Sch
     manifest = await chain.manifest(place) if place is not None else None
     for each in manifest.registered if manifest is not None else ():
         if each.type_id == type_id:
-            return Stored(each.ref, each.schema)
+            return Stored(each.ref, each.schema, each.reason or "register")
     raise Corrupt(f"{type_id.label}: commit {ref.since} should have registered its schema, and has not")
+
+
+def _gone(ledger: Ledger) -> set[TypeId]:
+    """Types whose last life has ended."""
+    return {each for each in ledger.lives if each not in ledger.schemas and each not in ledger.heads}
+
+
+def _derived_from(ledger: Ledger) -> int:
+    """The last commit that changed a schema, or ended a type."""
+    ends = (lives[-1].end for lives in ledger.lives.values())
+    return max((*(ref.since for ref in ledger.schemas.values()), *ends), default=0)
 
 
 def _readable(found: Object | None) -> Document:
@@ -79,30 +91,49 @@ class Catalog:
         noted = _readable(found).get(DERIVED, 0)
         derived = noted if isinstance(noted, int) else 0
         behind = {each: ref for each, ref in ledger.schemas.items() if ref.since > derived}
-        if found is not None and not behind and derived <= ledger.commit_id:
+        if ledger.lives:
+            await self._edit(layout.DROPPED, partial(self._dropped, ledger))
+        if found is not None and not behind and derived == _derived_from(ledger):
             return
         documents = {each: await chained_schema(chain, ledger, each, ref) for each, ref in behind.items()}
         for type_id, stored in documents.items():
             await self._edit(layout.versions_key(*type_id), partial(self._versions, type_id, stored))
-        if documents:
-            await self._edit(layout.REGISTRY, partial(self._registry, documents))
+        if documents or ledger.lives:
+            await self._edit(layout.REGISTRY, partial(self._registry, ledger, documents))
         await self._edit(layout.TYPES, partial(self._types, ledger))
 
     def _types(self, ledger: Ledger, document: Document) -> Document:
         """Names that others have added stay."""
         types = Types.parse(document, key=layout.TYPES)
         ours = {kind: {each.name for each in (*ledger.schemas, *ledger.heads) if each.kind == kind} for kind in KINDS}
+        gone = {kind: {each.name for each in _gone(ledger) if each.kind == kind} for kind in KINDS}
         after = replace(
             types,
-            entities=types.entities | ours["entity"],
-            relations=types.relations | ours["relation"],
-            extra={**types.extra, DERIVED: max((ref.since for ref in ledger.schemas.values()), default=0)},
+            entities=(types.entities - gone["entity"]) | ours["entity"],
+            relations=(types.relations - gone["relation"]) | ours["relation"],
+            extra={**types.extra, DERIVED: _derived_from(ledger)},
         )
         return document if after == types and document else replace(after, updated_at=self._now()).compose()
 
-    def _registry(self, documents: Mapping[TypeId, Stored], document: Document) -> Document:
+    def _dropped(self, ledger: Ledger, document: Document) -> Document:
+        """Types that are gone now; one that has begun a new life is not."""
+        known = Dropped.parse(document, key=layout.DROPPED)
+        types = {kind: dict(known.types.get(kind, {})) for kind in KINDS}
+        for type_id, lives in ledger.lives.items():
+            listed = types[type_id.kind]
+            was, now = listed.get(type_id.name), (lives[-1].end, lives[-1].purged)
+            if type_id not in _gone(ledger):
+                listed.pop(type_id.name, None)
+            elif was is None or (was.commit_id, was.purged) != now:
+                listed[type_id.name] = DroppedType(*now, self._now())
+        after = replace(known, types=types)
+        return document if after == known and document else replace(after, updated_at=self._now()).compose()
+
+    def _registry(self, ledger: Ledger, documents: Mapping[TypeId, Stored], document: Document) -> Document:
         registry = Registry.parse(document, key=layout.REGISTRY)
         schemas = {kind: dict(registry.schemas.get(kind, {})) for kind in KINDS}
+        for type_id in _gone(ledger):
+            schemas[type_id.kind].pop(type_id.name, None)
         for type_id, stored in documents.items():
             schemas[type_id.kind][type_id.name] = stored.schema
         after = replace(registry, schemas=schemas)
@@ -117,7 +148,7 @@ class Catalog:
             stored.schema,
             created_at=self._now(),
             runtime_id=self._runtime_id,
-            reason="register",
+            reason=stored.reason,
         )
         version = replace(version, schema_hash=stored.ref.hash)
         listed = sorted((*known.versions, version), key=lambda one: one.schema_version_id)

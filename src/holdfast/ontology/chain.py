@@ -22,6 +22,7 @@ from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import layout
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
 from holdfast.ontology.manifest import FileRef, Manifest, Place, file_ref, file_row, parse
+from holdfast.ontology.redactions import disk_cache, finished, rewritten
 from holdfast.ontology.stats import FileStats
 
 KEPT = 256
@@ -61,6 +62,8 @@ class Chain:
         self._kept: OrderedDict[str, Manifest] = OrderedDict()
         self.stats: dict[str, FileStats] = {}
         """Of the files of manifests that were read, by path."""
+        self._heeded: Place | None = None
+        """The latest redaction that is known to be finished, and reflected in what is kept."""
 
     async def manifest(self, place: Place) -> Manifest:
         kept = self._kept.get(place.path)
@@ -103,7 +106,44 @@ class Chain:
             place = manifest.parent
         for manifest in reversed(behind):
             found = followed(found, manifest)
+        await self._heed(found.redacted)
         return found
+
+    async def _heed(self, latest: Place | None) -> None:
+        """Forget what a redaction has changed since we read it, here and in the disk cache."""
+        if latest is None or (self._heeded is not None and latest.commit_id <= self._heeded.commit_id):
+            return
+        cache = disk_cache(self.store)
+        self._kept.clear()
+        self.stats.clear()
+        place: Place | None = latest
+        while cache is not None and place is not None:
+            # A cache has the record only if the files were dropped from it. Those of the latest are dropped once more
+            # by each of us: another process may have kept one that it was just reading.
+            done = await cache.holds(layout.redaction_key(place.path))
+            if done and place != latest:
+                break
+            files = await rewritten(self.store if done else cache.inner, place)
+            if files is None:
+                return  # still under way: look again next time
+            await cache.forget(files)
+            if done:
+                break
+            before = (await self.read(place)).parent
+            await self.store.find(layout.redaction_key(place.path))  # kept from now on: all of this was done
+            place = (await self.ledger_of(before)).redacted
+        if cache is not None or await finished(self.store, latest):
+            self._heeded = latest
+
+    async def ledger_of(self, place: Place | None) -> Ledger:
+        """Of a commit of ours, or of none: without heeding anything."""
+        if place is None:
+            return EMPTY
+        manifest = await self.read(place)
+        if manifest.summary is None:
+            return await self.ledger_of(manifest.parent)
+        base = manifest.summary.base if not manifest.summary.full else None
+        return opened(manifest, await self.read(base) if base is not None else None)
 
     async def files(self, lower: int, upper: Place | None, *, checkpoints: bool = True) -> list[FileRef]:
         """The files of all commits after ``lower``, up to ``upper``, in the order of commits."""

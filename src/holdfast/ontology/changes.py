@@ -23,9 +23,12 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
-from holdfast.ontology.manifest import FileRef, Place, TypeId
+from holdfast.ontology.history import find_commit
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import REDACTS, FileRef, Manifest, Place, TypeId
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.reader import read_latest
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.state import read_file
 
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
@@ -77,16 +80,29 @@ class Feed:
             raise NotFound(f"there is no commit {self.since}; the head is commit {head.commit_id}")
         if self.since == head.commit_id:
             return
+        ledger = await self._chain.ledger(head.place)
         files = await self._chain.files(self.since, head.place)
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
-        await self._load({ref.type_id for ref in wanted}, head.place)
-        wanted.sort(key=lambda ref: (ref.commit_id, ref.type_id))
-        async for ref, moment, rows in stream_bounded(wanted, self._read, limit=PARALLEL):
+        ends = self._ends(ledger)
+        await self._load({ref.type_id for ref in (*wanted, *ends)}, head.place)
+        steps = sorted([*wanted, *ends], key=lambda ref: (ref.commit_id, ref.type_id))
+        async for ref, manifest, found in stream_bounded(steps, self._read, limit=PARALLEL):
             self.since = max(self.since, ref.commit_id - 1)
+            left = self._states[ref.type_id].items() if ref in ends else ()
+            rows = [*found, *(Row(identity, was, retracted=True) for identity, was in left)]
             for row in sorted(rows):
-                for change in self._step(ref, moment, row):
+                for change in self._step(ref, manifest, row):
                     yield change
         self.since = head.commit_id
+
+    def _ends(self, ledger: Ledger) -> list[FileRef]:
+        """The commits that end a type's life: everything that it has then is retracted."""
+        return [
+            FileRef(life.end, type_id, "")
+            for type_id, lives in ledger.lives.items()
+            for life in lives
+            if life.end > self.since and (self._types is None or type_id in self._types)
+        ]
 
     async def follow(self, *, poll_s: float = POLL_S) -> AsyncIterator[Change]:
         """The same, and then whatever is committed, for as long as anybody listens."""
@@ -106,19 +122,27 @@ class Feed:
             latest = await read_latest(self._store, self._chain, ledger, type_id)
             self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
 
-    async def _read(self, ref: FileRef) -> tuple[FileRef, str, Sequence[Row]]:
+    async def _read(self, ref: FileRef) -> tuple[FileRef, Manifest, Sequence[Row]]:
+        if not ref.path:
+            return ref, await find_commit(self._store, ref.commit_id), []
         body = await read_file(self._store, ref.path)
         rows = await blocking(read_rows, body, ref.path)
         manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
-        return ref, manifest.created_at, [row for _, row in rows]
+        return ref, manifest, [row for _, row in rows]
 
-    def _step(self, ref: FileRef, moment: str, row: Row) -> list[Change]:
+    def _step(self, ref: FileRef, manifest: Manifest, row: Row) -> list[Change]:
         state = self._states[ref.type_id]
         before = state.get(row.identity)
 
         def change(kind: ChangeType, fields_json: str) -> Change:
-            return Change(ref.type_id, row.identity, kind, ref.commit_id, moment, fields_json)
+            return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json)
 
+        if is_erased(row.fields_json):
+            if REDACTS not in manifest.extra:
+                return []  # its payload is gone
+            # Whoever was told of the object before must hear of its end, though its past is gone from here.
+            state.pop(row.identity, None)
+            return [change("retract", row.fields_json)]
         if row.retracted:
             state.pop(row.identity, None)
             return [change("retract", before)] if before is not None else []

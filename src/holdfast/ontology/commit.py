@@ -20,19 +20,21 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology import layout
-from holdfast.ontology.attempt import Attempt, Draft, TypeForm, draw
+from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, Witness, draw
 from holdfast.ontology.batch import Batch, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest, TypeId
+from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.view import View
 
 P = ParamSpec("P")
@@ -67,56 +69,6 @@ class Progress:
 STAGES = ("state", "delta", "files", "head")
 
 
-class Turn(Protocol):
-    """Whose turn it is to write: for fairness, never for safety."""
-
-    async def take(self) -> bool:
-        """Wait for it. True if somebody else may have had it since we did."""
-        ...
-
-    async def try_take(self) -> bool:
-        """Without waiting: whether it is ours."""
-        ...
-
-    def guard(self) -> None:
-        """``Conflict`` unless it is surely still ours for a while."""
-        ...
-
-    def committed(self) -> None:
-        """One commit of this turn is done."""
-        ...
-
-    def done(self) -> None:
-        """Nothing is under way now, however it ended."""
-        ...
-
-    def keep(self, tasks: int) -> None:
-        """So many more, or fewer, want it kept while they work, even if no commit is under way."""
-        ...
-
-
-class Open:
-    """A turn that nobody has to wait for."""
-
-    async def take(self) -> bool:
-        return False
-
-    async def try_take(self) -> bool:
-        return True
-
-    def guard(self) -> None:
-        return
-
-    def committed(self) -> None:
-        return
-
-    def done(self) -> None:
-        return
-
-    def keep(self, tasks: int) -> None:
-        return
-
-
 class Committer:
     def __init__(
         self,
@@ -144,6 +96,7 @@ class Committer:
         self._uploads = uploads
         self._ends = ends
         self._progress: Callable[[Progress], None] | None = None
+        self._witness: Witness | None = None
         self._one = asyncio.Lock()
         self._doubts: list[Attempt] = []
         """Sent, and not known to have landed or not. All rest on the version of the head that we know."""
@@ -152,12 +105,15 @@ class Committer:
         self._idle_intents = 0
         """How many of the queued intents were found to change nothing."""
         self.queue: list[Intent | Batch] = []
+        self.outbox: list[Document] = []
+        """What the next commit encloses for others; queued as intents are."""
 
     def discard(self) -> int:
-        """Forget the queued intents; how many there were. Those of an attempt in doubt may still be committed."""
-        count = size(self.queue)
+        """Forget what is queued; how much there was. What is in an attempt in doubt may still be committed."""
+        count = size(self.queue) + len(self.outbox)
         self.queue.clear()
-        self._doubts = [replace(attempt, intents=0, wanted=False) for attempt in self._doubts]
+        self.outbox.clear()
+        self._doubts = [replace(attempt, intents=0, enclosed=0, wanted=False) for attempt in self._doubts]
         self._landed = None
         return count
 
@@ -166,16 +122,20 @@ class Committer:
         metadata: Mapping[str, Any] | None = None,
         *,
         if_head: int | None = None,
-        register: bool = False,
+        order: Order = PLAIN,
         progress: Callable[[Progress], None] | None = None,
+        witness: Witness | None = None,
     ) -> Commit | None:
-        """Commit what is queued; None if that changes nothing. With ``register``, the schemas even without rows."""
+        """Commit what is queued; None if that changes nothing. ``order`` is what is to be done besides.
+
+        With a ``witness``, what one of its attempts has committed is not committed again.
+        """
         async with self._one:
-            self._progress = progress
-            if not (self.queue or register or self._doubts) and if_head is None:
+            self._progress, self._witness = progress, witness
+            if not (self.queue or self.outbox or order or self._doubts) and if_head is None:
                 return None
             try:
-                return await self._commit(metadata or {}, if_head, register=register)
+                return await self._commit(metadata or {}, if_head, order)
             except (Ambiguous, Corrupt):
                 raise
             except HoldfastError as error:
@@ -186,19 +146,21 @@ class Committer:
             finally:
                 self._turn.done()
 
-    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, *, register: bool) -> Commit | None:
+    async def _commit(self, metadata: Mapping[str, Any], if_head: int | None, order: Order) -> Commit | None:
         budget = self._policy.start(self._ambient)
         fresh = bool(self._doubts) or not self._view.known
         if fresh:
             await self.refresh()
         while True:
+            if (told := await self._witnessed()) is not None:
+                return told
             if if_head is not None and self._view.head.commit_id != if_head:
                 if fresh:
                     return self._landed_or_moved(if_head)
                 await self.refresh()
                 fresh = True
                 continue
-            draft = await self._draft(metadata, register=register)
+            draft = await self._draft(metadata, order)
             if draft is None:
                 if fresh or not await self._moved():
                     return self._nothing_left()
@@ -222,10 +184,10 @@ class Committer:
 
     # --- one attempt ---
 
-    async def _draft(self, metadata: Mapping[str, Any], *, register: bool) -> Draft | None:
+    async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
         items = tuple(self.queue)
-        touched = {item.type_id for item in items}
+        touched = {*(item.type_id for item in items), *order.write}
         self._tell("state", 0, len(touched))
         states = await self._view.states({*touched, *self._ends_of(touched)})
         self._tell("delta", 0, size(items))
@@ -234,22 +196,25 @@ class Committer:
         changes = await run(delta, intents, states)
         if self._ends is not None:
             check_ends(changes, intents, states, self._ends)
+        outbox = tuple(self.outbox)
         rows: dict[TypeId, Sequence[Row]] = {}
         for type_id, batch in batches.items():
             if changed := await blocking(states[type_id].changed, batch):
                 rows[type_id] = changed
-        if not (rows or changes) and not (register and self._view.unregistered(self._forms)):
+        if not (rows or changes or outbox) and not self._view.changed_by(order, self._forms):
             self._idle_intents = len(items)
             return None
-        schemas = await self._view.agree(self._forms, touched, register=register)
+        schemas = await self._view.agree(self._forms, touched, order)
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
-        return Draft(rows, schemas.versions, schemas.registered, (), metadata, self._runtime_id, len(items))
+        rows |= order.write
+        count = len(items)
+        return Draft(rows, schemas.versions, schemas.registered, order, metadata, self._runtime_id, count, outbox)
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""
         attempt = await blocking(draw, draft, self._view.ledger, self._forms, self._ambient)
-        if not await self._upload(attempt):
+        if not await self._prepare(attempt):
             await self.refresh()
             return None
         try:
@@ -263,6 +228,19 @@ class Committer:
             return self._adopt(attempt, outcome)
         await self.refresh(outcome.current)
         return None
+
+    async def _prepare(self, attempt: Attempt) -> bool:
+        """Everything before the head, at once. False if the attempt has to be drawn again."""
+        if self._witness is None:
+            return await self._upload(attempt)
+        work = (self._upload(attempt), self._witness.note(attempt.place))
+        uploaded, noted = await asyncio.gather(*work, return_exceptions=True)
+        if isinstance(noted, BaseException):
+            await self._clean(attempt)
+            raise noted
+        if isinstance(uploaded, BaseException):
+            raise uploaded
+        return bool(uploaded)
 
     async def _upload(self, attempt: Attempt) -> bool:
         """Data and manifest, at once. False if somebody has drawn the same eight characters."""
@@ -303,7 +281,7 @@ class Committer:
         self._doubts.clear()
         self._landed = None
         self._view.advance(attempt.head(self._view.head), outcome.version, attempt.manifest, attempt.rows)
-        del self.queue[: attempt.intents]
+        self._dequeue(attempt)
         self._turn.committed()
         if self._on_commit is not None:
             self._on_commit(attempt.manifest)
@@ -317,7 +295,7 @@ class Committer:
         gone: list[Attempt] = []
         for attempt in [each for each in self._doubts if each.place.commit_id <= head.commit_id]:
             if await self.landed(attempt):
-                del self.queue[: attempt.intents]
+                self._dequeue(attempt)
                 self._landed = _told(attempt) if attempt.wanted else None
                 self._turn.committed()
                 if self._on_commit is not None:
@@ -327,6 +305,20 @@ class Committer:
             self._doubts.remove(attempt)
         for attempt in gone:
             await self._clean(attempt)
+
+    def _dequeue(self, attempt: Attempt) -> None:
+        del self.queue[: attempt.intents]
+        del self.outbox[: attempt.enclosed]
+
+    async def _witnessed(self) -> Commit | None:
+        """The commit that an earlier attempt made, whoever's it was; then what is queued is done with."""
+        head = self._view.head
+        for place in self._witness.places if self._witness is not None else ():
+            if place.commit_id <= head.commit_id and await self._view.chain.contains(head.place, place):
+                told = _made(await self._view.chain.manifest(place))
+                self.discard()
+                return told
+        return None
 
     async def landed(self, attempt: Attempt) -> bool:
         return await self._view.chain.contains(self._view.head.place, attempt.place)
@@ -340,7 +332,7 @@ class Committer:
 
     def _landed_or_moved(self, if_head: int) -> Commit:
         """The head is another than the caller expects: by an attempt of ours that was in doubt, or it is a conflict."""
-        if self._landed is not None and not self.queue:
+        if self._landed is not None and not (self.queue or self.outbox):
             landed, self._landed = self._landed, None
             return landed
         raise Conflict(
@@ -386,7 +378,10 @@ async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 def _told(attempt: Attempt) -> Commit:
-    manifest = attempt.manifest
+    return _made(attempt.manifest)
+
+
+def _made(manifest: Manifest) -> Commit:
     return Commit(
         manifest.commit_id, manifest.path, sum(entry.row_count for entry in manifest.files), manifest.created_at
     )

@@ -109,6 +109,8 @@ class Compactor:
         self._limit = limit
         self._reads = reads
         self._watch = watch
+        self._redacted: Place | None = None
+        """The latest redaction when the files were read."""
         self.bytes_read = 0
         self.bytes_written = 0
 
@@ -146,6 +148,7 @@ class Compactor:
 
     async def perform(self, wanted: Merge) -> Compacted:
         began = self._ambient.clock.monotonic_ns()
+        self._redacted = (await self._ledger()).redacted
         made = await self._merged(wanted)
         entry = self._entry(wanted, made)
         # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
@@ -227,6 +230,8 @@ class Compactor:
                 return True
             whole = await brought_forward(self._chain, ledger, index)
             entries = replaced(whole.entries, entry) if self._has_place(type_id, entry, ledger) else None
+            if ledger.redacted != self._redacted:
+                entries = None  # what was read may have been redacted since
             if entries is None or folded(entries, (), type_id) != ledger.head_of(type_id):
                 if doubt is not None:
                     raise doubt

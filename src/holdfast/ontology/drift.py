@@ -68,7 +68,7 @@ class Drift:
             return "register the new schema: every stored row can be read with it"
         if self.identity:
             return "make a new type: objects that are identified otherwise are other objects"
-        return "migrate the type, or use the class that the store knows"
+        return "write an upgrader and migrate the type (holdfast onto migrate), or use the class that the store knows"
 
     def __str__(self) -> str:
         listed = "; ".join(map(str, self.changes)) or "no difference"

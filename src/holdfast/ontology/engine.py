@@ -6,8 +6,8 @@ snapshot that was superseded and collected) makes the engine look again at the s
 the chain: the same rows come out.
 """
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.base.errors import Corrupt
@@ -18,8 +18,9 @@ from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
 from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import TypeHead, TypeId, fold
+from holdfast.ontology.manifest import Place, TypeHead, TypeId, fold
 from holdfast.ontology.prune import Choice, choose, split
+from holdfast.ontology.redactions import finished
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window
@@ -70,16 +71,26 @@ class Moment:
         The predicate itself is left to whoever asks, but for what concerns keys alone.
         """
         engine, type_id = self.engine, shape.type_id
-        resolved = await engine.files(type_id, self.ledger)
-        # Rows of an earlier life of the type are not its own any more.
+        resolved = await engine.files(type_id, self.ledger, span.upper)
+        # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
-        choices = choose(resolved.entries, span, predicate, shape)
+        choices = choose(self._told(resolved.entries, shape), span, predicate, shape)
         used = [each.entry for each in choices if each.use != "pruned"]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
         loaded = await engine.warm.load(shape, used)
         table = Table(shape, loaded, span, engine.warm, split(predicate, shape).keys)
         self.planned.append(Planned(table, choices, resolved.by_index, fetched))
         return table
+
+    def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
+        """What is known of files whose rows are upgraded when they are read is not known of the rows then."""
+        ref = self.ledger.schemas.get(shape.type_id)
+        if shape.upgrades is None or ref is None:
+            return entries
+        return [
+            replace(each, stats=each.stats.short()) if each.stats is not None and each.first < ref.since else each
+            for each in entries
+        ]
 
 
 class Engine:
@@ -91,7 +102,11 @@ class Engine:
         self._head = Head()
         self._ledger = Ledger()
         self._known: dict[TypeId, _Known] = {}
+        self._lives: dict[tuple[TypeId, int], Resolved] = {}
+        """The files of lives that have ended, by the commit that ended them."""
         self._distrusted = False
+        self._heeded: Place | None = None
+        """The latest redaction that was finished when anything was read."""
 
     async def pinned(self) -> Ledger:
         """What the chain says at the head of now."""
@@ -113,11 +128,13 @@ class Engine:
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile."""
         ledger = await self.pinned()
+        await self._heed(ledger)
         for distrusted in (False, True):
             try:
                 return await question(Moment(self, ledger))
             except MissingFile:
                 self._known.clear()
+                self._lives.clear()
                 self._distrusted = distrusted
         try:
             return await question(Moment(self, ledger))
@@ -126,7 +143,21 @@ class Engine:
         finally:
             self._distrusted = False
 
-    async def files(self, type_id: TypeId, ledger: Ledger) -> Resolved:
+    async def _heed(self, ledger: Ledger) -> None:
+        """Forget rows that were read before a redaction."""
+        latest = ledger.redacted
+        if latest is None or latest == self._heeded:
+            return
+        self.warm.forget()
+        self._known.clear()
+        self._lives.clear()
+        if await finished(self.store, latest):
+            self._heeded = latest
+
+    async def files(self, type_id: TypeId, ledger: Ledger, upper: int) -> Resolved:
+        """The files of the life that a type has, or had, at commit ``upper``."""
+        if upper < ledger.generation_of(type_id):
+            return await self._ended(type_id, ledger, upper)
         head, known = ledger.head_of(type_id), self._known.get(type_id)
         generation = ledger.generation_of(type_id)
         if known is not None and known.head == head and known.resolved.generation == generation:
@@ -139,6 +170,18 @@ class Engine:
         if known is None or found.commit_id >= known.commit_id:
             self._known[type_id] = found
         return found.resolved
+
+    async def _ended(self, type_id: TypeId, ledger: Ledger, upper: int) -> Resolved:
+        life = ledger.life_at(type_id, upper)
+        if life is None or life.purged:
+            return Resolved(type_id, (), ledger.commit_id, upper + 1, by_index=True)
+        known = self._lives.get((type_id, life.end))
+        if known is None or self._distrusted:
+            then = await self.chain.ledger(await self.chain.at(ledger.place, life.end - 1))
+            resolver = resolve_by_chain(self.chain, then, type_id) if self._distrusted else None
+            known = await (resolver or resolve(self.store, self.chain, then, type_id))
+            self._lives[type_id, life.end] = known
+        return known
 
     async def _brought_forward(self, known: _Known, ledger: Ledger, type_id: TypeId) -> _Known | None:
         """The files as they were, and those of later commits; None if they do not add up to what the chain says."""

@@ -13,6 +13,7 @@ Conflict
 └── SnapshotGone            a snapshot was superseded and removed: resolve again
 Incompatible
 ├── SchemaDrift             the class differs from the schema in the store
+├── TypeDropped             the type was dropped while the session was open
 └── UnreadableRow           a stored row does not fit the class that reads it
 """
 
@@ -76,6 +77,12 @@ class SchemaDrift(Incompatible):
     def __init__(self, drift: "Drift") -> None:
         super().__init__(str(drift), remedy=drift.remedy)
         self.drift = drift
+
+
+class TypeDropped(Incompatible):
+    """A type was dropped by somebody while this session was open; nothing was written, the intents are queued."""
+
+    default_remedy = "discard() the intents; a new session begins the type anew, without its old rows"
 
 
 class UnreadableRow(Incompatible):

@@ -61,12 +61,18 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
     chain = Chain(store)
     first, last = await place_of(store, chain, older), await place_of(store, chain, newer)
     before = await chain.ledger(first)
+    after = await chain.ledger(last)
     files = await chain.files(older, last)
     found: list[Difference] = []
-    for type_id in sorted({ref.type_id for ref in files}):
-        of_type = [ref for ref in files if ref.type_id == type_id]
-        now = await latest_rows(store, of_type, newest=newer)
+    ended = [each for each in before.heads if after.generation_of(each) > older]
+    for type_id in sorted({*(ref.type_id for ref in files), *ended}):
+        generation = after.generation_of(type_id)
+        of_type = [ref for ref in files if ref.type_id == type_id and ref.commit_id >= generation]
+        now = dict(await latest_rows(store, of_type, newest=newer))
         then = (await read_latest(store, chain, before, type_id)).rows
+        if type_id in ended:
+            ends = after.lives[type_id][-1].end if type_id in after.lives else newer
+            now = {each: (ends, Row(each, row.fields_json, True)) for each, (_, row) in then.items()} | now
         for identity, (commit_id, row) in sorted(now.items()):
             was = then.get(identity)
             change = Difference(type_id, identity, commit_id, None if was is None else _fields(was[1]), _fields(row))

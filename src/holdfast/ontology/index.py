@@ -43,7 +43,8 @@ class Entry:
     path: str
     head: TypeHead | None = None
     """Of a snapshot of ours: the type's head as of ``last``."""
-    stats: FileStats | None = None
+    stats: FileStats | None = field(default=None, compare=False)
+    """They only save work: two entries are the same with and without."""
 
     @property
     def snapshot(self) -> bool:

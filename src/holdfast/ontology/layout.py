@@ -28,6 +28,9 @@ TAGS = "meta/tags.json"
 COMMITS = "commits/"
 SNAPSHOTS = "snapshots/"
 INDICES = "meta/indices/"
+REDACTIONS = "meta/redactions/"
+RESTARTS = "meta/restarts/"
+STAGING = "meta/staging/"
 
 _PLURAL = {"entity": "entities", "relation": "relations"}
 _SNAPSHOT = re.compile(r"snapshots/(?:entities|relations)/[^/]+?-(\d+)-(\d+)(-[^/-]+)?\.parquet")
@@ -56,7 +59,11 @@ def data_key(commit_id: int, attempt: str, kind: str, name: str) -> str:
 
 
 def snapshot_key(kind: str, name: str, first: int, last: int, attempt: str) -> str:
-    return f"{SNAPSHOTS}{_PLURAL[kind]}/{name}-{first}-{last}-{attempt}.parquet"
+    return f"{snapshot_prefix(kind, name)}{first}-{last}-{attempt}.parquet"
+
+
+def snapshot_prefix(kind: str, name: str) -> str:
+    return f"{SNAPSHOTS}{_PLURAL[kind]}/{name}-"
 
 
 def commits_of_snapshot(key: str) -> tuple[int, int] | None:
@@ -74,6 +81,16 @@ def attempt_of_snapshot(key: str) -> str:
 def checkpoint_key(manifest_path: str) -> str:
     """The checkpoint of the commit whose manifest this is: named after the attempt, so that it can be no other's."""
     return f"meta/checkpoints/{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
+
+
+def redaction_key(manifest_path: str) -> str:
+    """The record of a redaction, named after the commit that ordered it."""
+    return f"{REDACTIONS}{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
+
+
+def restart_key(manifest_path: str) -> str:
+    """The record of a store that was made empty, named after the last commit of the chain that ended."""
+    return f"{RESTARTS}{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
 
 
 def commit_of_folder(folder: str) -> int | None:
@@ -94,6 +111,9 @@ def commit_of_manifest(key: str) -> int | None:
 
 
 def immutable(key: str) -> bool:
-    """Whether the object under this key never changes once it is there: unique by construction, fit for a cache."""
+    """Whether the object under this key never changes once it is there: unique by construction, fit for a cache.
+
+    Redactions are the exception: they change files of commits, and caches are told by their records.
+    """
     found = _SNAPSHOT.fullmatch(key)
-    return key.startswith((COMMITS, "meta/checkpoints/")) or (found is not None and found[3] is not None)
+    return key.startswith((COMMITS, "meta/checkpoints/", REDACTIONS)) or (found is not None and found[3] is not None)

@@ -14,6 +14,7 @@ from holdfast.base.errors import check
 from holdfast.ontology.manifest import (
     UNTOUCHED,
     FileRef,
+    Life,
     Manifest,
     Place,
     Registered,
@@ -47,10 +48,16 @@ class Ledger:
     """What is known of them, by path."""
     heads: Mapping[TypeId, TypeHead] = field(default_factory=dict)
     schemas: Mapping[TypeId, SchemaRef] = field(default_factory=dict)
+    lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
+    """Of each type those that have ended, oldest first."""
+    redacted: Place | None = None
+    """The latest commit that destroyed payload."""
     changed: frozenset[TypeId] = frozenset()
     """The types whose head or schema changed after ``base``."""
     foreign: bool = False
     """A plain writer has committed after ``base``."""
+    outbox: Place | None = None
+    """The latest manifest with an outbox, this one included."""
 
     @property
     def commit_id(self) -> int:
@@ -60,8 +67,14 @@ class Ledger:
         return self.heads.get(type_id, UNTOUCHED)
 
     def generation_of(self, type_id: TypeId) -> int:
-        ref = self.schemas.get(type_id)
-        return ref.generation if ref is not None else 0
+        """The first commit whose rows may be the type's own."""
+        ref, ended = self.schemas.get(type_id), self.lives.get(type_id)
+        return ref.generation if ref is not None else ended[-1].end + 1 if ended else 0
+
+    def life_at(self, type_id: TypeId, commit_id: int) -> Life | None:
+        """The life that the type had then, if it has ended since."""
+        ended = self.lives.get(type_id, ())
+        return next((life for life in ended if life.generation <= commit_id < life.end), None)
 
 
 EMPTY = Ledger()
@@ -107,15 +120,18 @@ def next_summary(
     refs: Sequence[FileRef],
     attempt_id: str,
     registered: Iterable[Registered] = (),
-    dropped: Iterable[TypeId] = (),
+    dropped: Mapping[TypeId, bool] | None = None,
     stats: Mapping[str, FileStats] | None = None,
+    redacted: Place | None = None,
 ) -> Summary:
-    """What the next manifest, with these files, says beyond the specification."""
+    """What the next manifest, with these files, says beyond the specification; ``dropped`` types, and if purged."""
     commit_id = ledger.commit_id + 1
     heads: dict[TypeId, TypeHead | None] = dict(ledger.heads)
     schemas: dict[TypeId, SchemaRef | None] = dict(ledger.schemas)
     changed = set(ledger.changed)
-    for type_id in dropped:
+    lives = dict(ledger.lives)
+    for type_id, purged in (dropped or {}).items():
+        lives[type_id] = ended(ledger, type_id, purged=purged)
         heads[type_id] = schemas[type_id] = None
         changed.add(type_id)
     for each in registered:
@@ -137,7 +153,19 @@ def next_summary(
         stats={**ledger.stats, **{path: each.short() for path, each in (stats or {}).items()}},
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
+        outbox_before=ledger.outbox,
+        lives=lives if full else {each: lives[each] for each in changed if each in lives},
+        redacted=redacted if redacted is not None else ledger.redacted,
     )
+
+
+def ended(ledger: Ledger, type_id: TypeId, *, purged: bool) -> tuple[Life, ...]:
+    """The lives of a type after the next commit drops it. With ``purged`` the earlier ones are purged too."""
+    before, ref = ledger.lives.get(type_id, ()), ledger.schemas.get(type_id)
+    version_id = ref.version_id if ref is not None else before[-1].version_id if before else 0
+    live = ref is not None or ledger.head_of(type_id).files > 0
+    latest = (Life(ledger.generation_of(type_id), ledger.commit_id + 1, purged, version_id),) if live else ()
+    return (*(life._replace(purged=life.purged or purged) for life in before), *latest)
 
 
 def next_spine(spine: Iterable[Place], latest: Place) -> tuple[Place, ...]:
@@ -180,6 +208,7 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
             schemas.pop(type_id, None)
         else:
             schemas[type_id] = ref
+    lives = dict(summary.lives) if summary.full else {**below.lives, **summary.lives}
     return Ledger(
         place=manifest.place,
         created_ns=parse_iso(manifest.created_at),
@@ -189,5 +218,8 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
         stats={} if summary.full else summary.stats,
         heads=heads,
         schemas=schemas,
+        lives=lives,
+        redacted=summary.redacted,
         changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),
+        outbox=manifest.place if manifest.outbox else summary.outbox_before,
     )

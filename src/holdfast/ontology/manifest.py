@@ -11,10 +11,15 @@ A manifest has the fields of the specification. Ours carry more, so that nobody 
 * ``type_heads``   per type ``[last commit, files, digest]``; the digest folds the type's whole list of files, so a list
   from an index or a checkpoint, which may lie, is proved or refuted without another read;
 * ``schemas``      per kind and type ``[schema_version_id, hash, generation, since]``, as of this commit;
-* ``registered``   the schema documents that this commit introduces.
+* ``registered``   the schema documents that this commit introduces;
+* ``outbox``       what others are to be told of once this commit is on the chain, in documents that mean nothing here;
+* ``outbox_before``  the latest earlier manifest that has one;
+* ``lives``        per kind and type ``[[generation, end, purged, schema_version_id], ...]``: its lives that have ended;
+* ``redacts``      of a commit that destroys payload: of which type, which identity, up to which commit;
+* ``redacted``     the latest commit of that sort, this one included.
 
-A ``full`` manifest has the whole of ``type_heads`` and ``schemas``, any other only what changed since ``base`` (null:
-gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
+A ``full`` manifest has the whole of ``type_heads``, ``schemas`` and ``lives``, any other only what changed since
+``base`` (null: gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
 
 A generation is the commit that gave a type its present life: files of earlier commits are not this type's any more.
 """
@@ -77,6 +82,18 @@ class SchemaRef(NamedTuple):
     generation: int
     since: int = 0
     """The commit whose manifest has the document, under ``registered``."""
+
+
+class Life(NamedTuple):
+    """A life of a type that has ended: its rows are those of the commits from ``generation`` on, before ``end``."""
+
+    generation: int
+    end: int
+    """The commit that dropped the type."""
+    purged: bool
+    """Its rows are shown nowhere any more, and their payload was destroyed."""
+    version_id: int
+    """The last version of its schema: the next life counts on from there."""
 
 
 UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
@@ -151,6 +168,9 @@ class Summary:
     schemas: Mapping[TypeId, SchemaRef | None]
     stats: Mapping[str, FileStats] = field(default_factory=dict)
     """Of the recent files, by path; without columns."""
+    outbox_before: Place | None = None
+    lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
+    redacted: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +186,7 @@ class Manifest:
     summary: Summary | None = None
     """None for a plain writer's."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    outbox: tuple[Document, ...] = ()
 
     @property
     def place(self) -> Place:
@@ -192,7 +213,7 @@ def well_formed(manifest: Manifest) -> str | None:
         return "a type has two files"
     summary = manifest.summary
     if summary is not None:
-        behind = (*summary.skips, *((summary.base,) if summary.base is not None else ()))
+        behind = (*summary.skips, *(each for each in (summary.base, summary.outbox_before) if each is not None))
         if any(place.commit_id >= manifest.commit_id for place in behind):
             return "it points forward"
     return None
@@ -226,6 +247,8 @@ def compose(manifest: Manifest) -> bytes:
     }
     if manifest.registered:
         document["registered"] = [each.document() for each in manifest.registered]
+    if manifest.outbox:
+        document["outbox"] = list(manifest.outbox)
     if manifest.summary is not None:
         document |= _summary_document(manifest.summary)
     return codec.encode(document)
@@ -250,7 +273,12 @@ _KNOWN = {
     "recent_stats",
     "type_heads",
     "schemas",
+    "outbox",
+    "outbox_before",
+    "lives",
+    "redacted",
 }
+REDACTS = "redacts"
 
 
 def _parse(document: Document, path: str) -> Manifest:
@@ -270,6 +298,7 @@ def _parse(document: Document, path: str) -> Manifest:
         registered=tuple(map(_parse_registered, document.get("registered", ()))),
         summary=_parse_summary(document, path),
         extra={name: value for name, value in document.items() if name not in _KNOWN},
+        outbox=tuple(document.get("outbox", ())),
     )
 
 
@@ -293,14 +322,14 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
     if document.get("format") != FORMAT:
         return None
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=path)
-    base = document["base"]
+    base, outbox_before = document["base"], document.get("outbox_before")
     schemas = document["schemas"]
     recent = tuple(file_ref(*item) for item in document["recent"])
     stats = zip(recent, map(parse_stats, document.get("recent_stats") or ()), strict=False)
     return Summary(
         attempt_id=str(document["attempt_id"]),
         full=bool(document["full"]),
-        base=Place(int(base[0]), str(base[1])) if base is not None else None,
+        base=_parse_place(base),
         skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
         recent=recent,
         stats={ref.path: each for ref, each in stats if each is not None},
@@ -313,7 +342,18 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
             for kind, types in schemas.items()
             for name, value in types.items()
         },
+        outbox_before=Place(int(outbox_before[0]), str(outbox_before[1])) if outbox_before is not None else None,
+        lives={
+            type_id(kind, name): tuple(Life(int(a), int(b), bool(c), int(d)) for a, b, c, d in listed)
+            for kind, types in document.get("lives", {}).items()
+            for name, listed in types.items()
+        },
+        redacted=_parse_place(document.get("redacted")),
     )
+
+
+def _parse_place(value: list[Any] | None) -> Place | None:
+    return Place(int(value[0]), str(value[1])) if value is not None else None
 
 
 def _parse_ref(value: list[Any]) -> SchemaRef:
@@ -325,6 +365,9 @@ def _summary_document(summary: Summary) -> Document:
     schemas: dict[str, dict[str, list[Any] | None]] = {kind: {} for kind in KINDS}
     for each, ref in summary.schemas.items():
         schemas[each.kind][each.name] = list(ref) if ref is not None else None
+    lives: dict[str, dict[str, list[Any]]] = {}
+    for each, listed in summary.lives.items():
+        lives.setdefault(each.kind, {})[each.name] = [list(life) for life in listed]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -340,6 +383,9 @@ def _summary_document(summary: Summary) -> Document:
             each.label: list(head) if head is not None else None for each, head in summary.type_heads.items()
         },
         "schemas": schemas,
+        **({} if summary.outbox_before is None else {"outbox_before": list(summary.outbox_before)}),
+        **({"lives": lives} if lives else {}),
+        **({"redacted": list(summary.redacted)} if summary.redacted is not None else {}),
     }
 
 

@@ -4,7 +4,7 @@ Knows nothing of the user's classes. A file of a plain writer has no ``_retracte
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +34,9 @@ def read_current(body: bytes, path: str, oldest: int, newest: int) -> Segment | 
     ]
 
 
-def read_rows(body: bytes, path: str) -> list[tuple[int, Row]]:
-    return list(_each(_columns(body, path)))
+def read_rows(body: bytes, path: str, seen: Callable[[pa.Table], pa.Table] | None = None) -> list[tuple[int, Row]]:
+    table = _columns(body, path, ("schema_version_id",) if seen is not None else ())
+    return list(_each(table if seen is None else seen(table)))
 
 
 def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
@@ -70,8 +71,8 @@ def _other_digest(fields_json: str, path: str) -> bytes | None:
     return None if ours == fields_json else digest(ours)
 
 
-def _columns(body: bytes, path: str) -> pa.Table:
-    table = from_parquet(body, key=path, columns=_WANTED)
+def _columns(body: bytes, path: str, more: Sequence[str] = ()) -> pa.Table:
+    table = from_parquet(body, key=path, columns=(*_WANTED, *more))
     if missing := {*stored_keys(table), "commit_id", "fields_json"} - set(table.column_names):
         raise Corrupt(f"{path}: not a data file of an ontology, it has no column {', '.join(sorted(missing))}")
     return table

@@ -1,7 +1,9 @@
 """The latest state of a type at one head: a small read, for seeing what was committed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
@@ -26,9 +28,14 @@ async def read_ledger(store: Store, chain: Chain, known: Ledger = EMPTY) -> Ledg
     return await chain.ledger((await read_head(store)).place, known)
 
 
-async def read_latest(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Latest:
+async def read_latest(
+    store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, seen: Callable[[pa.Table], pa.Table] | None = None
+) -> Latest:
+    """``seen`` may give another table for that of a file, such as one with upgraded rows."""
+
     async def read(found: Resolved) -> Mapping[Identity, tuple[int, Row]]:
-        return await latest_rows(store, found.files(), newest=ledger.commit_id, generation=found.generation)
+        generation = found.generation
+        return await latest_rows(store, found.files(), newest=ledger.commit_id, generation=generation, seen=seen)
 
     rows = await with_files(store, chain, ledger, type_id, read)
     live = {identity: found for identity, found in rows.items() if not found[1].retracted}

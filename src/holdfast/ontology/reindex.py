@@ -70,13 +70,19 @@ async def _repair(store: Store, ambient: Ambient, chain: Chain, type_id: TypeId,
         repair = Repair(
             type_id,
             (index.watermark, after.watermark),
-            [entry for entry in after.entries if entry not in index.entries],
-            [entry for entry in index.entries if entry not in after.entries],
+            _without(after.entries, index.entries),
+            _without(index.entries, after.entries),
             applied=apply,
         )
         if not apply or await write_index(store, ambient, after):
             return repair
     raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+
+
+def _without(entries: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
+    """Those that name another file than the others do; statistics do not count."""
+    named = {(entry.first, entry.last, entry.path) for entry in others}
+    return [entry for entry in entries if (entry.first, entry.last, entry.path) not in named]
 
 
 async def write_index(store: Store, ambient: Ambient, index: Index) -> bool:

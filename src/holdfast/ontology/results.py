@@ -17,6 +17,7 @@ from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.form import Form
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.shape import Shape
 
 M = TypeVar("M", bound=Mixin)
@@ -32,6 +33,8 @@ class Meta:
     """The key of an entity; left, right and instance key of a relation."""
     retracted: bool = False
     """It is the last state of an object that this commit retracted. Only queries for history give such objects."""
+    erased: bool = False
+    """Its payload was erased: all fields but the key are None, whatever their types say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def objects(form: Form[M], found: pa.Table | pa.RecordBatch) -> list[M]:
     stored = rows.from_table(pa.table(found) if isinstance(found, pa.RecordBatch) else found)
     made = form.objects(stored)
     for obj, row, commit_id in zip(made, stored, found.column("commit_id").to_pylist(), strict=True):
-        attach(obj, Meta(commit_id, row.identity, row.retracted))
+        attach(obj, Meta(commit_id, row.identity, row.retracted, is_erased(row.fields_json)))
     return made
 
 

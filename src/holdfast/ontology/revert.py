@@ -3,7 +3,8 @@
 Preview says what would change, and gives a token made from that; the commit asks for the token and is made on the very
 head that was previewed (``if_head``), or not at all. Who, why and to which commit stand in its metadata.
 
-``Refused`` for types whose schema has changed since: rows of an older schema are not written under a newer one.
+``Refused`` for types whose schema has changed since, and for types that were dropped since: rows of an older schema are
+not written under a newer one. What was purged or erased stays so.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from holdfast.base.errors import HoldfastError, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import Commit, Committer, Turn
+from holdfast.ontology.commit import Commit, Committer
 from holdfast.ontology.delta import Intent
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import place_of
@@ -24,6 +25,7 @@ from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.storedform import StoredForm
+from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 
@@ -49,6 +51,7 @@ async def preview(store: Store, commit_id: int) -> Preview:
     head = await read_head(store)
     now = await chain.ledger(head.place)
     then = await chain.ledger(await place_of(store, chain, commit_id))
+    _check_lives(now, then)
     intents: list[Intent] = []
     forms: dict[TypeId, StoredForm] = {}
     for type_id in sorted(now.heads):
@@ -99,6 +102,17 @@ async def _of_type(store: Store, chain: Chain, now: Ledger, then: Ledger, type_i
         if identity not in before or before[identity][1].fields_json != row.fields_json
     ]
     return written + [Intent(type_id, identity, None) for identity in sorted(before.keys() - after.keys())]
+
+
+def _check_lives(now: Ledger, then: Ledger) -> None:
+    """A type that has ended since would be missing, and everything would not be as it was."""
+    for type_id in sorted(then.heads):
+        life = now.life_at(type_id, then.commit_id)
+        if life is not None and not life.purged:
+            raise Refused(
+                f"{type_id.label} was dropped by commit {life.end}: a revert does not bring a type back",
+                remedy=f"export it as of commit {then.commit_id} and import it, then revert to a commit after its end",
+            )
 
 
 def _check_schema(type_id: TypeId, form: StoredForm | None, now: Ledger, then: Ledger) -> None:

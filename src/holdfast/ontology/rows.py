@@ -30,6 +30,7 @@ from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.filters.scope import form_of
 from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import Node, without_null
 from holdfast.ontology.values import Unfit
@@ -123,6 +124,9 @@ def read(declared: Declaration, rows: Iterable[Row]) -> list[Any]:
     decoders = [(name, declared.codecs[name].decode) for name in declared.fields if name in declared.payload]
     made = []
     for row in rows:
+        if is_erased(row.fields_json):
+            made.append(_erased(declared, row))
+            continue
         stored = _stored(declared, row)
         values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if declared.kind == "relation" else {}
         for name, decode in decoders:
@@ -136,6 +140,20 @@ def read(declared: Declaration, rows: Iterable[Row]) -> list[Any]:
         one.__dict__.update(values)
         made.append(one)
     return made
+
+
+def _erased(declared: Declaration, row: Row) -> Any:
+    """An object of which only the identity is left."""
+    values: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False)) if declared.kind == "relation" else {}
+    values |= dict.fromkeys(declared.fields)
+    if declared.key_field is not None:
+        try:
+            values[declared.key_field] = declared.validator.one(declared.key_field, row.identity[-1])
+        except InvalidValue as error:
+            raise _unreadable(declared, row, str(error)) from error
+    one: Any = object.__new__(declared.python)
+    one.__dict__.update(values)
+    return one
 
 
 def _stored(declared: Declaration, row: Row) -> dict[str, Any]:

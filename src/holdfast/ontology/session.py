@@ -15,8 +15,9 @@ because nobody would ever commit them.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
@@ -24,6 +25,8 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
+from holdfast.ontology import migrate as migration
+from holdfast.ontology.attempt import Order, Witness
 from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
@@ -34,11 +37,13 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.manifest import Manifest, TypeId
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
 from holdfast.ontology.tidying import THRESHOLD, Policy
+from holdfast.ontology.upgrade import Upgrades
+from holdfast.ontology.upgradefile import upgraded_table
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
@@ -73,7 +78,7 @@ class Ontology:
         self, store: Store, ambient: Ambient, types: Iterable[type[Mixin]], options: Options | None = None
     ) -> None:
         options = options if options is not None else Options()
-        self._store = store
+        self.store = store
         self._ambient = ambient
         self._forms: dict[TypeId, Form[Any]] = {}
         for python in types:
@@ -91,7 +96,7 @@ class Ontology:
             self._forms,
             runtime_id=self.runtime_id,
             turn=self._turn,
-            on_commit=self._upkeep.note,
+            on_commit=self._committed,
             ends=self._ends() if options.strict else None,
         )
         self._chain = Chain(store)
@@ -112,6 +117,11 @@ class Ontology:
         ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
         wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
         """
+        queued = self._intents(given, of, expect)
+        self._committer.queue += queued
+        return size(queued)
+
+    def _intents(self, given: Any, of: type[Mixin] | None, expect: Any) -> list[Intent | Batch]:
         queued: list[Intent | Batch] = []
         for type_id, rows in self._rows(given, of):
             if isinstance(rows, Batch) and expect is ANY:
@@ -121,22 +131,23 @@ class Ontology:
                 Intent(type_id, row.identity, row.fields_json, self._expectation(expect, type_id, row.identity))
                 for row in rows
             ]
-        self._committer.queue += queued
-        return size(queued)
+        return queued
 
     def retract(self, of: type[Mixin], *key: Any, expect: Mixin | int | Anything = ANY) -> None:
         """Queue that the object with this key be gone: the key of an entity; both ends, and the instance key, of a
         relation. History keeps it.
         """
-        form = self._form(of)
+        self._committer.queue.append(self._retraction(of, key, expect))
+
+    def _retraction(self, of: type[Mixin], key: tuple[Any, ...], expect: Any) -> Intent:
+        form = self.form(of)
         identity = _identity(form, key)
-        expectation = self._expectation(expect, form.type_id, identity)
-        self._committer.queue.append(Intent(form.type_id, identity, None, expectation))
+        return Intent(form.type_id, identity, None, self._expectation(expect, form.type_id, identity))
 
     @property
     def pending(self) -> int:
-        """How many intents are queued."""
-        return size(self._committer.queue)
+        """How many intents are queued, and documents for others."""
+        return size(self._committer.queue) + len(self._committer.outbox)
 
     def discard(self) -> int:
         """Forget what is queued; how much that was."""
@@ -148,32 +159,57 @@ class Ontology:
         *,
         if_head: int | None = None,
         progress: Callable[[Progress], None] | None = None,
+        witness: Witness | None = None,
     ) -> Commit | None:
         """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
         _check_metadata(metadata)
         if if_head is not None and type(if_head) is not int:
             raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
-        return await self._committer.commit(metadata, if_head=if_head, progress=progress)
+        return await self._committer.commit(metadata, if_head=if_head, progress=progress, witness=witness)
 
     async def register(self) -> Commit | None:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""
-        return await self._committer.commit(register=True)
+        return await self._committer.commit(order=Order(register=True))
+
+    @overload
+    async def migrate(self) -> migration.Preview: ...
+    @overload
+    async def migrate(self, token: str, *, why: str = "") -> Commit | None: ...
+    async def migrate(self, token: str | None = None, *, why: str = "") -> migration.Preview | Commit | None:
+        """Make the schemas in the store those of the session's classes, and the rows with them, in one commit.
+
+        Without a token, what that would do, and the token to do it with; with it, the commit, or None if there is
+        nothing to do. Types that differ by more than optional fields need an ``upgrader``.
+        """
+        if token is None:
+            return await migration.preview(self.store, self._forms)
+        if self.pending:
+            raise Invalid(f"{self.pending} intents are queued", remedy="commit() or discard() them, then migrate")
+        made = await migration.apply(
+            self.store, self._ambient, self._forms, token, turn=self._turn, by=self.runtime_id, why=why
+        )
+        await self._committer.refresh()
+        return made
+
+    def _committed(self, manifest: Manifest) -> None:
+        """A commit of this session is on the chain; perhaps one that its caller has given up on."""
+        self._upkeep.note(manifest)
 
     # --- what is ---
 
     def query(self, of: type[M]) -> Query[M]:
         """A question about a type: ``await onto.query(Customer).where(Customer.tier == "Gold").all()``."""
-        return query(self._engine, self._form(of))
+        return query(self._engine, self.form(of))
 
     async def get(self, of: type[M], *key: Any) -> M | None:
         """The object with this key, at the head of now; None if there is none."""
-        form = self._form(of)
+        form = self.form(of)
         found = (await self._latest(form)).rows.get(_identity(form, key))
         return None if found is None else form.objects([found[1]])[0]
 
     async def all(self, of: type[M]) -> list[M]:
         """Every object of a type, at the head of now, ordered by key."""
-        form = self._form(of)
+        form = self.form(of)
         latest = await self._latest(form)
         return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
 
@@ -182,11 +218,11 @@ class Ontology:
 
         ``follow()`` in the place of ``changes()`` goes on with what is committed later. Without types, of all types.
         """
-        return Feed(self._store, since=since, types=[self._form(each).type_id for each in types] or None)
+        return Feed(self.store, since=since, types=[self.form(each).type_id for each in types] or None)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""
-        return await read_info(self._store, self._ambient, last_index_warning=self._upkeep.warning)
+        return await read_info(self.store, self._ambient, last_index_warning=self._upkeep.warning)
 
     async def flush(self) -> bool:
         """Bring all indexes up to now; False if that failed, for which see ``info``."""
@@ -224,7 +260,8 @@ class Ontology:
             raise Invalid(f"two classes are called {form.type_id.name}", remedy="give one of them another name=")
         self._forms[form.type_id] = form
 
-    def _form(self, python: type[M]) -> Form[M]:
+    def form(self, python: type[M]) -> Form[M]:
+        """A type of this session as rows and files have it."""
         given: object = python
         if not (isinstance(given, type) and issubclass(given, Mixin)):
             raise Invalid(f"{given!r} is not an entity or relation type", remedy="give the class, as in Customer")
@@ -244,10 +281,10 @@ class Ontology:
 
     def _rows(self, given: Any, of: type[Mixin] | None) -> Iterable[tuple[TypeId, list[Row] | Batch]]:
         if isinstance(given, Mixin):
-            form = self._form(type(given))
+            form = self.form(type(given))
             return [(form.type_id, form.queued(given))]
         if of is not None or hasattr(given, "__arrow_c_stream__"):
-            form = self._form(of) if of is not None else self._only_form()
+            form = self.form(of) if of is not None else self._only_form()
             return [(form.type_id, form.queued(given))]
         return self._mixed(given)
 
@@ -265,7 +302,7 @@ class Ontology:
             if not isinstance(one, Mixin):
                 raise Invalid(f"a {type(one).__name__} is not an object of a type of this session", remedy=_GIVE)
             parts.setdefault(type(one), []).append(one)
-        return [(form.type_id, form.queued(some)) for form, some in ((self._form(p), s) for p, s in parts.items())]
+        return [(form.type_id, form.queued(some)) for form, some in ((self.form(p), s) for p, s in parts.items())]
 
     def _expectation(self, expect: Any, type_id: TypeId, identity: Identity) -> Expectation | None:
         if expect is ANY:
@@ -285,8 +322,10 @@ class Ontology:
         return Equal(digest(rows[0].fields_json))
 
     async def _latest(self, form: Form[Any]) -> Latest:
-        ledger = await read_ledger(self._store, self._chain, self._view.ledger)
-        return await read_latest(self._store, self._chain, ledger, form.type_id)
+        ledger = await read_ledger(self.store, self._chain, self._view.ledger)
+        upgrades = Upgrades.of(form.declared)
+        seen = None if upgrades is None else partial(upgraded_table, upgrades=upgrades)
+        return await read_latest(self.store, self._chain, ledger, form.type_id, seen)
 
 
 def _check_metadata(metadata: Any) -> None:

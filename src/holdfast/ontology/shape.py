@@ -12,6 +12,7 @@ from holdfast.ontology.filters.scope import Form, form_of
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
+from holdfast.ontology.upgrade import Upgrades
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +23,8 @@ class Shape:
     key_field: str | None
     """The primary key of an entity, the instance key of a relation that has one."""
     ends: tuple[TypeId, TypeId] | None = None
+    upgrades: Upgrades | None = None
+    """What is done to rows of older versions when they are read."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -41,7 +44,7 @@ class Shape:
 
 def of_class(declared: Declaration) -> Shape:
     ends = None if declared.ends is None else (declared.ends[0].type_id, declared.ends[1].type_id)
-    return Shape(declared.type_id, declared.nodes, declared.key_field, ends)
+    return Shape(declared.type_id, declared.nodes, declared.key_field, ends, Upgrades.of(declared))
 
 
 def of_schema(type_id: TypeId, schema: Document) -> Shape:

@@ -29,7 +29,7 @@ from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.shape import Shape, of_schema
 from holdfast.ontology.tables import Table
-from holdfast.ontology.times import LATEST, When
+from holdfast.ontology.times import LATEST, When, commit_at
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm, duck_type
 
@@ -61,14 +61,21 @@ class SqlTables:
 
     # --- what there is ---
 
-    async def tables(self) -> dict[str, Shape]:
+    async def tables(self, when: When | None = None) -> dict[str, Shape]:
         """The types, by the name of their table."""
-        return await self._tables(await self.engine.pinned())
+        return await self._tables(await self.engine.pinned(), when if when is not None else self._when)
 
-    async def _tables(self, ledger: Ledger) -> dict[str, Shape]:
+    async def _tables(self, ledger: Ledger, when: When) -> dict[str, Shape]:
+        """Of now, and those that there were at the moment that is asked about, unless they were purged."""
+        chain, then, gone = self.engine.chain, ledger, set[TypeId]()
+        if when.last is not None and ledger.lives:
+            upper = await commit_at(when.last, chain, ledger)
+            then = await chain.ledger(await chain.at(ledger.place, upper) if upper else None)
+            ended = {each: ledger.life_at(each, upper) for each in (*then.heads, *then.schemas)}
+            gone = {each for each, life in ended.items() if life is not None and not life.purged}
         found: dict[str, Shape] = {}
-        for type_id in sorted({*ledger.heads, *ledger.schemas}):
-            shape = await self.shape(ledger, type_id)
+        for type_id in sorted({*ledger.heads, *ledger.schemas, *gone}):
+            shape = await self.shape(then if type_id in gone else ledger, type_id)
             # A relation and an entity of one name: the relation's table says so.
             name = type_id.name if type_id.name not in found else f"{type_id.name}__relation"
             found[name] = shape
@@ -106,7 +113,7 @@ class SqlTables:
 
     async def _one(self, text: str) -> pa.Table:
         async def question(moment: Moment) -> pa.Table:
-            tables = await self._tables(moment.ledger)
+            tables = await self._tables(moment.ledger, self._when)
             told = _TOLD.fullmatch(text)
             if told is not None and told["name"] is None:
                 return pa.table({"name": list(tables), "kind": [shape.type_id.kind for shape in tables.values()]})
@@ -160,6 +167,9 @@ class SqlTables:
     ) -> None:
         by_name = {each.lower(): each for each in tables}
         parts = _NAME.fullmatch(name)
+        if parts is not None and parts["commit"] and parts["type"].lower() not in by_name:
+            tables = await self._tables(moment.ledger, When(last=int(parts["commit"])))
+            by_name = {each.lower(): each for each in tables}
         known = by_name.get(name.lower()) or (by_name.get(parts["type"].lower()) if parts is not None else None)
         if known is None or parts is None:
             close = get_close_matches(name, [*tables, *(f"{each}__history" for each in tables)], n=1)

@@ -6,8 +6,10 @@ commits; a session's own commits are applied without reading. A state is only us
 delta computed on an older one would be stale.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt, Invalid, NotFound, check
@@ -18,6 +20,7 @@ from holdfast.ontology.delta import Current, Identity, Row, digest
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.manifest import FileRef, TypeId
 from holdfast.ontology.parquet import read_current, read_rows
+from holdfast.ontology.rows import from_table
 
 PARALLEL = 16
 SEGMENTS = 8
@@ -105,14 +108,45 @@ async def read_file(store: Store, path: str) -> bytes:
         raise Corrupt(f"a manifest names {path!r} as a data file, and that is no key") from error
 
 
-async def latest_rows(
+async def latest_versions(
     store: Store, files: Iterable[FileRef], *, newest: int, generation: int = 0
+) -> list[tuple[Row, int]]:
+    """The live rows, each with the version of the schema that it was written under; ordered by identity."""
+    versions: dict[tuple[Identity, int], int] = {}
+
+    def note(table: pa.Table) -> pa.Table:
+        known = "schema_version_id" in table.column_names
+        written = table.column("schema_version_id").to_pylist() if known else [1] * table.num_rows
+        commits = table.column("commit_id").to_pylist()
+        rows = from_table(table)
+        for row, commit_id, version in zip(rows, commits, written, strict=True):
+            versions[row.identity, commit_id] = version if version is not None else 1
+        return table
+
+    found = await latest_rows(store, files, newest=newest, generation=generation, seen=note)
+    return [
+        (row, versions[identity, commit_id])
+        for identity, (commit_id, row) in sorted(found.items())
+        if not row.retracted
+    ]
+
+
+async def latest_rows(
+    store: Store,
+    files: Iterable[FileRef],
+    *,
+    newest: int,
+    generation: int = 0,
+    seen: Callable[[pa.Table], pa.Table] | None = None,
 ) -> Mapping[Identity, tuple[int, Row]]:
-    """The latest row of every identity in these files, with its commit; retracted ones included."""
+    """The latest row of every identity in these files, with its commit; retracted ones included.
+
+    ``seen`` may give another table for that of a file.
+    """
     found: dict[Identity, tuple[int, Row]] = {}
 
     async def read(ref: FileRef) -> list[tuple[int, Row]]:
-        return await blocking(read_rows, await read_file(store, ref.path), ref.path)
+        return await blocking(read_rows, await read_file(store, ref.path), ref.path, seen)
 
     async for rows in stream_bounded(files, read, limit=PARALLEL):
         for commit_id, row in rows:

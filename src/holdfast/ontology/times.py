@@ -7,8 +7,8 @@
     between(a, b)       the same of the commits from a to b, both included
 
 One head is pinned for each query, and nothing after it is seen, whatever commits or indexes appear meanwhile. A moment
-beyond the head means the head; with ``strict`` it is ``NotFound``. A moment before the type's present life shows
-nothing: rows of a life that ended do not come back.
+beyond the head means the head; with ``strict`` it is ``NotFound``. A type that was dropped has had a life; a window
+shows the life that the type has at its last commit, if any, and never one that was purged.
 """
 
 from dataclasses import dataclass

@@ -17,13 +17,13 @@ from holdfast.objects.store import CREATE, IfMatch, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import Catalog
 from holdfast.ontology.chain import checkpoint_span
-from holdfast.ontology.commit import Turn
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.manifest import Manifest, Place, TypeId
 from holdfast.ontology.reindex import brought_forward
 from holdfast.ontology.tidying import NEVER, Policy, Tidying
+from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 EVERY_COMMITS = 64
@@ -58,7 +58,8 @@ class Upkeep:
     def note(self, manifest: Manifest) -> None:
         """A commit of ours is on the chain. Costs nothing now."""
         self._touched |= manifest.touched
-        self._registered |= bool(manifest.registered)
+        ends = manifest.summary is not None and any(ref is None for ref in manifest.summary.schemas.values())
+        self._registered |= bool(manifest.registered) or ends
         self._commits += 1
         if checkpoint_span(manifest.commit_id):
             self._checkpoints.append(manifest.place)

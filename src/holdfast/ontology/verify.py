@@ -21,7 +21,8 @@ from holdfast.ontology.finding import Finding, Report, by_weight
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import FileEntry, TypeId
+from holdfast.ontology.manifest import REDACTS, FileEntry, TypeId
+from holdfast.ontology.redactions import finished
 from holdfast.ontology.verify_chain import ChainCheck, walk
 from holdfast.ontology.verify_files import check_data, check_snapshot
 from holdfast.ontology.verify_index import Truth, check_index
@@ -73,6 +74,7 @@ async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None
     run.findings += check.findings
     await _check_files(run, check)
     run.findings += _strangers(run, check)
+    run.findings += await _check_redactions(run, check)
     ledger = await _ledger(run, check)
     if ledger is not None:
         await _check_indexes(run, check, ledger)
@@ -180,6 +182,22 @@ async def _check_files(run: _Run, check: ChainCheck) -> None:
             run.digests[entry.type_id][commit_id] = digest
         done += 1
         run.watch(Stage("files", done, len(there)))
+
+
+async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
+    """Commits that order payload to be destroyed, and have no record that it was; and what migrations left behind."""
+    found: list[Finding] = []
+    for manifest in check.manifests:
+        if REDACTS in manifest.extra:
+            run.checked["redactions"] += 1
+            if not await finished(run.store, manifest.place):
+                message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
+                found.append(Finding("redaction_unfinished", manifest.path, message))
+    async for page in run.store.list(layout.STAGING):
+        found += [
+            Finding("staged_part", each.key, "rows of a migration that was not committed") for each in page.entries
+        ]
+    return found
 
 
 async def _exists(store: Store, key: str) -> bool:

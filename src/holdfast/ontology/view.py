@@ -11,11 +11,11 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt, check
 from holdfast.objects.store import Store, Version
 from holdfast.ontology import catalog, layout
-from holdfast.ontology.attempt import TypeForm
+from holdfast.ontology.attempt import Order, TypeForm
 from holdfast.ontology.catalog import Stored
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Change, Identity, Row
-from holdfast.ontology.errors import SchemaDrift
+from holdfast.ontology.errors import SchemaDrift, TypeDropped
 from holdfast.ontology.head import Head
 from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import EMPTY, Ledger, followed
@@ -40,6 +40,10 @@ class View:
         self.head = Head()
         self.ledger: Ledger = EMPTY
         self._states: dict[TypeId, TypeState] = {}
+        self._opened: int | None = None
+        """The first head that we knew."""
+        self._since: dict[TypeId, int] = {}
+        """Where it is another commit up to which we know of a type's end."""
         self._stored: dict[tuple[TypeId, SchemaRef | None], Stored | None] = {}
 
     async def move_to(self, head: Head) -> None:
@@ -51,12 +55,19 @@ class View:
         ledger = await self.chain.ledger(head.place, self.ledger)
         if before is not None and await self.chain.at(ledger.place, before.commit_id) != before:
             raise _another_life(head, self.head)
+        if ledger.redacted != self.ledger.redacted:
+            self._states.clear()  # they may know rows that are gone
         self.head, self.ledger, self.known = head, ledger, True
+        if self._opened is None:
+            self._opened = head.commit_id
 
     def advance(self, head: Head, version: Version, manifest: Manifest, rows: Mapping[TypeId, Sequence[Row]]) -> None:
         """A commit of our own, which is on the chain."""
         for type_id, ref in (manifest.summary.schemas if manifest.summary is not None else {}).items():
-            if ref is not None and type_id in self._states:
+            if ref is None:
+                self._states.pop(type_id, None)
+                self._since[type_id] = manifest.commit_id  # it was us who dropped it: we may begin it anew
+            elif type_id in self._states:
                 self._states[type_id].generation = ref.generation
         for type_id, written in rows.items():
             self._states[type_id].committed(written, manifest.commit_id)
@@ -77,7 +88,7 @@ class View:
         ledger = self.ledger
         generation = ledger.generation_of(type_id)
         state = self._states.get(type_id)
-        if state is None or state.generation < generation:
+        if state is None or state.generation != generation:
 
             async def load(found: Resolved) -> TypeState:
                 made = TypeState(type_id, generation)
@@ -125,41 +136,72 @@ class View:
 
     # --- schemas ---
 
-    def unregistered(self, forms: Mapping[TypeId, TypeForm]) -> bool:
-        """Whether registering these types would change anything."""
+    def changed_by(self, order: Order, forms: Mapping[TypeId, TypeForm]) -> bool:
+        """Whether an order would change anything, apart from rows."""
         known = self.ledger.schemas
-        return any(each not in known or known[each].hash != form.schema_hash for each, form in forms.items())
+        wanted = forms if order.register else {each: forms[each] for each in order.migrate}
+        new = any(each not in known or known[each].hash != form.schema_hash for each, form in wanted.items())
+        ends = any(self._ends_anything(each, purge=purge) for each, purge in order.drop.items())
+        return new or ends or order.redact is not None
 
-    async def agree(self, forms: Mapping[TypeId, TypeForm], touched: Collection[TypeId], *, register: bool) -> Agreed:
+    def _ends_anything(self, type_id: TypeId, *, purge: bool) -> bool:
+        ledger = self.ledger
+        live = type_id in ledger.schemas or ledger.head_of(type_id).files > 0
+        return live or (purge and any(not life.purged for life in ledger.lives.get(type_id, ())))
+
+    def _check_life(self, type_id: TypeId) -> None:
+        """A type that was dropped after we came to know it is not begun anew by accident."""
+        ended = self.ledger.lives.get(type_id)
+        if ended and ended[-1].end > self._since.get(type_id, self._opened or 0):
+            raise TypeDropped(f"{type_id.label} was dropped by commit {ended[-1].end}, and this session is older")
+
+    async def agree(self, forms: Mapping[TypeId, TypeForm], touched: Collection[TypeId], order: Order) -> Agreed:
         """Under which version each type is written.
 
         A type that the store does not know is registered. One that it knows otherwise is ``SchemaDrift``, where
-        touched; with ``register``, a schema that can read all that is stored becomes the next version.
+        touched; with ``register``, a schema that can read all that is stored becomes the next version; a type that
+        is migrated gets its schema in any case. ``TypeDropped`` for a touched type that has ended meanwhile.
         """
+        register = order.register
         versions: dict[TypeId, int] = {}
         registered: list[Registered] = []
         for type_id, form in forms.items():
+            if type_id in order.drop:
+                continue
+            if register or type_id in touched:
+                self._check_life(type_id)
             known = self.ledger.schemas.get(type_id)
+            if known is None and type_id in self.ledger.lives and type_id not in touched and not register:
+                continue  # dropped, and not asked for
             if known is not None and known.hash == form.schema_hash:
                 versions[type_id] = known.version_id
                 continue
             stored = await self._stored_schema(type_id, known)
-            drift = form.drift(stored.schema) if stored is not None else None
-            if drift and not (register and drift.additive):
+            new_life = known is None and type_id in self.ledger.lives
+            drift = form.drift(stored.schema) if stored is not None and not new_life else None
+            if drift and not ((register and drift.additive) or type_id in order.migrate):
                 if register or type_id in touched:
                     raise SchemaDrift(drift)
                 continue
-            if known is not None and not drift and not register:
+            if known is not None and not drift and not (register or type_id in order.migrate):
                 versions[type_id] = known.version_id  # another hash for the same type
                 continue
             ref = self._next_ref(type_id, form, known, stored, changed=bool(drift))
-            registered.append(Registered(type_id, ref, form.schema))
+            reason = "migrate" if type_id in order.migrate else "register"
+            registered.append(Registered(type_id, ref, form.schema, reason))
             versions[type_id] = ref.version_id
         return Agreed(versions, registered)
 
     def _next_ref(
         self, type_id: TypeId, form: TypeForm, known: SchemaRef | None, stored: Stored | None, *, changed: bool
     ) -> SchemaRef:
+        ended = self.ledger.lives.get(type_id)
+        if known is None and ended:
+            # Versions count on over all lives: rows of an older one never seem to be of this one's schema.
+            before = max(ended[-1].version_id, stored.ref.version_id if stored is not None else 0)
+            generation = self.ledger.generation_of(type_id) if self.ledger.head_of(type_id).files else 0
+            following = self.ledger.commit_id + 1
+            return SchemaRef(before + 1, form.schema_hash, generation or following, following)
         before = known.version_id if known is not None else stored.ref.version_id if stored is not None else 0
         version_id = before + 1 if changed or before == 0 else before
         following = self.ledger.commit_id + 1

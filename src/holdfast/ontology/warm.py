@@ -33,6 +33,7 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.manifest import TypeId
 from holdfast.ontology.rows import column_forms, partial_columns
 from holdfast.ontology.shape import Shape
+from holdfast.ontology.upgradefile import upgrade_file, versions_in
 from holdfast.sql.duck import Duck
 from holdfast.sql.scan import LocalFiles
 
@@ -42,6 +43,8 @@ POOLED_BYTES = 4 * 1024 * 1024
 """Larger files are scanned where they lie."""
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 """The columns that every scan has, besides keys and fields."""
+AT_ONCE = 256
+"""Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
 LISTED = 16
 """Files that a condition names one by one."""
 SWELL = 3
@@ -81,6 +84,7 @@ class Warm:
         """The numbers of the files in each table."""
         self._room = 0
         self._count = 0
+        self._tables = 0
         self._one = asyncio.Lock()
 
     @property
@@ -113,6 +117,12 @@ class Warm:
         if folder is not None:
             await blocking(shutil.rmtree, folder, ignore_errors=True)
 
+    def forget(self) -> None:
+        """Read everything again. Statements on their way keep the tables that they were made for."""
+        self._loaded.clear()
+        self._pools.clear()
+        self._pooled.clear()
+
     def known(self, entry: Entry) -> bool:
         """Whether it can be scanned without a request."""
         return entry.path in self._loaded
@@ -140,8 +150,8 @@ class Warm:
 
     def _take_in(self, shape: Shape, fetched: Iterable[tuple[int, Entry, Path]]) -> None:
         pooled: list[tuple[Loaded, Path, str]] = []
-        for number, entry, path in fetched:
-            loaded, swollen, signature = self._examined(shape, number, entry, path)
+        for number, entry, fetched_to in fetched:
+            loaded, swollen, signature, path = self._examined(shape, number, entry, fetched_to)
             if loaded.size <= POOLED_BYTES and swollen <= self._room:
                 self._room -= swollen
                 pooled.append((loaded, path, signature))
@@ -149,10 +159,13 @@ class Warm:
                 self._loaded[entry.path] = loaded
         pooled.sort(key=lambda each: each[2])
         for _, group in groupby(pooled, key=lambda each: each[2]):
-            self._insert(shape, list(group))
+            alike = list(group)
+            for start in range(0, len(alike), AT_ONCE):
+                self._insert(shape, alike[start : start + AT_ONCE])
 
-    def _examined(self, shape: Shape, number: int, entry: Entry, path: Path) -> tuple[Loaded, int, str]:
+    def _examined(self, shape: Shape, number: int, entry: Entry, path: Path) -> tuple[Loaded, int, str, Path]:
         try:
+            path = self._upgraded(shape, number, path)
             with pq.ParquetFile(path) as file:
                 schema, footer = file.schema_arrow, file.metadata
                 columns, lacking = _usable(shape, schema)
@@ -170,7 +183,18 @@ class Warm:
         size = path.stat().st_size
         retracts = names.RETRACTED in schema.names
         loaded = Loaded(number, entry, rows, size, columns, lacking, unique, str(path), retracts)
-        return loaded, swollen, f"{retracts} {schema.remove_metadata()}"
+        return loaded, swollen, f"{retracts} {schema.remove_metadata()}", path
+
+    def _upgraded(self, shape: Shape, number: int, path: Path) -> Path:
+        """The file, or one of its own with the rows as the class of now has them."""
+        upgrades = shape.upgrades
+        if upgrades is None or self._folder is None or not any(map(upgrades.concerns, versions_in(path))):
+            return path
+        target = self._folder / "upgraded" / f"{number}.parquet"
+        upgrade_file(path, target, upgrades, {name: shape.nodes[name] for name in shape.payload})
+        if path.parent == self._folder:
+            path.unlink()
+        return target
 
     def _without_doubles(self, shape: Shape, path: Path, rows: int) -> int:
         """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
@@ -209,7 +233,8 @@ class Warm:
     def _pool(self, shape: Shape) -> str:
         pool = self._pools.get(shape.type_id)
         if pool is None:
-            pool = f"store.pool_{len(self._pools)}"
+            pool = f"store.pool_{self._tables}"
+            self._tables += 1
             columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
             columns += ["commit_id BIGINT", "schema_version_id BIGINT", "fields_json VARCHAR", "_retracted BOOLEAN"]
             columns += [f"{quoted(name)} {duck_type(arrow_type(shape.nodes[name]))}" for name in shape.payload]

@@ -4,7 +4,8 @@ Without a block: ``hf = await holdfast.open(uri)``, or ``hf = holdfast.connect(u
 The blocking one is the same object seen through the portal, not a second API.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +17,7 @@ from holdfast.objects.lease import Lease
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore, open_store
+from holdfast.runs.courier import carried_by
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.worker import Worked, worker
 from holdfast.runs.workflow import Workflow, deliver
@@ -23,8 +25,11 @@ from holdfast.runs.workflow import Workflow, deliver
 if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
     from holdfast.bus import Worked as Handled
+    from holdfast.bus.runner import Runner
     from holdfast.ontology.model import Mixin
-    from holdfast.ontology.session import Ontology
+    from holdfast.ontology.session import Options as SessionOptions
+    from holdfast.platform.outbox import Outbox
+    from holdfast.platform.session import Session
 
 T = TypeVar("T")
 
@@ -35,6 +40,7 @@ class Holdfast:
     def __init__(self, store: OpenStore, settings: Settings | None = None) -> None:
         self.store = store
         self.settings = settings if settings is not None else Settings()
+        self._outbox: Outbox | None = None
 
     def __repr__(self) -> str:
         return f"<holdfast on {self.store.spec.uri}>"
@@ -60,11 +66,13 @@ class Holdfast:
 
     async def start(self, workflow: Workflow, *args: Any, run_id: str | None = None, **kwargs: Any) -> Outcome:
         """Start a run of ``workflow`` here, or go on with it; see ``Workflow.start``."""
-        return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
+        with self._courier():
+            return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
 
     async def resume(self, workflow: Workflow, run_id: str, event: str, value: Any = None) -> Outcome:
         """Give a suspended run the event that it waits for, and go on; see ``Workflow.resume``."""
-        return await workflow.resume(self.store, run_id, event, value)
+        with self._courier():
+            return await workflow.resume(self.store, run_id, event, value)
 
     async def deliver(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
         """Leave an event for a run, whether or not it waits for it yet; see ``runs.deliver``."""
@@ -72,27 +80,41 @@ class Holdfast:
 
     async def work(self, workflows: Iterable[Workflow], **options: Any) -> Worked:
         """Call due runs; see ``runs.worker`` for the options."""
-        return await worker(self.store, workflows, **options)
+        with self._courier():
+            return await worker(self.store, workflows, **options)
 
-    def ontology(self, *types: "type[Mixin]", strict: bool = False, runtime_id: str | None = None) -> "Ontology":
+    def _courier(self) -> AbstractContextManager[None]:
+        """Who publishes what steps emit."""
+        from holdfast.platform.durable import BusCourier  # noqa: PLC0415  # loads the bus, which takes a while
+
+        return carried_by(BusCourier(self.store, self.ambient))
+
+    def ontology(self, *types: "type[Mixin]", strict: bool = False, runtime_id: str | None = None) -> "Session":
         """A session on these entity and relation types: ``async with hf.ontology(Customer) as onto``.
 
         ``strict`` refuses relations whose ends do not exist. ``runtime_id`` names the session in commits and in the
-        lock; it must be its own.
+        lock; it must be its own. ``onto.emit(event)`` publishes an event with the next commit.
         """
-        from holdfast.ontology.session import Ontology, Options, Policy  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.platform.session import Session  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        return Session(self.store, self.ambient, types, self._session_options(runtime_id, strict=strict))
+
+    def _session_options(self, runtime_id: str | None = None, *, strict: bool = False) -> "SessionOptions":
+        from holdfast.ontology.session import Options, Policy  # noqa: PLC0415  # loads Arrow, which takes a while
 
         section = self.settings.ontology
         times = section.s3_lock_timeout_ms, section.s3_lease_ttl_ms
         policy = Policy(section.compaction, section.compaction_threshold, section.compaction_every_s)
-        options = Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, policy)
-        return Ontology(self.store, self.ambient, types, options)
+        return Options(runtime_id, *times, strict, section.s3_duckdb_memory_limit, policy)
 
     def bus(self, namespace: str = "default") -> "Bus":
         """The events of one namespace: publish them, hand them to handlers, look at them."""
         from holdfast.bus import Bus, Options  # noqa: PLC0415  # loads pydantic models, which takes a while
+        from holdfast.platform.outbox import Outbox  # noqa: PLC0415  # as above
 
-        return Bus(self.store, self.ambient, namespace, Options.of(self.settings.bus))
+        if self._outbox is None:
+            self._outbox = Outbox(self.store, self.ambient)
+        return Bus(self.store, self.ambient, namespace, Options.of(self.settings.bus), self._outbox.mend)
 
     async def run(
         self,
@@ -103,7 +125,33 @@ class Holdfast:
         **options: Any,
     ) -> "Handled":
         """Hand the events of a namespace to handlers; see ``Bus.run`` for the options."""
-        return await self.bus(namespace).run(handlers, schedules=schedules, **options)
+        async with self.runner(handlers, schedules=schedules, namespace=namespace) as runner:
+            return await runner.run(**options)
+
+    @asynccontextmanager
+    async def runner(
+        self,
+        handlers: "Iterable[Handler]",
+        *,
+        schedules: "Iterable[Schedule]" = (),
+        namespace: str = "default",
+        metadata: dict[str, Any] | None = None,
+    ) -> "AsyncIterator[Runner]":
+        """What ``run`` runs: handlers may commit, and those that are durable are workflows."""
+        from holdfast.platform.durable import as_run  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.platform.handlers import Context, Desk  # noqa: PLC0415  # as above
+
+        bus = self.bus(namespace)
+        desk = Desk(self.store, self.ambient, self._session_options())
+        try:
+            yield bus.runner(
+                [as_run(handler, self.store, self.ambient) for handler in handlers],
+                schedules=schedules,
+                metadata=metadata,
+                context=lambda given: Context.over(given, desk),
+            )
+        finally:
+            await desk.close()
 
     def lease(self, key: str, owner_id: str, *, ttl_ms: int = 30_000) -> Lease:
         return Lease(self.store, key, owner_id, self.ambient, ttl_ms=ttl_ms)

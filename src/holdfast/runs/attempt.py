@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base import aio
+from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
+from holdfast.runs.courier import OUTBOX, begin_letters
 from holdfast.runs.outcome import Retry
 
 ONCE = Retry(attempts=1)
@@ -65,14 +67,16 @@ class Call:
                 remedy="give the function, then its arguments, and do not call it: step(name, function, argument)",
             )
 
-    async def attempt(self, key: str, ambient: Ambient) -> Any:
-        """The function's result, after as many tries as the policy allows; else its last error."""
+    async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, Document]:
+        """The result, and the field of what was emitted, after as many tries as allowed; else the last error."""
         token = _key.set(key)
         failures = 0
         try:
             while True:
+                letters = begin_letters()
                 try:
-                    return await (self._invoke() if self.timeout is None else self._in_time(self.timeout))
+                    result = await (self._invoke() if self.timeout is None else self._in_time(self.timeout))
+                    return result, {OUTBOX: list(letters)} if letters else {}
                 except Exception as error:
                     failures += 1
                     if not self.retry.again(failures, error):

@@ -21,6 +21,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import children, recorded
 from holdfast.runs.attempt import ONCE, Call, check_calls, current_key
+from holdfast.runs.courier import Post
 from holdfast.runs.deferred import Deferred, Whose
 from holdfast.runs.entry import Draft
 from holdfast.runs.errors import Cancelled, StepFailed
@@ -50,6 +51,7 @@ class Context:
         self._struck: set[Whose] = set()
         self._inbox = Inbox(store, journal.history)
         self.standing = Standing()
+        self.post = Post(journal.history.entries)
 
     @property
     def run_id(self) -> str:
@@ -93,6 +95,10 @@ class Context:
             if self._is_main():
                 return await self._answer_main(name, ident, call)
             return await self._answer_aside(name, ident, call, lane="task")
+
+    def emit(self, event: Any, **options: Any) -> None:
+        """Publish an event with the step that is running: if and when that is recorded, once."""
+        self.post.emit(event, self.key, self._draw_unique, options)
 
     async def parallel(
         self,
@@ -250,9 +256,7 @@ class Context:
                 raise Cancelled
 
     def _strike_aside(self) -> None:
-        """Strike tasks beside the workflow's own, each once, until one of them has passed it on: then it is known, and
-        what comes after it is clean-up.
-        """
+        """Strike tasks beside the workflow's own, each once, until one passed it on: what comes then is clean-up."""
         task = asyncio.current_task()
         known = any(struck is not None and struck.done() for struck in self._struck)
         if self._replay.cancel_pending and task not in self._struck and not known:
@@ -263,17 +267,15 @@ class Context:
     async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
         """Run a step that is not recorded, and record it."""
         self.standing.check()
-        marks: dict[str, Any] = {"stepId": ident, "name": name}
-        if lane is not None:
-            marks["lane"] = lane
+        marks = {"stepId": ident, "name": name, **({} if lane is None else {"lane": lane})}
         with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
             try:
-                value = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
+                value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
             except Exception as error:
                 failure = StepFailed(ident, type(error).__name__, str(error))
                 self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
                 raise failure from error
-            return await self._write_step(marks, Packed(value, f"result of step {ident}"))
+            return await self._write_step({**marks, **outbox}, Packed(value, f"result of step {ident}"))
 
     async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
         """Record a step's result, and return what a replay will return."""
@@ -371,7 +373,8 @@ class Context:
         task = asyncio.current_task()
         due = self._deferred.take() if task is self.main else self._deferred.take(task)
         with self.standing.recording():
-            await self._journal.append(*due, *drafts)
+            marked = [self.post.marked(draft) for draft in drafts]
+            await self.post.send(await self._journal.append(*due, *marked))
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
         with self.standing.recording():

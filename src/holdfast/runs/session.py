@@ -159,6 +159,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
     context = Context(store, ambient, journal, replay)
     args, kwargs = await _input(store, journal.history)
     check_arguments(workflow, args, kwargs)
+    await context.post.send()
     try:
         result = await _perform(workflow, context, args, kwargs)
         if context.standing.broken is not None:
@@ -174,6 +175,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         if isinstance(cause, Suspended):
             return None
         if isinstance(cause, Continued):
+            await context.post.send()
             return cause
         if context.standing.broken is not None and isinstance(cause, Exception):
             raise context.standing.broken from None

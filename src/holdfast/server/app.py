@@ -4,6 +4,7 @@ OpenAPI at ``/openapi.json``; ``docs/reference/http.md`` says the same in words,
 Routes only translate: they call ``Intake``, live state or the store, and every failure goes through ``faults``.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
+from holdfast.ingest.live import Kept
 from holdfast.ingest.quarantine import conflicts
 from holdfast.ingest.select import Wanted, select
 from holdfast.server import openapi
@@ -26,6 +28,10 @@ from holdfast.server.intake import lowered
 from holdfast.server.service import Service
 
 HEARTBEAT_S = 15.0
+INLINE_RECORDS = 500
+"""Batches up to this size are looked into on the loop."""
+QUESTIONS = 2
+"""Questions to live state that are worked on at a time: each may look through all of it."""
 
 _log = logger("server")
 
@@ -67,12 +73,15 @@ class IngestApp:
 def private_app(service: Service) -> FastAPI:
     """What people and dashboards reach, on a listener of its own."""
     app = _app(service, "Holdfast collector: private reads")
+    asking = asyncio.Semaphore(QUESTIONS)
 
     @app.get("/api/v1/live", **openapi.LIVE)
     async def live(wanted: Annotated[Wanted, openapi.WANTED]) -> Response:
         """Recent series, logs and alerts, as far as this collector knows them; ``complete`` says how far that is."""
-        found = await blocking(select, service.live.kept(), wanted)
-        return _answer(service, 200, {**service.completeness(), **found})
+        async with asking:
+            completeness, kept = service.completeness(), service.live.kept()
+            body = await blocking(lambda: _bytes({**completeness, **select(kept, wanted)}))
+        return _answered(service, body)
 
     @app.get("/api/v1/live/stream", **openapi.STREAM)
     async def stream(wanted: Annotated[Wanted, openapi.WANTED]) -> Response:
@@ -125,17 +134,30 @@ async def _events(service: Service, wanted: Wanted) -> AsyncIterator[bytes]:
     try:
         yield _event("hello", service.completeness())
         while not subscription.ended:
-            came, missed = await subscription.next(HEARTBEAT_S)
+            kept, missed = await subscription.next(HEARTBEAT_S)
             if missed:
                 yield _event("missed", {"batches": missed})
-            if not came and not subscription.ended:
+            event = None if kept is None else await _batch_event(kept, wanted)
+            if event:
+                yield event
+            elif kept is None and not subscription.ended:
                 yield b": still here\n\n"
-            for kept in came:
-                found = select([kept], wanted)
-                if found["series"] or found["logs"] or found["alerts"]:
-                    yield _event("batch", {"identity": str(kept.identity), "collector_id": kept.collector_id, **found})
     finally:
         service.live.unsubscribe(subscription)
+
+
+async def _batch_event(kept: Kept, wanted: Wanted) -> bytes:
+    """A large batch is looked into off the loop, which takes other batches meanwhile. Empty if nothing is wanted."""
+    if len(kept.batch) <= INLINE_RECORDS:
+        return _found_in(kept, wanted)
+    return await blocking(_found_in, kept, wanted)
+
+
+def _found_in(kept: Kept, wanted: Wanted) -> bytes:
+    found = select([kept], wanted)
+    if not found["series"] and not found["logs"] and not found["alerts"]:
+        return b""
+    return _event("batch", {"identity": str(kept.identity), "collector_id": kept.collector_id, **found})
 
 
 def _event(name: str, document: dict[str, Any]) -> bytes:
@@ -166,12 +188,18 @@ def _misused(error: RequestValidationError) -> Exception:
 def _unrouted(error: HTTPException) -> Exception:
     if error.status_code == 405:
         return Fault("method_not_allowed", "this path has another method", remedy="see /openapi.json")
+    if error.status_code == 400:
+        return Fault("bad_request", f"the body cannot be read: {error.detail}", remedy="see /openapi.json")
     return Fault("no_such_route", "nothing is served at this path", remedy="see /openapi.json")
 
 
 def _answer(service: Service, status: int, document: dict[str, Any]) -> Response:
+    return _answered(service, _bytes(document), status)
+
+
+def _answered(service: Service, body: bytes, status: int = 200) -> Response:
     service.meters.request(status, "ok")
-    return Response(_bytes(document), status, media_type="application/json")
+    return Response(body, status, media_type="application/json")
 
 
 def _refuse(service: Service, request: Request, error: Exception) -> Response:

@@ -34,6 +34,8 @@ SEQ_END = "x-lightmetrics-seq-end"
 
 INLINE_PAYLOAD = 128 << 10
 """Frames with a payload up to this size are decoded on the loop: a thread costs more than they do."""
+INLINE_RECORDS = 20_000
+"""And with so many records: columns of equal numbers take next to no bytes."""
 DECODERS = 2
 """Large frames that are decoded at a time."""
 PER_RECORD = 40
@@ -134,22 +136,27 @@ class Intake:
     async def _accept(self, claim: Claim, data: bytes) -> Answer:
         header = frame.inspect(data, self._frames)
         _compare(claim, header)
-        with self._limits.memory(header.payload_bytes + PER_RECORD * header.records):
-            submission = await self._decode(data, header)
-            try:
-                return await self._acceptor.accept(submission)
-            except IdentityQuarantined as error:
-                raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
-            except Ambiguous as error:
-                raise Fault("outcome_unknown", str(error), remedy="send the same batch again") from error
-            except Unavailable as error:
-                raise Fault("unavailable", str(error), remedy="send the same batch again") from error
+        unpacked_bytes = header.payload_bytes + PER_RECORD * header.records
+        with self._limits.memory(unpacked_bytes, held=len(data)):
+            if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
+                return await self._offer(submission_of(data, frame.decode(data, self._frames)))
+            async with self._decoders:
+                unpacked = await blocking(frame.unpack, data, self._frames)
+            with self._limits.memory(unpacked.table_bytes, held=len(data) + unpacked_bytes):
+                async with self._decoders:
+                    submission = await blocking(_submission, data, unpacked)
+                del unpacked  # the payload
+                return await self._offer(submission)
 
-    async def _decode(self, data: bytes, header: Header) -> Submission:
-        if header.payload_bytes <= INLINE_PAYLOAD:
-            return _submission(data, self._frames)
-        async with self._decoders:
-            return await blocking(_submission, data, self._frames)
+    async def _offer(self, submission: Submission) -> Answer:
+        try:
+            return await self._acceptor.accept(submission)
+        except IdentityQuarantined as error:
+            raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
+        except Ambiguous as error:
+            raise Fault("outcome_unknown", str(error), remedy="send the same batch again") from error
+        except Unavailable as error:
+            raise Fault("unavailable", str(error), remedy="send the same batch again") from error
 
     def _document(self, answer: Answer) -> dict[str, Any]:
         if isinstance(answer, IdentityConflict):
@@ -163,8 +170,8 @@ class Intake:
         return _receipt(answer)
 
 
-def _submission(data: bytes, limits: frame.Limits) -> Submission:
-    return submission_of(data, frame.decode(data, limits))
+def _submission(data: bytes, unpacked: frame.Unpacked) -> Submission:
+    return submission_of(data, unpacked.batch())
 
 
 def _compare(claim: Claim, header: Header) -> None:

@@ -65,8 +65,14 @@ class Limits:
             use.under_way -= 1
 
     @contextmanager
-    def memory(self, size: int) -> Iterator[None]:
-        """Room for ``size`` bytes until the block ends."""
+    def memory(self, size: int, *, held: int = 0) -> Iterator[None]:
+        """Room for ``size`` bytes until the block ends. ``held`` is what this request has reserved before."""
+        if held + size > self._room:
+            raise Fault(
+                "too_large",
+                f"the request needs {held + size} bytes of memory, and {self._room} are all there is",
+                remedy="send smaller batches, or raise in_flight_bytes",
+            )
         if self.in_flight_bytes + size > self._room:
             raise Fault(
                 "overloaded",

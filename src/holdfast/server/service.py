@@ -24,6 +24,7 @@ from holdfast.ingest.follow import Follower
 from holdfast.ingest.guard import Guarded
 from holdfast.ingest.holds import Holds
 from holdfast.ingest.landing import SpoolCollector, SpoolOptions
+from holdfast.ingest.lasting import lasting
 from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.resolutions import Resolutions
@@ -94,7 +95,7 @@ class Service:
     def _partial(self) -> str | None:
         if not self.rebuilt:
             return "live state is being rebuilt"
-        if self.live.evicted:
+        if self.live.missing:
             return "the memory for live state did not hold the whole window"
         if self.authority.acceptance is Acceptance.LOCAL_SPOOL:
             return None
@@ -223,18 +224,16 @@ async def open_service(
 @asynccontextmanager
 async def _beside(service: Service) -> AsyncIterator[None]:
     tasks = [
-        asyncio.create_task(service.read_tokens(), name="tokens"),
-        asyncio.create_task(service.keep_live(), name="live state"),
-        asyncio.create_task(service.holds.run(), name="holds"),
+        asyncio.create_task(lasting("reading tokens", service.read_tokens), name="tokens"),
+        asyncio.create_task(lasting("live state", service.keep_live), name="live state"),
+        asyncio.create_task(lasting("reading holds", service.holds.run), name="holds"),
     ]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(outcome, Exception):
-                _log.error("a task beside requests had failed: %s", outcome, exc_info=outcome)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:

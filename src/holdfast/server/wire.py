@@ -1,8 +1,8 @@
 """Listeners: sockets, TLS, and an HTTP server that no sender can hold up.
 
 uvicorn speaks HTTP. What it leaves open is closed here: a connection has a limited time for the head of a request and
-for the rest of it, however few bytes it sends at a time; there are only so many connections; and what is no HTTP is
-answered in the one JSON shape.
+for the rest of it, however few bytes it sends at a time, and as long to read what is written to it; there are only so
+many connections; and what is no HTTP is answered in the one JSON shape.
 """
 
 import asyncio
@@ -128,6 +128,7 @@ def guarded(wire: Wire) -> type[H11Protocol]:
 class _Guarded(H11Protocol):
     wire: ClassVar[Wire]
     _timer: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _phase: object = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -139,7 +140,25 @@ class _Guarded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._was_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        self._was_read()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._await_reader()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing():
+            self._await_reader()
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -172,9 +191,20 @@ class _Guarded(H11Protocol):
             self._timer.cancel()
             self._timer = None
 
+    def _await_reader(self) -> None:
+        """Whoever does not read what is written does not get to hold its connection and its memory for ever."""
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.wire.body_timeout_s, self.transport.abort)
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def _too_slow(self) -> None:
         if self._phase is h11.SEND_BODY:
             self.transport.close()  # an answer is under way, or was given
+            self._await_reader()
         else:
             self._turn_away(Fault("timeout", "the request did not come in time"))
 
@@ -199,3 +229,4 @@ class _Guarded(H11Protocol):
         # h11 may be in an error state already, so these bytes go past it.
         self.transport.write(f"HTTP/1.1 {failure.status} {fault.reason}\r\n{lines}\r\n".encode() + body)
         self.transport.close()
+        self._await_reader()

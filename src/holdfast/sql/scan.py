@@ -53,7 +53,7 @@ class LocalFiles:
             elif self._cache is not None:
                 return await self._pins.enter_async_context(self._cache.pinned(key))
             else:
-                await self._by_ranges(key, path, size)
+                await self._by_ranges(key, path, (await self._store.head(key)).size)
         except NotFound as error:
             raise MissingFile(f"{key}: this data file is missing") from error
         return path

@@ -60,7 +60,7 @@ async def test_items_are_drawn_no_faster_than_they_are_worked_on() -> None:
     stream = stream_bounded(items(), Crowd().work, limit=4)  # type: ignore[arg-type]  # a generator of numbers
     assert await anext(stream) == 0
     assert len(drawn) == 4
-    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await stream.aclose()
     assert len(drawn) == 4
 
 
@@ -124,7 +124,7 @@ async def test_closing_a_stream_cancels_what_is_under_way() -> None:
     stream = stream_bounded([0, 1_000, 1_000, 1_000], crowd.work, limit=3)
     assert await anext(stream) == 0
     await asyncio.sleep(0)
-    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await stream.aclose()
     assert crowd.now == 0
     assert crowd.cancelled == 2
 

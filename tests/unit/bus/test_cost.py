@@ -92,6 +92,39 @@ async def test_each_event_is_read_once_for_all_workers_and_handlers() -> None:
     assert len(second.feed.view("bill").open) == len(second.feed.view("audit").open) == 20
 
 
+async def test_workers_that_start_together_share_the_reading_and_the_claims() -> None:
+    desk = Desk()
+    await publish(desk, desk.bus(), 600)
+    workers = [runner_of(desk.bus(claim_limit=1_000)) for _ in range(4)]
+    for worker in workers:
+        await worker.feed.flush()  # they have greeted
+    for worker in workers:
+        await worker.feed.read()
+    desk.spent()
+    for worker in workers:
+        await worker._poll()
+    read = desk.spent()
+    assert read["get"] <= 600 + 4 * 3  # each event once; the digest, and the flushes between shares
+    started = [await worker._claim() for worker in workers]
+    assert sum(started) == 600
+    assert min(started) > 100
+    for worker in workers:
+        await worker.drain_flight()
+    # Claims and acks: nobody tried what another had, everybody claimed what it had read itself; the boundary.
+    assert desk.spent() == {"get": 4, "put": 1_200}
+
+
+async def test_a_lone_worker_and_one_whose_fellows_are_gone_leave_nothing() -> None:
+    desk = Desk()
+    bus = desk.bus()
+    gone = runner_of(desk.bus())
+    await gone.feed.flush()
+    await publish(desk, bus, 40)
+    worked = await runner_of(bus).run(until_idle=True)
+    assert worked.handled == 40
+    assert runner_of(desk.bus()).feed.is_mine("2026-01-01T00-00-00.000000+00-00_e")
+
+
 async def test_a_retry_is_two_puts() -> None:
     desk = Desk()
     bus = desk.bus()

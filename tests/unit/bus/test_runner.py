@@ -16,6 +16,7 @@ from holdfast.bus import (
     DeadLettered,
     Event,
     Handler,
+    Later,
     Retry,
     on,
 )
@@ -305,3 +306,51 @@ async def test_a_platform_may_give_handlers_a_context_of_its_own() -> None:
     told = await desk.bus().publish(OrderPlaced(order_id="o1"))
     await desk.bus().run([bill], until_idle=True, context=lambda ctx: Richer(**vars(ctx)))
     assert seen == [("red", "o1", f"{told.id}/bill")]
+
+
+async def test_later_hands_back_without_blame() -> None:
+    tries: list[int] = []
+
+    @on(OrderPlaced, id="wait")
+    async def wait(ctx: Context, event: OrderPlaced) -> None:
+        tries.append(ctx.attempt)
+        if len(tries) == 1:
+            raise Later(seconds=3_600)
+
+    desk = Desk()
+    bus = desk.bus()
+    told = await bus.publish(OrderPlaced(order_id="o1"))
+    worked = await bus.run([wait], until_idle=True)
+    assert (worked.handed_back, worked.failed, worked.waiting) == (1, 0, 1)
+    assert desk.claim(told.id, "wait")["attempts"] == 0
+    desk.watch.advance(seconds=3_601)
+    assert (await bus.run([wait], until_idle=True)).handled == 1
+    assert tries == [1, 1]
+
+
+async def test_an_event_that_nobody_comes_back_from_is_buried_and_its_neighbours_are_not() -> None:
+    """Workers that end without a word: here, holds that are taken and forgotten."""
+    seen: list[str] = []
+
+    @on(OrderPlaced, id="bill")
+    async def note(ctx: Context, event: OrderPlaced) -> None:
+        seen.append(event.order_id)
+
+    desk = Desk()
+    bus = desk.bus(max_lost_leases=4)
+    poison = await bus.publish(OrderPlaced(order_id="poison"))
+    neighbour = await bus.publish(OrderPlaced(order_id="neighbour"))
+    desk.watch.advance(seconds=1)
+    for claims in range(5):
+        crashing = desk.bus(max_lost_leases=4).runner([note])
+        await crashing.feed.poll()
+        for each in (poison, neighbour) if claims < 3 else (poison,):
+            taken = await crashing.claims.take(each.envelope.name, "bill")
+            assert isinstance(taken, Hold)
+        desk.watch.advance(seconds=31)
+    worked = await bus.run([note], until_idle=True)
+    assert seen == ["neighbour"]
+    assert (worked.handled, worked.dead) == (1, 1)
+    (letter,) = await bus.dead_letters()
+    assert (letter["event_id"], letter["last_error"].partition(":")[0]) == (poison.id, "Abandoned")
+    assert desk.claim(neighbour.id, "bill")["attempts"] == 0

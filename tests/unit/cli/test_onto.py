@@ -221,3 +221,83 @@ def test_long_values_and_odd_keys_do_not_flood_a_table(desk: OntoDesk) -> None:
     assert len(said) < 2_000
     assert len(desk.text("onto", "commits", "diff", "1", "2")) < 2_000
     assert len(desk.json("onto", "commits", "diff", "1", "2")[0]["after"]["name"]) == 100_000
+
+
+def test_a_type_is_dropped_and_a_store_begun_anew(desk: OntoDesk) -> None:
+    desk.history()
+    shown = desk.json("onto", "schema", "drop", "Customer")
+    assert (shown["objects"], shown["relations"], shown["commit_id"]) == (1, ["Knows"], None)
+    assert "nothing was written" in desk.text("onto", "schema", "drop", "Customer")
+    desk.text("onto", "schema", "drop", "Customer", "--token", "nonsense", code=7)
+    done = desk.text("onto", "schema", "drop", "Customer", "--token", shown["token"], "--by", "anna", "--why", "over")
+    assert done == "commit 4: Customer is dropped; queries as of commits up to 3 still see it\n"
+    assert desk.json("onto", "commits", "show", "4")["metadata"]["drop"]["by"] == "anna"
+    assert "there is no type Customer" in desk.text("onto", "query", "Customer", code=4)
+    assert len(desk.json("onto", "query", "Customer", "--as-of", "1")) == 2
+    shown = desk.json("onto", "schema", "drop", "Customer", "--purge")
+    purged = desk.text("onto", "schema", "drop", "Customer", "--purge", "--token", shown["token"])
+    assert "its rows are destroyed" in purged
+    assert "there is no type Customer" in desk.text("onto", "query", "Customer", "--as-of", "1", code=4)
+    assert desk.json("onto", "verify", "--deep")["good"]
+    shown = desk.json("onto", "init", "--force")
+    assert (shown["given_up"], shown["applied"]) == (5, False)
+    assert "to give up 5 commits" in desk.text("onto", "init", "--force")
+    assert "an empty ontology" in desk.text("onto", "init", "--force", "--token", shown["token"])
+    assert desk.json("onto", "info")["head"]["commit_id"] == 0
+    desk.history()
+    assert desk.json("onto", "verify", "--deep")["good"]
+
+
+def test_types_are_migrated(desk: OntoDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.history()
+    (tmp_path / "newer_types.py").write_text(
+        "from holdfast.ontology import Entity, Field, upgrader\n"
+        "class Customer(Entity):\n"
+        "    id: Field[str] = Field(primary_key=True)\n"
+        "    title: Field[str]\n"
+        "@upgrader(Customer, from_version=1, to_version=2)\n"
+        "def titled(fields):\n"
+        "    return {'id': fields['id'], 'title': fields['name'].upper()}\n"
+        "TYPES = [Customer]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "not MODULE:TYPES" in desk.text("onto", "migrate", "newer_types", code=2)
+    assert "is no entity" in desk.text("onto", "migrate", "newer_types:titled", code=2)
+    shown = desk.json("onto", "migrate", "newer_types:TYPES")
+    assert [(each["type_name"], each["action"], each["rows"]) for each in shown["types"]] == [
+        ("Customer", "rewrite", 1)
+    ]
+    assert f"add --apply --token {shown['token']}" in desk.text("onto", "migrate", "newer_types:TYPES")
+    assert "--apply needs a token" in desk.text("onto", "migrate", "newer_types:TYPES", "--apply", code=2)
+    done = desk.text("onto", "migrate", "newer_types:TYPES", "--apply", "--token", shown["token"])
+    assert done == "commit 4: 1 rows were upgraded\n"
+    assert desk.json("onto", "query", "Customer") == [{"id": "c1", "title": "ADA L."}]
+    assert [each["version"] for each in desk.json("onto", "schema", "history", "Customer")] == [1, 2]
+
+
+def test_one_object_is_erased(desk: OntoDesk) -> None:
+    desk.history()
+    shown = desk.json("onto", "erase", "Customer", "c1")
+    assert (shown["rows"], shown["commits"], shown["commit_id"]) == (2, [1, 2], None)
+    assert "nothing was written" in desk.text("onto", "erase", "Customer", "c1")
+    desk.text("onto", "erase", "Customer", "c1", "--token", "nonsense", code=7)
+    assert "nothing to erase" in desk.text("onto", "erase", code=2)
+    done = desk.text("onto", "erase", "Customer", "c1", "--token", shown["token"], "--by", "dpo", "--why", "asked for")
+    assert done == "commit 4: 2 rows of c1 are erased\n"
+    assert [each["id"] for each in desk.json("onto", "query", "Customer", "--as-of", "1")] == ["c2"]
+    assert desk.json("onto", "erase", "--resume") == {"finished": []}
+    assert "nothing is unfinished" in desk.text("onto", "erase", "--resume")
+    assert desk.json("onto", "verify", "--deep")["good"]
+
+
+def test_types_go_to_files_and_come_back(desk: OntoDesk, tmp_path: Path) -> None:
+    desk.history()
+    path = tmp_path / "customers.csv"
+    assert desk.json("onto", "export", "Customer", str(path), "--as-of", "1")["rows"] == 2
+    assert path.read_text() == "id,name\nc1,Ada\nc2,Bo\n"
+    target = f"{__name__}:Customer"
+    assert "1 objects are there already" in desk.text("onto", "import", target, str(path), code=8)
+    done = desk.json("onto", "import", target, str(path), "--on-conflict", "replace", "--if-head", "3")
+    assert done == {"rows": 2, "added": 1, "replaced": 1, "skipped": 0, "same": 0, "commit_id": 4}
+    assert desk.json("onto", "query", "Customer") == [{"id": "c1", "name": "Ada"}, {"id": "c2", "name": "Bo"}]

@@ -2,9 +2,11 @@
 
 from itertools import permutations
 
+import numpy as np
+
 from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.ingest.identity import BatchIdentity
-from holdfast.ingest.live import Live, size_of
+from holdfast.ingest.live import Kept, Live, counted_once, size_of
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.records import Gauge, Log
 from holdfast.ingest.select import Wanted, select
@@ -71,15 +73,92 @@ async def test_who_is_too_slow_is_told_how_much_was_missed() -> None:
     subscription = live.subscribe(most=2)
     for seq in range(5):
         add(live, watch.wall_ns(), seq)
-    came, missed = await subscription.next(0)
-    assert ([kept.identity.seq_start for kept in came], missed) == ([3, 4], 3)
-    assert await subscription.next(0) == ([], 0)
+    came = [await subscription.next(0) for _ in range(2)]
+    assert [(kept.identity.seq_start, missed) for kept, missed in came if kept is not None] == [(3, 3), (4, 0)]
+    assert await subscription.next(0) == (None, 0)
     live.unsubscribe(subscription)
     add(live, watch.wall_ns(), 9)
-    assert await subscription.next(0) == ([], 0)
+    assert await subscription.next(0) == (None, 0)
 
 
 def test_the_estimate_of_memory_covers_texts() -> None:
     short = decode(encode(pack_sequenced("a", "b", [Sequenced(0, Log("x", 0))])))
     long = decode(encode(pack_sequenced("a", "b", [Sequenced(0, Log("x" * 100_000, 0))])))
     assert size_of(long) - size_of(short) >= 99_999
+
+
+async def test_what_waits_for_a_slow_listener_is_bounded_in_bytes() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    subscription = live.subscribe()
+    for seq in range(100):
+        log = decode(encode(pack_sequenced("a", "b", [Sequenced(seq, Log("x" * 1_000_000, 0))])))
+        live.add(AcceptedManifest(BatchIdentity("a", "b", seq, seq), "0" * 64, 1, "k", watch.wall_ns(), "c", 1, 1), log)
+    came = []
+    while (found := await subscription.next(0))[0] is not None:
+        came.append(found)
+    waited = sum(kept.size for kept, _ in came if kept is not None)
+    assert 0 < waited <= subscription.most_bytes
+    assert sum(missed for _, missed in came) == 100 - len(came) > 0
+
+
+def test_the_window_is_whole_again_once_what_was_dropped_is_too_old() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=30_000, window_ns=WINDOW_NS)
+    for seq in range(50):
+        add(live, watch.wall_ns(), seq)
+    assert live.missing
+    watch.advance(seconds=11)
+    add(live, watch.wall_ns(), 99)
+    assert (live.missing, values(live)) == (False, [99.0])
+
+
+def test_a_batch_that_is_larger_than_all_memory_is_missing() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10, window_ns=WINDOW_NS)
+    assert not add(live, watch.wall_ns(), 1)
+    assert live.missing
+
+
+def test_the_oldest_go_first_in_whatever_order_they_came() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=30_000, window_ns=WINDOW_NS)
+    for seq in reversed(range(10)):
+        add(live, watch.wall_ns() + seq * 10**6, seq)
+    assert values(live) == [7.0, 8.0, 9.0]
+    watch.advance(seconds=20)
+    add(live, watch.wall_ns() + 10**18, 50)  # from a collector whose clock is years ahead
+    add(live, watch.wall_ns(), 51)
+    watch.advance(seconds=20)
+    assert (values(live), len(live)) == ([50.0], 1)
+
+
+def test_many_overlapping_batches_take_no_square_of_their_number() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    for seq in range(200):
+        add(live, watch.wall_ns(), seq, seq + 1, 10**9 - seq)
+    looked = [0]
+    whole = [_counting(kept, looked) for kept in live.kept()]
+    fresh = sum(len(kept.seqs()) - (0 if taken is None else len(taken)) for kept, taken in counted_once(whole))
+    assert fresh == 200 + 1 + 200
+    assert looked[0] <= 3 * len(whole)
+
+
+def _counting(kept: Kept, looked: list[int]) -> Kept:
+    class Counting(Kept):
+        def seqs(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+            looked[0] += 1
+            return Kept.seqs(self)
+
+    return Counting(kept.identity, kept.accepted_at_ns, kept.collector_id, kept.batch, kept.size)
+
+
+def test_of_many_logs_the_latest_are_answered() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    logs = [Sequenced(seq, Log(str(seq), 10_000 - seq)) for seq in range(500)]
+    batch = decode(encode(pack_sequenced("a", "b", logs)))
+    live.add(AcceptedManifest(BatchIdentity("a", "b", 0, 499), "0" * 64, 1, "k", watch.wall_ns(), "c", 1, 1), batch)
+    found = select(live.kept(), Wanted(series=3))
+    assert ([log["message"] for log in found["logs"]], found["truncated"]) == (["2", "1", "0"], True)

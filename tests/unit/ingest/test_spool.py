@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Corrupt, NotFound, Refused, Unavailable
+from holdfast.base.errors import Corrupt, Denied, NotFound, Refused, Unavailable
+from holdfast.ingest import layout
 from holdfast.ingest.accept import Accepted, IdentityConflict, Submission
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector, SpoolOptions
+from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.references import References
 from holdfast.ingest.spool import FOLDER, Spool, open_spool
+from holdfast.objects.layer import Layer
 from holdfast.objects.observe import Usage
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.accept_desk import AcceptDesk
@@ -186,3 +191,74 @@ async def test_a_spool_is_refused_by_an_authority_of_the_other_mode(tmp_path: Pa
     desk = SpoolDesk()
     with open_spool(tmp_path, desk.ambient()) as spool, pytest.raises(Refused, match="s3_manifest"):
         SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("spooler"), kit.inspect)
+
+
+async def test_a_manifest_that_cannot_be_read_keeps_no_other_batch_from_landing(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        for number in (1, 2, 3):
+            await collector.accept(submission(number))
+        await desk.store().put(layout.accepted_key(submission(1).identity), b"{}", CREATE)
+        assert await collector.land() == Landed(batches=2, stuck=1)
+        assert [one.identity async for one in spool.pending()] == [submission(1).identity]
+        await desk.store().delete(layout.accepted_key(submission(1).identity))
+        assert await collector.land() == Landed(batches=1)
+
+
+class Forbidden(Layer):
+    """A store whose permissions are taken away for a while."""
+
+    denied = True
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if self.denied:
+            raise Denied(f"{key}: 403")
+        return await self.inner.put(key, body, mode)
+
+
+async def test_landing_goes_on_after_errors_that_are_no_outage(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        store = Forbidden(desk.store())
+        accepted, spooling = kit.authority(Acceptance.LOCAL_SPOOL), SpoolOptions(1)
+        options = CollectorOptions("spooler")
+        async with SpoolCollector(
+            spool, store, desk.ambient(), accepted, options, kit.inspect, spooling=spooling
+        ) as collector:
+            await collector.accept(submission(1))
+            await asyncio.sleep(0.05)
+            assert desk.families() == {}
+            store.denied = False
+            while not desk.families()["accepted"]:
+                await asyncio.sleep(0.001)
+    assert desk.families()["accepted"] == 1
+
+
+async def test_references_go_on_after_errors_that_are_no_outage() -> None:
+    desk = SpoolDesk()
+    store = Forbidden(desk.store())
+    references = References(store)
+    manifests = [
+        submission(number).manifest(accepted_at_unix_ns=1, collector_id="c", authority_id=None, write_id=None)
+        for number in (1, 2)
+    ]
+    references.owe(manifests[0])
+    await references.flush()
+    assert (references.dropped, len(references)) == (1, 0)
+    store.denied = False
+    references.owe(manifests[1])
+    await references.flush()
+    assert desk.families() == {"accepted-by-time": 1, "accepted-by-blob": 1, "raw-blobs-by-time": 1}
+
+
+async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
+    tries: list[int] = []
+
+    async def run() -> None:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise ZeroDivisionError
+
+    await lasting("counting", run, pause_s=0)
+    assert tries == [0, 1, 2]

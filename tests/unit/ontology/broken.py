@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
-from holdfast.ontology.commit import Committer, Open
+from holdfast.ontology.commit import Committer
+from holdfast.ontology.redactions import Redaction
+from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, FORMS, PRODUCT, Desk, put
@@ -299,3 +301,17 @@ async def snapshot_that_nobody_names(desk: Desk) -> None:
 @broken("other_engine")
 async def mark_of_another_engine(desk: Desk) -> None:
     await write(desk, layout.ENGINE, {"engine": "other"})
+
+
+# --- what destroys, and what migrates ---
+
+
+@broken("redaction_unfinished")
+async def purge_ended_half_way(desk: Desk) -> None:
+    record = Redaction(CUSTOMER, None, 1, 6).document()
+    await change(desk, manifests(desk)[7], redacts=record)
+
+
+@broken("staged_part")
+async def migration_ended_half_way(desk: Desk) -> None:
+    await desk.bare.put(f"{layout.STAGING}00/1-2.parquet", b"PAR1", OVERWRITE)

@@ -9,11 +9,11 @@ from holdfast.base.errors import Corrupt
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain, checkpoint_span
-from holdfast.ontology.commit import Open
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import resolve, resolve_by_chain
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, next_spine, next_summary, opened
 from holdfast.ontology.manifest import FileRef, Manifest, Place, TypeId, compose, parse
+from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
@@ -184,7 +184,7 @@ def test_a_dropped_type_stays_dropped_in_later_manifests() -> None:
     ghost = TypeId("entity", "Ghost")
     first = FileRef(1, ghost, "commits/1-a/entities/Ghost.parquet")
 
-    def manifest(ledger: Ledger, refs: list[FileRef], dropped: tuple[TypeId, ...] = ()) -> Manifest:
+    def manifest(ledger: Ledger, refs: list[FileRef], dropped: dict[TypeId, bool] | None = None) -> Manifest:
         number = ledger.commit_id + 1
         return Manifest(
             number,
@@ -199,7 +199,13 @@ def test_a_dropped_type_stays_dropped_in_later_manifests() -> None:
 
     one = opened(manifest(EMPTY, [first]), None)
     assert ghost in one.heads
-    two = opened(manifest(one, [], (ghost,)), None)
+    two = opened(manifest(one, [], {ghost: False}), None)
     assert ghost not in two.heads
     three = opened(manifest(two, []), None)
     assert ghost not in three.heads
+    assert [(life.end, life.purged) for life in three.lives[ghost]] == [(2, False)]
+    assert (three.generation_of(ghost), three.life_at(ghost, 1), three.life_at(ghost, 2)) == (
+        3,
+        three.lives[ghost][0],
+        None,
+    )

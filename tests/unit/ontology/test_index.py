@@ -7,9 +7,10 @@ import pytest
 
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
-from holdfast.ontology.commit import Committer, Open
+from holdfast.ontology.commit import Committer
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, Index, Resolved, read_index, resolve, well_formed
+from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, Desk, put

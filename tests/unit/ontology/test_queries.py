@@ -252,7 +252,7 @@ async def test_what_becomes_of_each_file() -> None:
         for number, (key, tier) in enumerate([("a", "x"), ("b", "y"), ("a", "y"), ("c", "y")]):
             onto.ensure(Customer(id=key, name=str(number), tier=tier))
             await onto.commit()
-        resolved = await onto._engine.files(declaration(Customer).type_id, await onto._engine.pinned())
+        resolved = await onto._engine.files(declaration(Customer).type_id, await onto._engine.pinned(), 4)
         shape = of_class(declaration(Customer))
 
         def chosen(condition: object, window: Window) -> list[str]:

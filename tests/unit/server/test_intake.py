@@ -68,8 +68,9 @@ async def test_rates_hold_per_token_and_say_when_to_come_again(tmp_path: Path) -
 
 
 async def test_memory_for_requests_is_bounded(tmp_path: Path) -> None:
-    async with server_desk(tmp_path, in_flight_bytes=len(frame()) + 10) as desk:
-        answer = await desk.post(frame())
+    async with server_desk(tmp_path, in_flight_bytes=1_000_000) as desk:
+        with desk.service.limits.memory(1_000_000 - len(frame()) - 10):
+            answer = await desk.post(frame())
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "overloaded")
         assert desk.service.limits.in_flight_bytes == 0
 
@@ -121,3 +122,24 @@ def test_every_failure_has_one_shape() -> None:
     assert failure_of(FrameInvalid(Reason.TOO_LARGE, "m")).status == 413
     assert failure_of(Ambiguous("m")).status == TABLE["ambiguous"].http_status
     assert all(row.kind in TABLE for row in REASONS.values())
+
+
+async def test_many_texts_are_counted_as_the_objects_they_become(tmp_path: Path) -> None:
+    """A table of texts takes many times its bytes in memory, and is refused before it is built."""
+    labels = {f"{number:06d}": f"v{number:06d}" for number in range(20_000)}
+    body = frame(Gauge("load", 1.0, 1, labels))
+    async with server_desk(tmp_path, in_flight_bytes=len(body) + 2_000_000) as desk:
+        answer = await desk.post(body)
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (413, "too_large")
+        assert "needs" in answer.json()["error"]["message"]
+        assert desk.service.limits.in_flight_bytes == 0
+        assert (await desk.post(frame())).status_code == 200
+    async with server_desk(tmp_path / "..", in_flight_bytes=100_000_000) as desk:
+        assert (await desk.post(body)).status_code == 200
+
+
+async def test_what_can_never_fit_is_too_large_and_not_asked_for_again(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, in_flight_bytes=150) as desk:
+        answer = await desk.post(frame())
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (413, "too_large")
+        assert "retry-after" not in answer.headers

@@ -5,6 +5,10 @@ import json
 from pathlib import Path
 
 from holdfast.ingest import Alert, Counter, Gauge, Histogram, Log, State
+from holdfast.ingest.collector import Collector
+from holdfast.ingest.follow import Follower
+from holdfast.ingest.frame import Limits
+from holdfast.ingest.live import Live
 from tests.unit.server.server_desk import frame, server_desk
 
 EVERYTHING = (
@@ -56,7 +60,7 @@ async def test_a_query_collector_finds_what_others_accepted_even_without_referen
         kept = desk.service.live
         kept.max_bytes = 0
         assert kept.kept() == []  # everything went, as after a restart
-        kept.max_bytes, kept.evicted = 10**9, 0
+        kept.max_bytes = 10**9
         async for key in store.keys("accepted-by-time/"):
             await store.delete(key)
         assert await follower.poll() == 0
@@ -71,7 +75,7 @@ async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> No
             await asyncio.sleep(0.001)
         desk.service.live.max_bytes = 0
         assert desk.service.live.kept() == []
-        desk.service.live.max_bytes, desk.service.live.evicted = 10**9, 0
+        desk.service.live.max_bytes, desk.service.live._lacks_since_ns = 10**9, None
         async for key in desk.service.store.keys("raw-blobs/"):
             await desk.service.store.delete(key)
         assert await desk.service.follower.audit() == 0
@@ -93,3 +97,23 @@ async def test_the_stream_tells_of_batches_as_they_come(tmp_path: Path) -> None:
         assert json.loads(data.removeprefix("data: "))["series"][0]["points"] == [[1_000, 1.5]]
         desk.service.begin_draining()
         assert [event async for event in events] == []
+
+
+async def test_a_rebuild_fetches_no_more_than_memory_holds_once_it_is_unpacked(tmp_path: Path) -> None:
+    """Frames of a few hundred bytes that unpack to much more: as many as fit, and that the rest is missing is said."""
+    async with server_desk(tmp_path, query=True) as desk:
+        for number in range(40):
+            samples = [Gauge("load", 1.0, 1_000) for _ in range(5_000)]
+            body = frame(*samples, seq=number * 5_000)
+            assert len(body) < 1_000
+            assert (await desk.post(body, seqs=(number * 5_000, number * 5_000 + 4_999))).status_code == 200
+        collector = desk.service.acceptor
+        assert isinstance(collector, Collector)
+        await collector.references.flush()
+        small = Live(desk.service.ambient.clock, max_bytes=1_000_000, window_ns=desk.service.live.window_ns)
+        desk.usage.tallies.clear()
+        follower = Follower(desk.service.store, small, desk.service.ambient.clock, Limits())
+        await follower.rebuild()
+        assert 0 < len(small) < 10
+        assert small.missing
+        assert desk.usage.requests("get", "raw-blobs") < 20

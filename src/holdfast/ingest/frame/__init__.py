@@ -8,7 +8,7 @@ from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Lo
 from holdfast.ingest.frame.envelope import VERSION, Header, Identity, Limits, inspect
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.pack import pack, pack_sequenced
-from holdfast.ingest.frame.read import decode
+from holdfast.ingest.frame.read import Unpacked, decode, unpack
 from holdfast.ingest.frame.write import encode
 
 __all__ = [
@@ -26,9 +26,11 @@ __all__ = [
     "Samples",
     "Sequenced",
     "Series",
+    "Unpacked",
     "decode",
     "encode",
     "inspect",
     "pack",
     "pack_sequenced",
+    "unpack",
 ]

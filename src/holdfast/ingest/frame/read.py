@@ -4,6 +4,8 @@ Order of checks: length against the limit, head, checksum, declared sizes agains
 the declared size, counts, columns, rules. So nothing is allocated that the limits do not allow.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
@@ -22,23 +24,49 @@ from holdfast.ingest.frame.batch import (
 )
 from holdfast.ingest.frame.columns import Groups, Ints, Reader
 from holdfast.ingest.frame.counts import Counts
-from holdfast.ingest.frame.envelope import Identity, Limits, unwrap
+from holdfast.ingest.frame.envelope import Header, Identity, Limits, unwrap
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.rules import check_batch
 from holdfast.ingest.frame.scales import WHOLE, Floats, from_whole
 
+PER_TEXT = 160
+"""A text as an object, in the table and in the set that shows that it is there once."""
+PER_LABEL = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A frame whose payload is decompressed, and whose counts are known to be within the limits."""
+
+    header: Header
+    counts: Counts
+    reader: Reader
+
+    @property
+    def table_bytes(self) -> int:
+        """What texts and labels take as objects, about: many times what they take in the payload."""
+        return PER_TEXT * self.counts.texts + PER_LABEL * self.counts.pairs
+
+    def batch(self) -> Batch:
+        """Once: the payload is read to its end."""
+        batch = _read(self.header.identity, self.reader, self.counts)
+        check_batch(batch)
+        return batch
+
 
 def decode(data: bytes | memoryview, limits: Limits = Limits()) -> Batch:  # noqa: B008  # frozen
     """The batch in a frame, checked throughout."""
+    return unpack(data, limits).batch()
+
+
+def unpack(data: bytes | memoryview, limits: Limits = Limits()) -> Unpacked:  # noqa: B008  # frozen
+    """The first half of ``decode``, for those who look at how much memory the other half will take."""
     header, payload = unwrap(data, limits)
-    batch = read_payload(header.identity, header.records, payload, limits)
-    check_batch(batch)
-    return batch
-
-
-def read_payload(identity: Identity, records: int, payload: memoryview, limits: Limits) -> Batch:
     reader = Reader(payload)
-    counts = Counts.read(reader, records, limits)
+    return Unpacked(header, Counts.read(reader, header.records, limits), reader)
+
+
+def _read(identity: Identity, reader: Reader, counts: Counts) -> Batch:
     texts = _table(reader, counts)
     sets = LabelSets(reader.ints(counts.label_sets), reader.steps(counts.pairs), reader.steps(counts.pairs))
     samples = _samples(reader, counts.series, counts.samples, counts.times) if counts.samples else NO_SAMPLES

@@ -141,6 +141,14 @@ class Cached(Layer):
         async with self._forgetting(wanted):
             await self.inner.delete_many(wanted)
 
+    async def holds(self, key: str) -> bool:
+        """Whether it would be answered from the disk now."""
+        return self._keeps(key) and await self._disk(self._folder.meta, key) is not None
+
+    async def forget(self, keys: Iterable[str]) -> None:
+        """Drop what is kept of these: somebody else has changed them after all."""
+        await self._forget([key for key in keys if self._immutable(key)])
+
     @asynccontextmanager
     async def pinned(self, key: str) -> AsyncIterator[Path]:
         """A file with exactly the object's bytes, in place until the block ends. For programs that read by path.

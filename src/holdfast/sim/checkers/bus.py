@@ -6,6 +6,8 @@ They read objects as the specification describes them and share no code with the
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from holdfast.sim.checkers.violation import Violation
@@ -22,6 +24,7 @@ REPAIRED = "a dead claim has its letter and its event"
 EMITTED_ONCE = "what a handler emits becomes visible once, with its ack"
 ONCE_PER_KEY = "a key is published once"
 ONCE_PER_TICK = "a tick fires once"
+EVERY_TICK = "no tick is left out"
 
 
 class Execution(NamedTuple):
@@ -165,18 +168,16 @@ def emitted_once(landings: list[Landing], child_type: str, *, complete: bool) ->
     for key, event in events_of(landings).items():
         if event["type"] == child_type:
             children[event["parent_event_id"]].add(key)
-    acked = {
-        event_id
+    acks = {
+        event_id: seen.claim
         for (event_id, _), states in claim_histories(landings).items()
-        if any(
-            seen.claim is not None and seen.claim["ack_at"] is not None and seen.claim.get("outbox") for seen in states
-        )
+        for seen in states
+        if seen.claim is not None and seen.claim["ack_at"] is not None
     }
+    acked = {event_id for event_id, claim in acks.items() if claim.get("outbox")}
     for parent, keys in children.items():
-        if parent not in acked or len(keys) > 1:
-            yield Violation(
-                EMITTED_ONCE, f"{parent} ({'acked' if parent in acked else 'not acked'}) has {sorted(keys)}"
-            )
+        if parent not in acks or len(keys) > 1:
+            yield Violation(EMITTED_ONCE, f"{parent} ({'acked' if parent in acks else 'not acked'}) has {sorted(keys)}")
     if complete:
         for parent in acked - children.keys():
             yield Violation(EMITTED_ONCE, f"{parent} was acked, and what it emitted is not there")
@@ -191,3 +192,25 @@ def once_each(landings: list[Landing], rule: str, label: str) -> Iterator[Violat
     for value, keys in found.items():
         if len(keys) > 1:
             yield Violation(rule, f"{value}: {sorted(keys)}")
+
+
+def one_event_per_tick(landings: list[Landing], type_name: str) -> Iterator[Violation]:
+    """Of all events of this type that bear the same time, one was ever published; and none between two minutes."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for key, event in events_of(landings).items():
+        if event["type"] == type_name:
+            found[event["created_at"]].add(key)
+    for moment, keys in found.items():
+        if len(keys) > 1 or ":00.000000" not in moment:
+            yield Violation(ONCE_PER_TICK, f"{moment}: {sorted(keys)}")
+
+
+def every_tick(landings: list[Landing], type_name: str, told: int, *, gaps: bool) -> Iterator[Violation]:
+    """Ticks lie a minute apart, unless there may be gaps; who says that it fired did."""
+    moments = sorted({event["created_at"] for event in events_of(landings).values() if event["type"] == type_name})
+    if told > len(moments):
+        yield Violation(EVERY_TICK, f"{told} were said to have fired, and there are {len(moments)}")
+    minutes = [datetime.fromisoformat(moment) for moment in moments]
+    for earlier, later in pairwise(minutes if not gaps else ()):
+        if later - earlier != timedelta(minutes=1):
+            yield Violation(EVERY_TICK, f"after {earlier} came {later}")

@@ -28,6 +28,8 @@ class BusClaim(Scenario):
 
     workers: int = 2
     turns: int = 2
+    first_turns: int | None = None
+    """Of the first worker, if it has fewer: a smaller world in which the other still sees everything."""
     attempts: int = 2
     acks: tuple[str, ...] = ("worker2",)
     """Who acks on its second turn; the others fail every time."""
@@ -56,7 +58,8 @@ class BusClaim(Scenario):
     async def worker(self, process: Process) -> None:
         claims = self.claims(process)
         retry = Retry(self.attempts, base_ms=0, max_ms=0, jitter_ms=0)
-        for turn in range(self.turns):
+        first = process.family == "worker1" and self.first_turns is not None
+        for turn in range(self.first_turns or 0) if first else range(self.turns):
             taken = await process.perform("take", claims.take(EVENT.name, HANDLER), key=HANDLER, show=str)
             if not isinstance(taken, Done):
                 continue

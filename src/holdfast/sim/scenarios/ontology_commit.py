@@ -13,15 +13,16 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Retrying, RetryPolicy
 from holdfast.objects.store import OVERWRITE, Store, Written
 from holdfast.ontology import layout
-from holdfast.ontology.attempt import Draft, draw
+from holdfast.ontology.attempt import PLAIN, Draft, Order, draw
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import RACES, Commit, Committer, Open, Turn
+from holdfast.ontology.commit import RACES, Commit, Committer
 from holdfast.ontology.delta import AtCommit, Intent
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import EMPTY
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import Registered, SchemaRef, TypeId
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
+from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from holdfast.sim import ontology_kit
@@ -124,7 +125,7 @@ class OntologyCommit(Scenario):
             Registered(each, SchemaRef(1, form.schema_hash, 1, 1), form.schema) for each, form in forms.items()
         ]
         ambient = Ambient(SimClock(world.loop.time), world.seed.stream("preparation"))
-        attempt = draw(Draft({}, {}, registered, (), {}, "origin", 0), EMPTY, forms, ambient)
+        attempt = draw(Draft({}, {}, registered, PLAIN, {}, "origin", 0), EMPTY, forms, ambient)
         for key, body in ((attempt.manifest.path, attempt.body), (layout.HEAD, attempt.head(Head()).body("origin"))):
             written = at_once(world.truth.put(key, body))
             world.landed("origin", key, body, written.version if isinstance(written, Written) else None)
@@ -224,7 +225,11 @@ class OntologyCommit(Scenario):
             type_id = TypeId("entity", f"Fresh{number}")
             committer, close = self._session(process, {type_id: Form(type_id)})
             outcome = await process.perform(
-                "register", committer.commit(register=True), key=layout.HEAD, argument=type_id.name, show=_told
+                "register",
+                committer.commit(order=Order(register=True)),
+                key=layout.HEAD,
+                argument=type_id.name,
+                show=_told,
             )
             process.note("registered", str(outcome))
             await close()

@@ -9,7 +9,7 @@ from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Written
 from holdfast.ontology import layout
-from holdfast.ontology.attempt import Draft, draw
+from holdfast.ontology.attempt import PLAIN, Draft, draw
 from holdfast.ontology.compact import Compacted, Compactor
 from holdfast.ontology.delta import Row
 from holdfast.ontology.head import Head
@@ -74,7 +74,7 @@ class OntologyCompact(OntologyCommit):
         ledger, head = EMPTY, Head()
         for number in range(self.marks + 1):
             rows = {MARK: [Row((f"plain/origin/{number}",), f'{{"by":"plain/origin/{number}"}}')]} if number else {}
-            draft = Draft(rows, {MARK: 1}, () if number else registered, (), {}, "origin", 0)
+            draft = Draft(rows, {MARK: 1}, () if number else registered, PLAIN, {}, "origin", 0)
             attempt = draw(draft, ledger, forms, ambient)
             head = attempt.head(head)
             bodies = {**attempt.data, attempt.manifest.path: attempt.body, layout.HEAD: head.body(f"origin{number}")}

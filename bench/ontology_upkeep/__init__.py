@@ -1,0 +1,1 @@
+"""Upkeep of an ontology: what it costs, and what queries gain."""

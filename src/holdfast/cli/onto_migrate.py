@@ -1,0 +1,86 @@
+"""``holdfast onto migrate MODULE:TYPES``: the schemas and rows in the store become those of classes."""
+
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.base.errors import Invalid
+from holdfast.cli.onto_shared import By, Token, Why, my_turn, open_ontology
+from holdfast.cli.shell import Shell
+from holdfast.ontology import migrate as migration
+from holdfast.ontology.commit import Commit
+from holdfast.ontology.form import Form
+from holdfast.ontology.manifest import TypeId
+from holdfast.ontology.model import Mixin
+
+
+def migrate(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; needs the token of the preview.")] = False,
+    token: Token = None,
+    by: By = "holdfast onto migrate",
+    why: Why = "",
+) -> None:
+    """Make the schemas in the store those of classes, and the rows with them.
+
+    Shows how they differ, tries the upgraders on every row, and gives the token to do it with.
+    """
+    shell = Shell.of(context)
+    if apply and token is None:
+        raise Invalid("--apply needs a token", remedy="run it without --apply first: the preview gives one")
+    forms = load_types(target)
+
+    async def work() -> tuple[migration.Preview, Commit | None]:
+        async with open_ontology(shell) as store:
+            if token is None:
+                return await migration.preview(store, forms), None
+            found = await migration.preview(store, forms, count=False)
+            async with my_turn(store, by) as turn:
+                done = await migration.apply(store, store.ambient, forms, token, turn=turn, by=by, why=why)
+                return found, done
+
+    found, done = shell.run(work())
+    if shell.out.as_json:
+        commit_id = done.commit_id if done is not None else None
+        listed = [each.document() for each in found.changes]
+        shell.out.document({"head": found.head, "token": found.token, "types": listed, "commit_id": commit_id})
+        return
+    if done is not None:
+        shell.out.line(f"commit {done.commit_id}: {done.rows} rows were upgraded")
+        return
+    columns = ("kind", "type", "action", "version", "rows", "differences")
+    shell.out.table(columns, [_row(each) for each in found.changes])
+    if token is None and found:
+        shell.out.note(f"nothing was written: add --apply --token {found.token}")
+
+
+def _row(each: migration.Change) -> tuple[object, ...]:
+    version = f"{each.from_version} to {each.to_version}" if each.drift else each.to_version
+    listed = "; ".join(map(str, each.drift.changes)) if each.drift is not None else None
+    return each.type_id.kind, each.type_id.name, each.action, version, each.rows, listed
+
+
+def load_types(target: str) -> dict[TypeId, Form[Any]]:
+    """What ``module:name`` holds, from the working folder or anywhere on the path."""
+    module, colon, name = target.partition(":")
+    if not colon or not module or not name:
+        raise Invalid(f"{target!r} is not MODULE:TYPES", remedy="write it like shop.types:TYPES")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise Invalid(f"{target}: {error}", remedy="name an importable module and what is in it") from error
+    members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
+    forms: dict[TypeId, Form[Any]] = {}
+    for member in members:
+        if not (isinstance(member, type) and issubclass(member, Mixin)):
+            raise Invalid(f"{target}: {member!r} is no entity or relation type", remedy="name classes")
+        form: Form[Any] = Form(member)
+        forms[form.type_id] = form
+    return forms

@@ -1,0 +1,218 @@
+"""Rows in files of others: Parquet, Arrow, CSV, JSON lines. Pure, and blocking.
+
+What is exported can be imported again without loss. JSON lines have the fields as the store has them. Parquet and Arrow
+have typed columns for whoever reads them, and ``fields_json``, which decides when they come back. A cell of CSV is the
+text of a field that is a text, and JSON of any other; empty is null, and a text that is empty or begins with a quote is
+written as JSON too.
+
+Files that others made need no ``fields_json``: their columns, or names, are those of the fields, and a relation's ends
+are ``left_key`` and ``right_key``. Every row goes through the class; ``InvalidValue`` names the first that fails.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import feather
+
+from holdfast.base.errors import Invalid
+from holdfast.ontology.columns import typed_columns
+from holdfast.ontology.delta import Row
+from holdfast.ontology.errors import InvalidValue, UnreadableRow
+from holdfast.ontology.form import Form
+from holdfast.ontology.keys import ENDS, UNKEYED
+from holdfast.ontology.names import key_columns
+from holdfast.ontology.rows import from_table, read
+from holdfast.ontology.shape import Shape, column_names
+
+
+class FileFormat(StrEnum):
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+_ENDINGS = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".csv": "csv"}
+_ENDINGS |= {".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
+    """As it is named, or as the file is."""
+    if wanted is not None:
+        return wanted
+    found = _ENDINGS.get(path.suffix.lower())
+    if found is None:
+        raise Invalid(f"{path.name} does not say which format it has", remedy="say parquet, arrow, csv or jsonl")
+    return FileFormat(found)
+
+
+# --- out ---
+
+
+def write_file(path: Path, style: FileFormat, shape: Shape, rows: Sequence[Row]) -> None:
+    """All of it or nothing: the file appears when it is whole."""
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        match style:
+            case FileFormat.PARQUET:
+                pq.write_table(table_of(shape, rows), draft, compression="zstd")
+            case FileFormat.ARROW:
+                feather.write_feather(table_of(shape, rows), str(draft), compression="uncompressed")
+            case FileFormat.CSV:
+                draft.write_text(_csv(shape, rows), encoding="utf-8", newline="")
+            case FileFormat.JSONL:
+                draft.write_text("".join(_line(shape, row) for row in rows), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def table_of(shape: Shape, rows: Sequence[Row]) -> pa.Table:
+    keys = key_columns(shape.type_id.kind)
+    columns: dict[str, pa.Array] = {
+        name: pa.array([row.identity[place] for row in rows], pa.string()) for place, name in enumerate(keys)
+    }
+    bodies = [row.fields_json for row in rows]
+    columns["fields_json"] = pa.array(bodies, pa.string())
+    typed = typed_columns({name: shape.nodes[name] for name in shape.payload}, bodies)
+    return pa.table({**columns, **{name: made.array for name, made in typed.items()}})
+
+
+def _values(shape: Shape, row: Row) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(row.fields_json)
+    if shape.ends is None:
+        return stored
+    ends: dict[str, Any] = dict(zip(ENDS, row.identity, strict=False))
+    own = {} if shape.key_field is None else {shape.key_field: row.identity[2]}
+    return ends | own | stored
+
+
+def _line(shape: Shape, row: Row) -> str:
+    return json.dumps(_values(shape, row), ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _csv(shape: Shape, rows: Sequence[Row]) -> str:
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    names = column_names(shape)
+    writer.writerow(names)
+    for row in rows:
+        values = _values(shape, row)
+        writer.writerow([_cell(values.get(name), text=_is_text(shape, name)) for name in names])
+    return sink.getvalue()
+
+
+_TEXTS = {"text", "timestamp", "date", "decimal", "blob"}
+"""What the store has as texts."""
+
+
+def _is_text(shape: Shape, name: str) -> bool:
+    return name in ENDS or name not in shape.payload or shape.forms[name] in _TEXTS
+
+
+def _cell(value: Any, *, text: bool) -> str:
+    if value is None:
+        return ""
+    if text and isinstance(value, str) and value and not value.startswith('"'):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- in ---
+
+
+def read_file(path: Path, style: FileFormat, form: Form[Any], shape: Shape) -> list[Any]:
+    """The objects in a file."""
+    try:
+        match style:
+            case FileFormat.PARQUET:
+                return _of_table(pq.read_table(path), form)
+            case FileFormat.ARROW:
+                return _of_table(feather.read_table(str(path), memory_map=False), form)
+            case FileFormat.CSV:
+                with path.open(encoding="utf-8", newline="") as file:
+                    return _of_values(_csv_values(file, shape), form, shape)
+            case FileFormat.JSONL:
+                with path.open(encoding="utf-8") as file:
+                    return _of_values(_json_values(file, form), form, shape)
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise Invalid(f"{path}: not a file of this format ({error})", remedy="say which format it has") from error
+
+
+def _of_table(table: pa.Table, form: Form[Any]) -> list[Any]:
+    keys = key_columns(form.type_id.kind)
+    if {*keys, "fields_json"} <= set(table.column_names):
+        return read(form.declared, from_table(table))
+    return read(form.declared, form.rows(table))
+
+
+def _csv_values(lines: Iterable[str], shape: Shape) -> Iterator[dict[str, Any]]:
+    for record in csv.DictReader(lines, strict=True):
+        yield {str(name): _parsed(cell, text=_known_text(shape, name)) for name, cell in record.items()}
+
+
+def _known_text(shape: Shape, name: Any) -> bool:
+    return name in column_names(shape) and _is_text(shape, name)
+
+
+def _parsed(cell: Any, *, text: bool) -> Any:
+    if not isinstance(cell, str) or not cell:
+        return None
+    if text and not cell.startswith('"'):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
+
+
+def _json_values(lines: Iterable[str], form: Form[Any]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise _unfit(form, number, f"not JSON ({error})") from error
+        if not isinstance(found, dict):
+            raise _unfit(form, number, "not a JSON object")
+        yield found
+
+
+def _of_values(found: Iterable[dict[str, Any]], form: Form[Any], shape: Shape) -> list[Any]:
+    return [_object(values, form, shape, number) for number, values in enumerate(found)]
+
+
+def _object(values: dict[str, Any], form: Form[Any], shape: Shape, number: int) -> Any:
+    """As the store has it; or, if it is not so, as somebody would write it."""
+    known = {*column_names(shape)}
+    if strange := [name for name in values if name not in known]:
+        raise _unfit(form, number, f"{form.declared.name} has no field {strange[0]}")
+    payload = {name: value for name, value in values.items() if name in form.declared.payload}
+    ends = tuple(str(values.get(name, "")) for name in ENDS) if shape.ends is not None else ("",)
+    own = values.get(shape.key_field) if shape.ends is not None and shape.key_field is not None else None
+    identity = (*ends, UNKEYED if own is None else str(own)) if shape.ends is not None else ends
+    try:
+        if own is None or isinstance(own, str):
+            return read(form.declared, [Row(identity, json.dumps(payload))])[0]
+    except UnreadableRow:
+        pass
+    try:
+        return form.python(**values)
+    except InvalidValue as error:
+        raise _unfit(form, number, str(error)) from error
+
+
+def _unfit(form: Form[Any], number: int, reason: str) -> InvalidValue:
+    return InvalidValue(f"row {number}: {reason}", type_name=form.declared.name, row=number)

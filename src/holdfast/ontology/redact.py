@@ -1,0 +1,186 @@
+"""Redact: carry out what a commit says must go. After the commit, and again after a crash, until it is done.
+
+Order: files and manifests first, then the index (without snapshots), then the snapshots, then the record. Each file is
+overwritten if-match under its own key, and its manifest is told the new hash, row count and statistics: so the chain
+stays as it is, plain readers find what they expect, and ``verify`` has nothing to excuse. Every step is idempotent.
+
+A compactor that has read a file before cannot bring the payload back: it publishes through the index, which is written
+here after the files, and it looks for redactions at the head before it publishes.
+
+Copies that others keep (disk caches, open sessions) are dropped when they see the record; backups are out of reach.
+"""
+
+import hashlib
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.clock import iso
+from holdfast.base.errors import Conflict, Corrupt
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import CREATE, IfMatch, Lost, Store
+from holdfast.ontology import layout, names
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.footer import stats_of
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import read_index, resolve_by_chain
+from holdfast.ontology.manifest import FileRef, Place, TypeId
+from holdfast.ontology.redactions import (
+    Redaction,
+    Rewritten,
+    erased_text,
+    finished,
+    is_erased,
+    record_body,
+    redaction_of,
+)
+from holdfast.ontology.reindex import write_index
+from holdfast.ontology.rows import from_parquet, to_parquet
+
+PARALLEL = 8
+TRIES = 16
+
+Watch = Callable[[int, int], None]
+
+
+async def unfinished(store: Store, chain: Chain, head: Place | None) -> list[Place]:
+    """The commits on the chain whose redaction was not carried through, oldest first."""
+    found: list[Place] = []
+    place = (await chain.ledger(head)).redacted
+    while place is not None:
+        if not await finished(store, place):
+            found.append(place)
+        manifest = await chain.manifest(place)
+        place = (await chain.ledger_of(manifest.parent)).redacted
+    return found[::-1]
+
+
+async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch | None = None) -> int:
+    """Destroy what the commit at ``place`` says; how many files were rewritten. Nothing if it was done before."""
+    chain = Chain(store)
+    redaction = redaction_of(await chain.manifest(place))
+    if redaction is None or await finished(store, place):
+        return 0
+    last = await chain.at(place, redaction.last)
+    files = await chain.files(redaction.first - 1, last, checkpoints=False)
+    wanted = [ref for ref in files if ref.type_id == redaction.type_id]
+    done = 0
+
+    async def one(ref: FileRef) -> Rewritten | None:
+        nonlocal done
+        found = await _rewrite(store, ref, redaction, place.commit_id)
+        done += 1
+        if watch is not None:
+            watch(done, len(wanted))
+        return found
+
+    changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
+    await _renew_index(store, ambient, redaction.type_id)
+    await _remove_snapshots(store, redaction)
+    body = record_body(changed, place, iso(ambient.clock.wall_ns()))
+    await store.put(layout.redaction_key(place.path), body, CREATE)
+    return len(changed)
+
+
+# --- one file ---
+
+
+async def _rewrite(store: Store, ref: FileRef, redaction: Redaction, commit_id: int) -> Rewritten | None:
+    """The file, then its manifest. None if the file has nothing of what must go."""
+    for _ in range(TRIES):
+        found = await store.get(ref.path)
+        body = await blocking(redacted, found.body, ref.path, redaction)
+        if body is None:
+            return None
+        if body != found.body and isinstance(await store.put(ref.path, body, IfMatch(found.version)), Lost):
+            continue
+        return await _tell_manifest(store, ref, body, commit_id)
+    raise Conflict(f"{ref.path}: others keep rewriting it")
+
+
+async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int) -> Rewritten:
+    key = f"{layout.folder_of(ref.path)}manifest.json"
+    digest = hashlib.sha256(body).hexdigest()
+    for _ in range(TRIES):
+        found = await store.get(key)
+        document = codec.decode(found.body, key=key)
+        entry = next((each for each in document["files"] if each["path"] == ref.path), None)
+        if entry is None:
+            raise Corrupt(f"{key}: it does not name {ref.path}, which the chain does")
+        before = str(entry.get("content_sha256", ""))
+        made = Rewritten(ref.path, key, before, digest)
+        if entry.get("content_sha256") == digest and commit_id in entry.get("redacted_by", ()):
+            return made
+        stats = stats_of(body, key=ref.path)
+        entry |= {"content_sha256": digest, "row_count": stats.rows, "stats": stats.document()}
+        entry["redacted_by"] = sorted({*entry.get("redacted_by", ()), commit_id})
+        if not isinstance(await store.put(key, codec.encode(document), IfMatch(found.version)), Lost):
+            return made
+    raise Conflict(f"{key}: others keep rewriting it")
+
+
+def redacted(body: bytes, path: str, redaction: Redaction) -> bytes | None:
+    """The file without what must go, or as it is if that is gone; None if it never had any of it. Blocking."""
+    table = from_parquet(body, key=path)
+    if redaction.identity is None:
+        return to_parquet(table.slice(0, 0)) if table.num_rows else body
+    keys = names.key_columns(redaction.type_id.kind)
+    mask = pa.array([True] * table.num_rows)
+    for name, value in zip(keys, redaction.identity, strict=True):
+        mask = pc.and_(mask, pc.equal(table.column(name).combine_chunks().cast(pa.string()), value))
+    if not pc.any(mask).as_py():
+        return None
+    texts = table.column("fields_json").to_pylist()
+    doomed = {number for number, wanted in enumerate(mask.to_pylist()) if wanted}
+    if all(is_erased(texts[number]) for number in doomed):
+        return body
+    for number in doomed:
+        texts[number] = erased_text(redaction.key_field, texts[number])
+    for number, column in enumerate(table.schema):
+        if column.name == "fields_json":
+            table = table.set_column(number, column.name, pa.array(texts, pa.string()))
+        elif column.name not in names.SYSTEM_COLUMNS and column.name != redaction.key_field:
+            nothing = pa.scalar(None, column.type)
+            table = table.set_column(number, column.name, pc.if_else(mask, nothing, table.column(number)))
+    gone = pa.array([False] * table.num_rows) if names.RETRACTED not in table.column_names else None
+    known = gone if gone is not None else pc.fill_null(table.column(names.RETRACTED), False)
+    retracted = pc.or_(known, mask)
+    if gone is not None:
+        return to_parquet(table.append_column(names.RETRACTED, retracted))
+    place = table.schema.get_field_index(names.RETRACTED)
+    return to_parquet(table.set_column(place, names.RETRACTED, retracted))
+
+
+# --- what was derived from it ---
+
+
+async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId) -> None:
+    """Without snapshots and old statistics. Written in any case: a compactor that has read it must lose."""
+    for _ in range(TRIES):
+        index = await read_index(store, type_id)
+        chain = Chain(store)
+        ledger = await chain.ledger((await read_head(store)).place)
+        resolved = await resolve_by_chain(chain, ledger, type_id)
+        renewed = type(index)(type_id, ledger.commit_id, resolved.entries, index.version, index.extra)
+        if await write_index(store, ambient, renewed):
+            return
+    raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")
+
+
+async def _remove_snapshots(store: Store, redaction: Redaction) -> None:
+    """Every one that covers a redacted commit, whether or not an index ever named it."""
+    doomed: list[str] = []
+    async for page in store.list(layout.SNAPSHOTS):
+        for entry in page.entries:
+            span = layout.commits_of_snapshot(entry.key)
+            if span is None or span[0] > redaction.last or span[1] < redaction.first:
+                continue
+            mark = layout.attempt_of_snapshot(entry.key)
+            ours = layout.snapshot_key(*redaction.type_id, *span, mark)
+            plain = f"{layout.snapshot_prefix(*redaction.type_id)}{span[0]}-{span[1]}.parquet"
+            if entry.key in (ours, plain):
+                doomed.append(entry.key)
+    await store.delete_many(doomed)

@@ -1,0 +1,130 @@
+"""Handlers that are workflows, and workflows that emit events: runs and bus composed.
+
+A durable handler's body is a workflow; the run of an event is called by the event's id and the handler's. The event
+stays with its claim until the run has ended: a run that sleeps or waits is handed back until it can go on, a run that
+fails counts as a failed try (recorded steps stay recorded), and its last failure buries the event.
+"""
+
+import hashlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.base import telemetry
+from holdfast.base.clock import parse_iso
+from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
+from holdfast.bus import BadHandler, ChainTooDeep, Context, DeadLetter, Handler, Later
+from holdfast.bus.event import Envelope
+from holdfast.bus.handler import Emission
+from holdfast.bus.layout import check_part, spelled_id
+from holdfast.objects.store import CREATE, Store
+from holdfast.runs import Context as RunContext
+from holdfast.runs import Outcome, Workflow, workflow
+from holdfast.runs.courier import carried_by
+from holdfast.runs.layout import MAX_RUN_ID_BYTES
+
+log = telemetry.logger("platform")
+
+SHORTEST_WAIT_S = 1.0
+LONGEST_WAIT_S = 3_600.0
+_MICROSECOND = 1_000
+
+
+class RunFailed(Exception):
+    """The run of a durable handler has failed."""
+
+
+class BusCourier:
+    """Brings what steps emit to the bus."""
+
+    def __init__(
+        self, store: Store, ambient: Ambient, parent: Envelope | None = None, max_chain_depth: int | None = None
+    ) -> None:
+        """``parent`` is the event whose run it is, if it is one's."""
+        self._store = store
+        self._ambient = ambient
+        self._parent = parent
+        self._max_chain_depth = max_chain_depth
+        self._last_ns = 0
+
+    def compose(self, event: Any, event_id: str, options: dict[str, Any]) -> Document:
+        namespace = check_part("namespace", str(options.pop("namespace", "default")))
+        emission = Emission.of(event, **options)
+        now_ns = self._ambient.clock.wall_ns() // _MICROSECOND * _MICROSECOND
+        self._last_ns = created_ns = max(now_ns, self._last_ns + _MICROSECOND)
+        ident, parent = spelled_id(event_id), self._parent
+        depth = 0 if parent is None else parent.chain_depth + 1
+        if self._max_chain_depth is not None and depth > self._max_chain_depth:
+            raise ChainTooDeep(f"{emission.type}: it would be {depth} emissions away from its root")
+        return Envelope(
+            id=ident,
+            namespace=namespace,
+            type=emission.type,
+            payload=emission.payload,
+            created_ns=created_ns,
+            priority=emission.priority,
+            root_event_id=ident if parent is None else parent.root_event_id,
+            chain_depth=depth,
+            available_ns=created_ns + int(emission.delay * 1e9) if emission.delay else None,
+            order_key=emission.order_key,
+            parent_event_id=None if parent is None else parent.id,
+        ).document()
+
+    async def publish(self, documents: Sequence[Document]) -> None:
+        for document in documents:
+            envelope = Envelope.parse(document, key="outbox of a step")
+            await self._store.put(envelope.key, envelope.body(), CREATE)
+
+
+def run_id_of(event_id: str, handler_id: str) -> str:
+    """The run of one event in one durable handler."""
+    ident = f"{event_id}.{handler_id}"
+    if len(ident.encode()) <= MAX_RUN_ID_BYTES:
+        return ident
+    return f"{event_id}.{hashlib.sha256(handler_id.encode()).hexdigest()}"
+
+
+def as_run(handler: Handler, store: Store, ambient: Ambient) -> Handler:
+    """The handler, with its body as a workflow if it is durable."""
+    if not handler.durable:
+        return handler
+    flow = _workflow(handler)
+
+    async def handle(ctx: Context, event: Any) -> None:
+        run_id = run_id_of(ctx.event_id, handler.id)
+        with carried_by(BusCourier(store, ambient, ctx.envelope, ctx.max_chain_depth)):
+            outcome = await flow.start(store, ctx.envelope.document(), run_id=run_id)
+            if outcome.status == "failed" and outcome.finished and ctx.attempt > 1:
+                outcome = await flow.retry_failed(store, run_id)
+        _judge(outcome, ctx)
+
+    return replace(handler, function=handle, durable=False)
+
+
+def _workflow(handler: Handler) -> Workflow:
+    if not inspect.iscoroutinefunction(handler.function):
+        raise BadHandler(f"{handler.id} cannot be durable: it is not an async function", remedy="write async def")
+
+    async def body(run: RunContext, document: Document) -> None:
+        await handler.function(run, handler.event_of(Envelope.parse(document, key=run.run_id)))
+
+    name = "".join("-" if mark in "#[]/" else mark for mark in handler.id)
+    return workflow(name=name)(body)
+
+
+def _judge(outcome: Outcome, ctx: Context) -> None:
+    """What a run's state means for its event."""
+    match outcome.status:
+        case "success":
+            return
+        case "cancelled":
+            raise DeadLetter(f"run {outcome.run_id} was cancelled")
+        case "failed" if outcome.finished:
+            raise RunFailed(outcome.error or f"run {outcome.run_id} has failed")
+    if outcome.wake_at_ns is not None:
+        raise Later(until_ns=outcome.wake_at_ns)
+    # It waits for somebody: look again ever more rarely, as long again as it has been waiting.
+    waited_s = (ctx.hold.claim.claimed_ns - parse_iso(ctx.envelope.created_at)) / 1e9
+    raise Later(seconds=min(max(waited_s, SHORTEST_WAIT_S), LONGEST_WAIT_S))

@@ -1,0 +1,103 @@
+"""Events that a run's steps emit: part of the step's entry, brought out after it is recorded.
+
+An event's id follows from the run and the step, and the whole event stands in the entry (``outbox``), so writing it out
+may be repeated. An entry that is written later says up to where that is done (``outboxTo``); what is above it is
+written out by the next session, before anything else. So an event becomes visible if its step is recorded, and once.
+
+Runs do not know what events are: a courier does, which whoever calls the run provides.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Invalid
+from holdfast.runs.entry import Draft, Entry
+
+OUTBOX = "outbox"
+OUTBOX_TO = "outboxTo"
+
+
+class Courier(Protocol):
+    def compose(self, event: Any, event_id: str, options: dict[str, Any]) -> Document:
+        """The event as it will be published. ``event_id`` is 32 hexadecimal digits."""
+        ...
+
+    async def publish(self, documents: Sequence[Document]) -> None:
+        """Write them out, those that are absent."""
+        ...
+
+
+_courier: ContextVar[Courier | None] = ContextVar("holdfast_courier", default=None)
+_letters: ContextVar[list[Document] | None] = ContextVar("holdfast_letters", default=None)
+
+
+@contextmanager
+def carried_by(courier: Courier) -> Iterator[None]:
+    """Runs that are called within have this courier."""
+    token = _courier.set(courier)
+    try:
+        yield
+    finally:
+        _courier.reset(token)
+
+
+def begin_letters() -> list[Document]:
+    """What the try of a step that begins here emits: whatever an earlier try emitted is forgotten."""
+    letters: list[Document] = []
+    _letters.set(letters)
+    return letters
+
+
+class Post:
+    """The outgoing events of one session."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        known = list(entries)
+        self._written_to = max((int(entry.fields.get(OUTBOX_TO, -1)) for entry in known), default=-1)
+        """What the journal says."""
+        self._seen_to = -1
+        self._left: dict[int, Sequence[Document]] = {}
+        for entry in known:
+            self._note(entry)
+
+    def emit(self, event: Any, key: str, draw: Callable[[str], str], options: dict[str, Any]) -> None:
+        """One more event of the step that is running, whose key this is. ``draw`` makes its id of a text."""
+        letters = _letters.get()
+        if letters is None:
+            raise Invalid("ctx.emit was called outside a step", remedy="emit inside the function that the step runs")
+        letters.append(self._courier().compose(event, draw(f"{key} emits {len(letters)}"), options))
+
+    async def send(self, entries: Iterable[Entry] = ()) -> None:
+        """Bring out what these entries, and those before them, hold."""
+        for entry in entries:
+            self._note(entry)
+        for offset in sorted(self._left):
+            documents = self._left.get(offset)
+            if documents is not None:
+                await self._courier().publish(documents)
+                self._left.pop(offset, None)
+
+    def marked(self, draft: Draft) -> Draft:
+        """The draft, saying up to where everything is out, if the journal does not say so yet."""
+        done = min(self._left) - 1 if self._left else self._seen_to
+        if done <= self._written_to:
+            return draft
+        self._written_to = done
+        return Draft(draft.type, {**draft.fields, OUTBOX_TO: done})
+
+    def _note(self, entry: Entry) -> None:
+        if entry.offset > self._written_to and entry.fields.get(OUTBOX):
+            self._left[entry.offset] = list(entry.fields[OUTBOX])
+            self._seen_to = max(self._seen_to, entry.offset)
+
+    def _courier(self) -> Courier:
+        courier = _courier.get()
+        if courier is None:
+            raise Invalid(
+                "this run emits events, and nobody here publishes them",
+                remedy="call it by hf.start, hf.resume, hf.work",
+            )
+        return courier

@@ -1,0 +1,81 @@
+"""Objects of the bus as they were written once: read for ever, and what is written now has the same shape."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.bus import Event, on
+from holdfast.bus.claim import Claim
+from holdfast.bus.digest import DigestShape
+from holdfast.bus.event import Envelope
+from tests.unit.bus.desk import Desk
+from tests.unit.bus.golden_kit import SHAPES, produce
+
+
+class OrderCreated(Event):
+    order: str
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "bus"
+
+
+def document(kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / kind / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+async def test_what_is_written_now_has_the_golden_fields() -> None:
+    written = await produce()
+    assert {path.stem for path in (GOLDEN / "v1").iterdir()} == written.keys()
+    assert {name.partition("-")[0] for name in written} == SHAPES.keys()
+    for name, body in written.items():
+        assert json.loads(body).keys() == document("v1", name).keys(), name
+
+
+async def test_the_same_story_gives_the_same_bytes() -> None:
+    written = await produce()
+    for name, body in written.items():
+        assert codec.encode(document("v1", name)) == body, name
+
+
+def test_golden_objects_are_read_and_written_back_as_they_are() -> None:
+    event = document("v1", "event")
+    assert Envelope.parse(event, key="event").document() == event
+    for name in ("claim-acked", "claim-dead"):
+        claim = document("v1", name)
+        assert Claim.parse(claim, key=name).document(claim["write_id"]) == claim
+    digest = document("v1", "digest")
+    assert DigestShape().write(DigestShape().read(digest, "digest"), digest) == digest
+
+
+def test_plain_objects_are_read_and_keep_their_fields() -> None:
+    event, claim = document("plain", "event"), document("plain", "claim")
+    assert Envelope.parse(event, key="event").document() == event
+    read = Claim.parse(claim, key="claim")
+    assert (read.generation, read.attempts, read.lost_leases) == (0, 2, 0)
+    assert claim.items() <= read.document("w").items()
+
+
+async def test_a_plain_store_is_worked_on() -> None:
+    """An event and an expired claim of another program: it is claimed again, and its attempts are kept."""
+    seen: list[int] = []
+
+    @on(OrderCreated, id="billing.handle_order")
+    async def handle(ctx: Any, event: Any) -> None:
+        seen.append(ctx.attempt)
+
+    desk = Desk()
+    bus = desk.bus()
+    for key, name in (
+        ("events/default/2026-02-11T12-00-00.000000+00-00_5f3c.json", "event"),
+        ("claims/default/5f3c/billing.handle_order.json", "claim"),
+        ("sessions/default/s1.json", "session"),
+        ("dead_letters/default/5f3c/other.json", "dead_letter"),
+    ):
+        await bus.store.put(key, json.dumps(document("plain", name)).encode())
+    assert (await bus.run([handle], until_idle=True)).handled == 1
+    assert seen == [3]
+    assert desk.claim("5f3c", "billing.handle_order")["attempts"] == 2
+    (letter,) = await bus.dead_letters()
+    assert letter["type"] == ""

@@ -1,0 +1,309 @@
+"""Dropping a type, and beginning it anew: no row comes back, none is hidden."""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
+from holdfast.ontology import Entity, Field, Relation, TypeDropped, layout, restart
+from holdfast.ontology.changes import Feed
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.drop import apply, preview
+from holdfast.ontology.history import diff, find_commit
+from holdfast.ontology.reindex import repair_indexes
+from holdfast.ontology.revert import preview as preview_of_revert
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.turn import Open
+from holdfast.ontology.verify import verify
+from tests.unit.ontology.desk import Desk
+
+
+class Person(Entity):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int]
+
+
+class Likes(Relation[Person, Person]):
+    much: Field[float] = Field(default=1.0)
+
+
+class Other(Entity, name="Person"):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+
+
+def session(desk: Desk, *types: Any) -> Ontology:
+    return Ontology(desk.store, desk.ambient, types or (Person, Likes))
+
+
+async def ages(onto: Ontology, as_of: int | None = None) -> dict[str, int]:
+    query = onto.query(Person)
+    found = await (query if as_of is None else query.as_of(as_of)).all()
+    return {one.id: one.age for one in found}
+
+
+async def history(desk: Desk) -> None:
+    async with session(desk) as onto:
+        for number in range(3):
+            onto.ensure([Person(id="a", age=number), Person(id=f"p{number}", age=number)])
+            await onto.commit()
+        onto.ensure(Likes(left_key="a", right_key="p1"))
+        await onto.commit()
+
+
+async def drop(desk: Desk, *, purge: bool = False, name: str = "Person") -> Any:
+    found = await preview(desk.store, name, purge=purge)
+    return await apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="anna", why="over")
+
+
+async def test_a_drop_is_a_commit_that_says_who_and_why() -> None:
+    desk = Desk()
+    await history(desk)
+    found = await preview(desk.store, "Person")
+    assert (found.objects, found.files, found.relations, found.live) == (4, 3, ("Likes",), True)
+    with pytest.raises(Refused, match="token"):
+        await apply(desk.store, desk.ambient, found, "0", turn=Open(), by="x", why="")
+    assert (await desk.reader.head())["commit_id"] == 4
+    commit = await drop(desk)
+    manifest = await find_commit(desk.store, commit.commit_id)
+    assert (manifest.commit_id, manifest.files, manifest.runtime_id) == (5, (), "anna")
+    assert manifest.metadata["drop"]["why"] == "over"
+    with pytest.raises(NotFound):
+        await preview(desk.store, "Person")
+    with pytest.raises(Conflict):
+        await apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_rows_are_seen_before_the_drop_and_not_after() -> None:
+    desk = Desk()
+    await history(desk)
+    async with session(desk) as warm:
+        assert await ages(warm) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
+        await drop(desk)
+        for onto in (warm, session(desk)):
+            assert await ages(onto) == {} == await ages(onto, 5)
+            assert await ages(onto, 4) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
+            assert await ages(onto, 1) == {"a": 0, "p0": 0}
+            assert await onto.query(Person).with_history().count() == 0
+            assert await onto.query(Person).between(1, 3).count() == 6
+            assert await onto.all(Person) == []
+            linked = await onto.query(Likes).linked()
+            assert [(each.left, each.right) for each in linked] == [(None, None)]
+            await onto.close()
+    async with SqlTables(desk.store) as tables:
+        assert list(await tables.tables()) == ["Likes"]
+        assert (await tables.run("SELECT count(*) AS n FROM Person__as_of_3")).column("n").to_pylist() == [4]
+    assert {each.action for each in await diff(desk.store, 3, 5) if each.type_id.name == "Person"} == {"retracted"}
+
+
+async def test_the_schema_objects_follow() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+
+    def read(key: str) -> Any:
+        return json.loads(desk.shelf.objects[key].body)
+
+    assert read(layout.TYPES)["entities"] == []
+    assert "Person" not in read(layout.REGISTRY)["entity"]
+    dropped = read(layout.DROPPED)
+    assert (dropped["entity"]["Person"]["commit_id"], dropped["entity"]["Person"]["purged"]) == (5, False)
+    assert dropped["relation"] == {}
+    async with session(desk, Other) as onto:
+        onto.ensure(Other(id="a", name="Ada"))
+        await onto.commit()
+    assert read(layout.TYPES)["entities"] == ["Person"]
+    assert list(read(layout.REGISTRY)["entity"]["Person"]["fields"]) == ["id", "name"]
+    assert read(layout.DROPPED)["entity"] == {}
+    versions = read(layout.versions_key("entity", "Person"))["versions"]
+    assert [each["schema_version_id"] for each in versions] == [1, 2]
+
+
+async def test_a_type_that_begins_anew_has_none_of_its_old_rows() -> None:
+    desk = Desk()
+    await history(desk)
+    stale = dict(desk.shelf.objects)
+    await drop(desk)
+    async with session(desk, Other) as onto:
+        onto.ensure(Other(id="z", name="Zoe"))
+        assert (await onto.commit()) is not None
+    index = layout.index_key("entity", "Person")
+    for old in (None, stale[index]):
+        if old is not None:
+            desk.shelf.objects[index] = old
+        async with session(desk, Other) as onto:
+            assert [one.id for one in await onto.query(Other).all()] == ["z"]
+            assert await onto.query(Other).with_history().count() == 1
+    await repair_indexes(desk.store, desk.ambient, apply=True)
+    async with session(desk, Person) as onto:
+        assert await ages(onto, 2) == {"a": 1, "p0": 0, "p1": 1}
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_compaction_does_not_mix_lives() -> None:
+    desk = Desk()
+    await history(desk)
+    compactor = Compactor(desk.store, desk.ambient, fan=2)
+    (person,) = [each for each in await compactor.types() if each.name == "Person"]
+    planned = (await compactor.outlook(person)).merges[0]
+    await drop(desk)
+    assert not (await compactor.perform(planned)).published
+    async with session(desk) as onto:
+        for number in range(5):
+            onto.ensure(Person(id="new", age=number))
+            await onto.commit()
+    assert not (await compactor.perform(planned)).published
+    done = await Compactor(desk.store, desk.ambient, fan=2).compact(person)
+    assert done
+    assert all(each.entry.first > 5 for each in done)
+    async with session(desk) as onto:
+        assert await ages(onto) == {"new": 4}
+        assert await ages(onto, 2) == {"a": 1, "p0": 0, "p1": 1}
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_warm_writer_is_told_and_loses_nothing() -> None:
+    desk = Desk()
+    await history(desk)
+    async with session(desk) as warm:
+        warm.ensure(Person(id="a", age=7))
+        await warm.commit()
+        await drop(desk)
+        warm.ensure([Person(id="a", age=7), Person(id="b", age=1)])
+        with pytest.raises(TypeDropped, match="dropped by commit 6"):
+            await warm.commit()
+        assert warm.pending == 2
+        async with session(desk, Person) as other:  # somebody begins it anew
+            other.ensure(Person(id="x", age=1))
+            await other.commit()
+        with pytest.raises(TypeDropped):
+            await warm.commit()
+        warm.discard()
+        warm.ensure(Likes(left_key="x", right_key="x"))
+        assert (await warm.commit()) is not None
+        assert await ages(warm) == {"x": 1}
+
+
+async def test_an_ensure_after_a_drop_is_no_no_op() -> None:
+    """The state of the old life says that nothing would change."""
+    desk = Desk()
+    await history(desk)
+    writer = desk.committer()
+    await writer.refresh()
+    await writer._view.states(list(writer._view.ledger.heads))
+    await drop(desk)
+    await writer.refresh()
+    states = await writer._view.states(list(writer._view.ledger.lives))
+    assert [state.get(("a",)) for state in states.values()] == [None]
+
+
+async def test_purged_rows_never_come_back() -> None:
+    desk = Desk()
+    await history(desk)
+    assert await Compactor(desk.store, desk.ambient, fan=2).compact((await preview(desk.store, "Person")).type_id)
+    backup = {key: each for key, each in desk.shelf.objects.items() if key.startswith(("meta/indices", "snapshots"))}
+    await drop(desk, purge=True)
+    assert not [key for key in desk.shelf.objects if key.startswith("snapshots/entities/Person")]
+    for restored in (False, True):
+        if restored:
+            desk.shelf.objects.update(backup)
+        async with session(desk) as onto:
+            for commit_id in range(6):
+                assert await ages(onto, commit_id) == {}
+            assert await onto.query(Person).between(1, 4).count() == 0
+    report = await verify(desk.store, deep=True)
+    assert {each.kind for each in report.findings} <= {"index_of_no_type", "orphan_snapshot", "index_lag"}
+    (record,) = [json.loads(each.body) for key, each in desk.shelf.objects.items() if key.startswith(layout.REDACTIONS)]
+    assert len(record["files"]) == 3
+    assert [each async for each in Feed(desk.store).changes() if each.type_id.name == "Person"] == []
+
+
+async def test_what_was_dropped_can_be_purged_later() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+    async with session(desk) as onto:
+        assert await ages(onto, 3) != {}
+    found = await preview(desk.store, "Person", purge=True)
+    assert (found.live, len(found.lives)) == (False, 1)
+    await drop(desk, purge=True)
+    async with session(desk) as onto:
+        assert await ages(onto, 3) == {}
+    with pytest.raises(NotFound):
+        await preview(desk.store, "Person", purge=True)
+    assert json.loads(desk.shelf.objects[layout.DROPPED].body)["entity"]["Person"]["purged"] is True
+
+
+async def test_the_feed_tells_of_the_end_and_the_new_beginning() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+    async with session(desk, Other) as onto:
+        onto.ensure(Other(id="a", name="Ada"))
+        await onto.commit()
+    for since in (0, 4):
+        seen = [each async for each in Feed(desk.store, since=since).changes() if each.type_id.name == "Person"]
+        told = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
+        assert told == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
+
+
+async def test_a_revert_does_not_pretend_to_bring_a_type_back() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+    with pytest.raises(Refused, match="dropped by commit 5") as caught:
+        await preview_of_revert(desk.store, 3)
+    assert "export it as of commit 3" in str(caught.value.remedy)
+    assert (await preview_of_revert(desk.store, 5)).counts == {}
+
+
+async def test_plain_writers_may_begin_a_dropped_type_anew() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+    await desk.plain.commit({("entity", "Person"): [("q", {"id": "q", "age": 9})]})
+    async with session(desk) as onto:
+        assert await ages(onto) == {"q": 9}
+        assert await ages(onto, 4) == {"a": 2, "p0": 0, "p1": 1, "p2": 2}
+        onto.ensure(Person(id="r", age=1))
+        await onto.commit()
+        assert await ages(onto) == {"q": 9, "r": 1}
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_store_that_was_made_anew() -> None:
+    desk = Desk()
+    await history(desk)
+    async with session(desk) as warm:
+        await warm.info()
+        assert await ages(warm) != {}
+        warm.ensure(Person(id="a", age=9))
+        await warm.commit()
+        stale = dict(desk.shelf.objects)
+        found = await restart.preview(desk.store)
+        with pytest.raises(Refused):
+            await restart.apply(desk.store, desk.ambient, found, "no", by="anna", why="")
+        record = await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="tests")
+        assert (record["ended"]["commit_id"], record["by"], record["why"]) == (5, "anna", "tests")
+        with pytest.raises(Conflict):
+            await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="")
+        assert (await desk.reader.head())["commit_id"] == 0
+        assert not [key for key in desk.shelf.objects if key.startswith(("meta/indices", "meta/schema", "snapshots"))]
+        assert await ages(warm) == {}
+        warm.ensure(Person(id="b", age=9))
+        with pytest.raises(Corrupt, match="does not follow"):
+            await warm.commit()
+        warm.discard()
+    async with session(desk) as onto:
+        for number in range(7):
+            onto.ensure(Person(id="n", age=number))
+            await onto.commit()
+    desk.shelf.objects.update({key: each for key, each in stale.items() if key.startswith("meta/indices")})
+    async with session(desk) as onto:
+        assert await ages(onto) == {"n": 6}
+        assert await ages(onto, 4) == {"n": 3}
+    await repair_indexes(desk.store, desk.ambient, apply=True)
+    assert (await verify(desk.store, deep=True)).good

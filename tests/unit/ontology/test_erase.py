@@ -1,0 +1,254 @@
+"""Erasure: the payload of one object is gone from every object of the store; the store stays sound."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.base.config import Settings
+from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import Store
+from holdfast.ontology import Entity, Field, Relation, erase, layout
+from holdfast.ontology.changes import Feed
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.form import Form
+from holdfast.ontology.history import find_commit
+from holdfast.ontology.results import meta
+from holdfast.ontology.revert import preview as preview_of_revert
+from holdfast.ontology.rows import from_parquet
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.turn import Open
+from holdfast.ontology.verify import verify
+from tests.unit.ontology.desk import Desk
+
+SECRET = "Geheimnis"
+
+
+class Patient(Entity):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+    age: Field[int]
+
+
+class Knows(Relation[Patient, Patient]):
+    note: Field[str] = Field(default="")
+
+
+def session(desk: Desk) -> Ontology:
+    return Ontology(desk.store, desk.ambient, [Patient, Knows])
+
+
+async def history(desk: Desk) -> None:
+    async with session(desk) as onto:
+        for number in range(4):
+            onto.ensure([Patient(id="p1", name=f"{SECRET} {number}", age=77), Patient(id="p2", name="Bo", age=number)])
+            onto.ensure(Knows(left_key="p1", right_key="p2", note=f"{SECRET} {number}"))
+            await onto.commit()
+
+
+async def erased(desk: Desk, *key: str, name: str = "Patient", store: Store | None = None) -> Any:
+    found = await erase.preview(store or desk.store, name, *key)
+    options: Any = {"turn": Open(), "by": "dpo", "why": "asked for"}
+    return await erase.apply(store or desk.store, desk.ambient, found, found.token, **options)
+
+
+def payload(objects: dict[str, bytes]) -> set[str]:
+    """The keys of objects that still have the secret in them, in files of patients and in what describes them."""
+    found = set()
+    for key, body in objects.items():
+        if key.endswith(".parquet"):
+            columns = from_parquet(body, key=key).to_pydict()
+            text = json.dumps(columns, default=str)
+        else:
+            text = body.decode()
+        if SECRET in text:
+            found.add(key)
+    return found
+
+
+def bodies(desk: Desk) -> dict[str, bytes]:
+    return {key: each.body for key, each in desk.shelf.objects.items()}
+
+
+async def test_the_payload_is_gone_from_all_objects() -> None:
+    desk = Desk()
+    await history(desk)
+    await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+    assert any(key.startswith("snapshots/") for key in payload(bodies(desk)))
+    found = await erase.preview(desk.store, "Patient", "p1")
+    assert (found.rows, found.commits) == (4, (1, 2, 3, 4))
+    commit = await erased(desk, "p1")
+    assert commit.commit_id == 5
+    manifest = await find_commit(desk.store, 5)
+    assert manifest.metadata["erase"] == {
+        "type": "entity/Patient",
+        "key": ["p1"],
+        "rows": 4,
+        "by": "dpo",
+        "why": "asked for",
+    }
+    left = payload(bodies(desk))
+    assert left
+    assert not [key for key in left if "Knows" not in key and not key.endswith("manifest.json")]
+    await erased(desk, "p1", "p2", name="Knows")
+    assert payload(bodies(desk)) == set()
+    report = await verify(desk.store, deep=True)
+    assert report.good
+    assert {each.kind for each in report.findings} <= {"index_lag"}
+    (first, _) = sorted(key for key in desk.shelf.objects if key.startswith(layout.REDACTIONS))
+    record = json.loads(desk.shelf.objects[first].body)
+    assert len(record["files"]) == 4
+    assert all(each["sha256_before"] != each["sha256_after"] for each in record["files"])
+
+
+async def test_no_moment_shows_the_object_and_history_says_why() -> None:
+    desk = Desk()
+    await history(desk)
+    async with session(desk) as warm:
+        assert await warm.query(Patient).as_of(2).count() == 2
+        await erased(desk, "p1")
+        for onto in (warm, session(desk)):
+            for commit_id in range(1, 6):
+                assert [one.id for one in await onto.query(Patient).as_of(commit_id).all()] == ["p2"]
+            assert await onto.get(Patient, "p1") is None
+            rows = await onto.query(Patient).with_history().where(Patient.id == "p1").all()
+            assert [meta(one).commit_id for one in rows] == [1, 2, 3, 4, 5]
+            assert all(meta(one).erased and meta(one).retracted for one in rows)
+            assert {(one.id, str(one.name), str(one.age)) for one in rows} == {("p1", "None", "None")}
+            assert await onto.query(Patient).where(Patient.age == 77).as_of(3).count() == 0
+            assert [each.left for each in await onto.query(Knows).as_of(2).linked()] == [None]
+            await onto.close()
+    assert (await preview_of_revert(desk.store, 3)).counts.get(Form(Patient).type_id) == (1, 0)
+
+
+async def test_it_may_be_written_again_and_compacted() -> None:
+    desk = Desk()
+    await history(desk)
+    async with session(desk) as warm:
+        warm.ensure(Patient(id="p1", name=f"{SECRET} 3", age=77))
+        assert await warm.commit() is None
+        await erased(desk, "p1")
+        warm.ensure(Patient(id="p1", name="new", age=1))
+        assert (await warm.commit()) is not None
+    done = await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+    assert done
+    assert all(each.published for each in done)
+    async with session(desk) as onto:
+        assert [(one.id, one.name) for one in await onto.query(Patient).all()] == [("p1", "new"), ("p2", "Bo")]
+        assert await onto.query(Patient).as_of(4).count() == 1
+        rows = await onto.query(Patient).with_history().where(Patient.id == "p1").all()
+        assert [meta(one).erased for one in rows] == [True] * 5 + [False]
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_compaction_that_read_before_does_not_bring_it_back() -> None:
+    desk = Desk()
+    await history(desk)
+
+    class Slow(Compactor):
+        async def publish(self, *details: Any) -> bool:
+            await erased(desk, "p1")
+            return await super().publish(*details)
+
+    compactor = Slow(desk.store, desk.ambient, fan=2)
+    planned = (await compactor.outlook(Form(Patient).type_id)).merges[0]
+    assert not (await compactor.perform(planned)).published
+    assert not [key for key in payload(bodies(desk)) if "Patient" in key]
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_an_erasure_that_was_killed_is_named_and_finished() -> None:
+    desk = Desk()
+    await history(desk)
+
+    class Killed(Exception):
+        pass
+
+    class Dying(Layer):
+        rewrites = 0
+
+        async def put(self, key: str, *details: Any) -> Any:
+            if key.endswith("Patient.parquet") and "/5-" not in key:
+                self.rewrites += 1
+                if self.rewrites > 2:
+                    raise Killed
+            return await super().put(key, *details)
+
+    with pytest.raises(Killed):
+        await erased(desk, "p1", store=Dying(desk.store))
+    report = await verify(desk.store)
+    errors = {each.kind for each in report.findings if each.severity.value == "error"}
+    assert errors == {"redaction_unfinished", "index_missing_rows"}
+    async with session(desk) as onto:  # opened while it is under way
+        assert await onto.query(Patient).count() == 1
+        assert await erase.resume(desk.store, desk.ambient) == [5]
+        assert await onto.query(Patient).as_of(3).count() == 1
+    assert await erase.resume(desk.store, desk.ambient) == []
+    assert not [key for key in payload(bodies(desk)) if "Patient" in key]
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_followers_hear_of_it() -> None:
+    desk = Desk()
+    await history(desk)
+    early = Feed(desk.store)
+    assert [each.identity async for each in early.changes() if each.identity == ("p1",)]
+    await erased(desk, "p1")
+    for feed in (early, Feed(desk.store, since=4), Feed(desk.store)):
+        seen = [each async for each in feed.changes() if each.identity == ("p1",)]
+        assert [(each.change_type, each.commit_version, each.fields) for each in seen] == [
+            ("retract", 5, {"_erased": True, "id": "p1"})
+        ]
+
+
+async def test_only_what_was_shown_is_done() -> None:
+    desk = Desk()
+    await history(desk)
+    found = await erase.preview(desk.store, "Patient", "p1")
+    options: Any = {"turn": Open(), "by": "x", "why": ""}
+    with pytest.raises(Refused, match="token"):
+        await erase.apply(desk.store, desk.ambient, found, "no", **options)
+    await erased(desk, "p2")
+    with pytest.raises(Conflict):
+        await erase.apply(desk.store, desk.ambient, found, found.token, **options)
+    with pytest.raises(NotFound):
+        await erase.preview(desk.store, "Patient", "p2")
+    with pytest.raises(Invalid, match="two keys"):
+        await erase.preview(desk.store, "Knows", "p1")
+
+
+async def test_rows_of_plain_writers_are_erased_too() -> None:
+    desk = Desk()
+    rows: Any = [("a", {"name": SECRET}), ("b", {"name": "x"})]
+    await desk.plain.commit({("entity", "Guest"): rows})
+    await erased(desk, "a", name="Guest")
+    assert payload(bodies(desk)) == set()
+    assert (await verify(desk.store, deep=True)).good
+    assert (await desk.reader.latest("entity", "Guest"))["b"] == {"name": "x"}
+
+
+async def test_disk_caches_of_others_are_brought_up_to_date(tmp_path: Path) -> None:
+    uri, cache = f"file:{tmp_path / 'store'}", tmp_path / "cache"
+    cached = Settings.model_validate({"cache": {"dir": str(cache)}})
+
+    async def seen() -> int:
+        async with holdfast.open(uri, settings=cached) as hf, hf.ontology(Patient) as onto:
+            return await onto.query(Patient).as_of(1).count()
+
+    def kept() -> bool:
+        return any(SECRET.encode() in each.read_bytes() for each in cache.rglob("*") if each.is_file())
+
+    async with holdfast.open(uri) as hf, hf.ontology(Patient) as onto:
+        onto.ensure([Patient(id="p1", name=SECRET, age=1), Patient(id="p2", name="Bo", age=1)])
+        await onto.commit()
+    assert await seen() == 2
+    assert kept()
+    async with holdfast.open(uri) as hf:
+        found = await erase.preview(hf.store, "Patient", "p1")
+        await erase.apply(hf.store, hf.ambient, found, found.token, turn=Open(), by="x", why="")
+    assert await seen() == 1
+    assert not kept()
+    assert await seen() == 1

@@ -1,0 +1,145 @@
+"""Imports: policies, preconditions, files that others made, and what does not fit."""
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.base.errors import Conflict, Invalid, NotFound
+from holdfast.ontology import Entity, Field, InvalidValue, Relation
+from holdfast.ontology.exchange import FileFormat
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.transfer import Policy, export_file, import_file
+from tests.unit.ontology.desk import Desk
+
+
+class Guest(Entity):
+    id: Field[str] = Field(primary_key=True)
+    age: Field[int] = Field(default=0)
+    seen: Field[datetime | None] = Field(default=None)
+
+
+class Meets(Relation[Guest, Guest]):
+    place: Field[str] = Field(default="")
+
+
+def session(desk: Desk) -> Ontology:
+    return Ontology(desk.store, desk.ambient, [Guest, Meets])
+
+
+async def started(desk: Desk) -> None:
+    async with session(desk) as onto:
+        onto.ensure([Guest(id="a", age=1), Guest(id="b", age=2)])
+        await onto.commit()
+
+
+def lines(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+async def ages(onto: Ontology) -> dict[str, int]:
+    return {one.id: one.age for one in await onto.all(Guest)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(Policy.SKIP, {"a": 1, "b": 2, "c": 9}), (Policy.REPLACE, {"a": 9, "b": 2, "c": 9})],
+)
+async def test_policies(policy: Policy, expected: dict[str, int], tmp_path: Path) -> None:
+    desk = Desk()
+    await started(desk)
+    path = lines(tmp_path / "g.jsonl", {"id": "a", "age": 9}, {"id": "b", "age": 2}, {"id": "c", "age": 9})
+    async with session(desk) as onto:
+        with pytest.raises(Conflict, match="1 objects are there already, with other fields: 'a'"):
+            await import_file(onto, Guest, path)
+        with pytest.raises(Conflict, match="2 objects are there already"):
+            await import_file(onto, Guest, path, on_conflict=policy, absent=True)
+        with pytest.raises(Conflict, match="commit 7 was expected"):
+            await import_file(onto, Guest, path, on_conflict=policy, if_head=7)
+        assert onto.pending == 0
+        done = await import_file(onto, Guest, path, on_conflict=policy, if_head=1, metadata={"from": "test"})
+        assert (done.rows, done.added, done.same, done.skipped + done.replaced) == (3, 1, 1, 1)
+        assert await ages(onto) == expected
+
+
+async def test_what_was_decided_holds_when_it_is_committed(tmp_path: Path) -> None:
+    desk = Desk()
+    await started(desk)
+    path = lines(tmp_path / "g.jsonl", {"id": "c", "age": 9})
+
+    class Late(Ontology):
+        async def commit(self, *args: Any, **options: Any) -> Any:
+            if await self.get(Guest, "c") is None:
+                async with session(desk) as other:
+                    other.ensure(Guest(id="c", age=1))
+                    await other.commit()
+            return await super().commit(*args, **options)
+
+    async with Late(desk.store, desk.ambient, [Guest]) as onto:
+        with pytest.raises(Conflict, match="with other fields"):
+            await import_file(onto, Guest, path)
+        assert await ages(onto) == {"a": 1, "b": 2, "c": 1}
+
+
+async def test_files_that_others_made(tmp_path: Path) -> None:
+    desk = Desk()
+    table = pa.table({"id": ["p"], "age": [5], "seen": [datetime(2024, 1, 1, tzinfo=UTC)]})
+    pq.write_table(table, tmp_path / "p.parquet")
+    with (tmp_path / "c.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "age", "seen"), ("12", "7", ""), ("d", "8", "2024-01-01T00:00:00Z")])
+    lines(tmp_path / "j.txt", {"id": "j", "seen": "2024-01-01T00:00:00Z"})
+    lines(tmp_path / "m.jsonl", {"left_key": "p", "right_key": "12", "place": "x"})
+    async with session(desk) as onto:
+        await import_file(onto, Guest, tmp_path / "p.parquet")
+        await import_file(onto, Guest, tmp_path / "c.csv")
+        await import_file(onto, Guest, tmp_path / "j.txt", style=FileFormat.JSONL)
+        await import_file(onto, Meets, tmp_path / "m.jsonl")
+        assert await ages(onto) == {"p": 5, "12": 7, "d": 8, "j": 0}
+        assert {one.seen for one in await onto.all(Guest)} == {None, datetime(2024, 1, 1, tzinfo=UTC)}
+        assert [(one.left_key, one.right_key) for one in await onto.all(Meets)] == [("p", "12")]
+
+
+async def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+    desk = Desk()
+    path = tmp_path / "g.jsonl"
+    async with session(desk) as onto:
+        for row, message in (
+            ({"id": "a", "age": "x"}, "row 0"),
+            ({"id": "a", "size": 1}, "has no field size"),
+            ({"age": 1}, "row 0"),
+        ):
+            with pytest.raises(InvalidValue, match=message):
+                await import_file(onto, Guest, lines(path, row))
+        path.write_text("{")
+        with pytest.raises(InvalidValue, match="not JSON"):
+            await import_file(onto, Guest, path)
+        with pytest.raises(Conflict, match="'a' is in it twice"):
+            await import_file(onto, Guest, lines(path, {"id": "a"}, {"id": "a"}))
+        with pytest.raises(Invalid, match="which format"):
+            await import_file(onto, Guest, tmp_path / "g.dat")
+        with pytest.raises(Invalid, match="No such file"):
+            await import_file(onto, Guest, tmp_path / "none.csv")
+        assert (await onto.info()).commit_id == 0
+
+
+async def test_an_export_is_of_a_moment_and_whole(tmp_path: Path) -> None:
+    desk = Desk()
+    await started(desk)
+    async with session(desk) as onto:
+        onto.ensure(Guest(id="a", age=3))
+        await onto.commit()
+    then = await export_file(desk.store, "Guest", tmp_path / "then.csv", as_of=1)
+    now = await export_file(desk.store, "Guest", tmp_path / "now.csv")
+    assert (then.rows, then.commit_id, now.commit_id) == (2, 1, 2)
+    assert (tmp_path / "then.csv").read_text().splitlines() == ["id,age,seen", "a,1,", "b,2,"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["now.csv", "then.csv"]
+    with pytest.raises(NotFound):
+        await export_file(desk.store, "Nobody", tmp_path / "x.csv")
+    with pytest.raises(Invalid, match="No such file"):
+        await export_file(desk.store, "Guest", tmp_path / "none" / "x.csv")

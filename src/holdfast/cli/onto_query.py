@@ -31,8 +31,8 @@ def query(
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     offset: Annotated[int, typer.Option(min=0, help="Leave out so many rows first.")] = 0,
     count: Annotated[bool, typer.Option("--count", help="Only say how many rows there are.")] = False,
-    explained: Annotated[bool, typer.Option("--explain", help="Show files, pruning, requests and plan.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="As --explain, and run it.")] = False,
+    explained: Annotated[bool, typer.Option("--explain", help="Show files, pruning and requests.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="As --explain; run it, and show the plan with times.")] = False,
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
 ) -> None:
     """Query a type: conditions, order, columns, at any moment."""

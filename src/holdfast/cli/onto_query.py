@@ -32,7 +32,7 @@ def query(
     offset: Annotated[int, typer.Option(min=0, help="Leave out so many rows first.")] = 0,
     count: Annotated[bool, typer.Option("--count", help="Only say how many rows there are.")] = False,
     explained: Annotated[bool, typer.Option("--explain", help="Show files, pruning and requests.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="As --explain; run it, and show the plan with times.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="As --explain; run it, and show where time goes.")] = False,
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
 ) -> None:
     """Query a type: conditions, order, columns, at any moment."""

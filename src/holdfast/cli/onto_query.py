@@ -54,8 +54,8 @@ def query(
     ] = None,
     group_by: Annotated[list[str] | None, typer.Option(help="A field: a row per value; repeatable.")] = None,
     having: Annotated[list[str] | None, typer.Option(help="Only groups like that, as in 'n > 5'; repeatable.")] = None,
-    explained: Annotated[bool, typer.Option("--explain", help="Show files, pruning, requests and plan.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="As --explain, and run it.")] = False,
+    explained: Annotated[bool, typer.Option("--explain", help="Show files, pruning and requests.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="As --explain; run it, and show where time goes.")] = False,
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
 ) -> None:
     """Query a type: conditions, hops, order, columns, figures, at any moment."""

@@ -91,6 +91,9 @@ class Client:
         urls = [url] if isinstance(url, str) else list(url)
         if not urls or tries < 1 or batch_records < 1:
             raise Invalid("a client needs a collector's URL, at least one try, and records in its batches")
+        for each in urls:
+            if not each.startswith(("http://", "https://")):
+                raise Invalid(f"{each!r} is no address of a collector", remedy="write https://host:port")
         self._ambient = ambient if ambient is not None else Ambient.system()
         self.agent_id = agent_id
         self.boot_id = boot_id if boot_id is not None else self._ambient.ids.unique()

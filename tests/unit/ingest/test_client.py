@@ -157,6 +157,11 @@ def test_blocking_code_uses_it_through_the_portal() -> None:
         portal.wait(_LISTENERS.pop().__aexit__(None, None, None))
 
 
+def test_an_address_without_a_scheme_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"'collector:8080' is no address of a collector\nhint: write https://host:port"):
+        Client(["http://a:8080", "collector:8080"], agent_id="web-1", token="t")
+
+
 _LISTENERS: list[Any] = []
 
 

@@ -5,6 +5,7 @@ code knows is refused (``Incompatible``), never half-read. Unknown fields are th
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid
 
 Document = dict[str, Any]
 
+MALFORMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
+"""What taking a document apart raises if it is not of the shape that was expected, whatever stands in it."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -26,6 +31,8 @@ def decode(body: bytes, *, key: str) -> Document:
     """The JSON object in ``body``; ``key`` is only for the message."""
     try:
         value = json.loads(body)
+        if _SURROGATE.search(body):
+            json.dumps(value, ensure_ascii=False).encode()  # half a character has no bytes, in no key and no hash
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{key}: not JSON ({error})") from error
     if not isinstance(value, dict):

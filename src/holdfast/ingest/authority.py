@@ -98,7 +98,7 @@ class _Shape:
                 spool_id=document.get("spool_id"),
                 former=tuple(document.get("former", [])),
             )
-        except (KeyError, ValueError) as error:
+        except codec.MALFORMED as error:
             raise Corrupt(f"{key}: {error} is missing or unknown") from error
 
     def write(self, value: Authority, previous: Document | None) -> Document:

@@ -21,6 +21,7 @@ from typing import ClassVar, Protocol, Self
 
 from holdfast.base.errors import Ambiguous, HoldfastError, Refused, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Standing, Submission, standing
 from holdfast.ingest.authority import Acceptance, Authority
@@ -31,6 +32,8 @@ from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.quarantine import record_conflict
 from holdfast.ingest.references import References, of_blob
 from holdfast.objects.store import ADDRESSED, CREATE, Store, Written
+
+_log = logger("ingest")
 
 OnAccepted = Callable[[AcceptedManifest, Submission], None]
 """Told once of every batch that this collector has accepted. It must not fail; the batch is accepted already."""
@@ -131,8 +134,7 @@ class Collector:
 
     async def _conflict(self, accepted: AcceptedManifest, submission: Submission) -> IdentityConflict:
         record: ConflictManifest | None = None
-        # The verdict stands whether or not it can be recorded now.
-        with suppress(Unavailable, Ambiguous):
+        try:
             record = await record_conflict(
                 self.store,
                 self._ambient,
@@ -141,6 +143,8 @@ class Collector:
                 collector_id=self.options.collector_id,
             )
             self.references.owe(record)
+        except HoldfastError as error:  # the verdict stands whether or not it can be recorded now
+            _log.warning("conflict over %s: not put on record now: %s", submission.identity, error)
         return IdentityConflict(accepted, record)
 
     def _won(self, manifest: AcceptedManifest, submission: Submission) -> Accepted:

@@ -5,11 +5,14 @@ Costs nothing on the path of a batch that is accepted; a conflict costs one GET 
 
 from dataclasses import replace
 
-from holdfast.base.errors import Unavailable
+from holdfast.base.errors import HoldfastError
+from holdfast.base.telemetry import logger
 from holdfast.ingest.accept import Answer, IdentityConflict, Submission
 from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.holds import Holds
 from holdfast.ingest.resolutions import Resolutions
+
+_log = logger("ingest")
 
 
 class Guarded:
@@ -27,6 +30,8 @@ class Guarded:
             return answer
         try:
             decisions = await self._resolutions.of(submission.identity, submission.frame_sha256)
-        except Unavailable:
-            return answer  # the verdict stands; the resolution is told with the next offer
+        except HoldfastError as error:
+            # The verdict stands; the resolution is told with the next offer.
+            _log.warning("conflict over %s: its resolution could not be read: %s", submission.identity, error)
+            return answer
         return replace(answer, resolution=decisions[-1].resolution.value) if decisions else answer

@@ -7,11 +7,12 @@ of a batch. What arrives before is accepted as ever; a hold stops an agent, it d
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Denied, HoldfastError, Invalid, NotFound
+from holdfast.base.errors import Corrupt, Denied, HoldfastError, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
@@ -77,7 +78,10 @@ class Holds:
             return
         document = codec.decode(found.body, key=layout.HOLDS)
         codec.expect(document, format_name=FORMAT, newest=1, key=layout.HOLDS)
-        self._active = {(each.agent_id, each.boot_id): each for each in _holds(document["value"]) if each.active}
+        if document.get("value") is None:
+            raise Corrupt(f"{layout.HOLDS}: holds nothing")  # which must not lift what is held
+        holds = _holds(document["value"])
+        self._active = {(each.agent_id, each.boot_id): each for each in holds if each.active}
         self._version = found.version
 
     async def run(self, every_s: float = HOLDS_EVERY_S) -> None:
@@ -142,8 +146,19 @@ class Holds:
 
 
 def _holds(value: object) -> tuple[Hold, ...]:
-    rows = value if isinstance(value, list) else []
-    return tuple(Hold(**{name: row.get(name) for name in Hold.__slots__}) for row in rows)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise Corrupt(f"{layout.HOLDS}: {type(value).__name__} is no list of holds")
+    return tuple(map(_hold, value))
+
+
+def _hold(row: object) -> Hold:
+    given: dict[str, Any] = {name: row.get(name) for name in Hold.__slots__} if isinstance(row, dict) else {}
+    said = all(isinstance(given.get(name), str) for name in ("agent_id", "boot_id", "by", "at", "why"))
+    if not said or not all(isinstance(each, str | None) for each in given.values()):
+        raise Corrupt(f"{layout.HOLDS}: {row!r:.200} is no hold")
+    return Hold(**given)
 
 
 def _active(holds: tuple[Hold, ...], agent_id: str, boot_id: str) -> Hold | None:

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.base import codec
 from holdfast.base.clock import iso
-from holdfast.base.errors import Invalid, NotFound, Refused
+from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
@@ -88,8 +89,14 @@ def is_final(decisions: tuple[Decision, ...]) -> bool:
 
 
 def _decisions(value: object) -> tuple[Decision, ...]:
-    rows = value if isinstance(value, list) else []
-    return tuple(Decision(Resolution(row["resolution"]), row["by"], row["at"], row["why"]) for row in rows)
+    if not isinstance(value, list):
+        raise Corrupt(f"{type(value).__name__} is no list of decisions about a conflict")
+    try:
+        return tuple(
+            Decision(Resolution(row["resolution"]), *(str(row[name]) for name in ("by", "at", "why"))) for row in value
+        )
+    except codec.MALFORMED as error:
+        raise Corrupt(f"a decision about a conflict cannot be read ({error!r})") from error
 
 
 async def find_by_hash(store: Store, prefix: str) -> ConflictManifest:

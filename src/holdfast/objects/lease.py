@@ -62,7 +62,7 @@ class LeaseState:
                 ttl_ms=int(document["lease_ttl_ms"]),
                 document=document,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except codec.MALFORMED as error:
             raise Corrupt(f"{found.key}: not a lease ({error!r})") from error
 
     def expired(self, wall_ns: int) -> bool:

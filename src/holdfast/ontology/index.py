@@ -119,7 +119,7 @@ async def read_index(store: Store, type_id: TypeId) -> Index:
         return Index(type_id)
     try:
         index = read_entries(codec.decode(found.body, key=key), type_id, found.version)
-    except (HoldfastError, KeyError, TypeError, ValueError):
+    except (HoldfastError, *codec.MALFORMED):
         return Index(type_id, version=found.version)
     return index if entries_ordered(index) and entries_do_not_overlap(index) else Index(type_id, version=found.version)
 

@@ -167,7 +167,7 @@ def parse(body: bytes, path: str) -> Manifest:
     document = codec.decode(body, key=path)
     try:
         manifest = _parse(document, path)
-    except (KeyError, TypeError, ValueError) as error:
+    except codec.MALFORMED as error:
         raise Corrupt(f"{path}: not a manifest ({error!r})") from error
     if (fault := well_formed(manifest)) is not None:
         raise Corrupt(f"{path}: {fault}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.base import codec
 from holdfast.base.codec import Document
 
 Bound = str | int | float | bool | None
@@ -59,7 +60,7 @@ def parse_stats(document: Any) -> FileStats | None:
             tuple(Span(*_bounds(each)) for each in document["keys"]),
             {str(name): Span(*_bounds(each)) for name, each in document.get("columns", {}).items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except codec.MALFORMED:
         return None
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
@@ -82,7 +83,7 @@ class Tags:
 def _tag(name: str, document: Any) -> Tag:
     try:
         return Tag(name, **{field: document[field] for field in Tag.__slots__ if field != "name"})
-    except (KeyError, TypeError) as error:
+    except codec.MALFORMED as error:
         raise Corrupt(f"{layout.TAGS}: tag {name!r} is {document!r}") from error
 
 

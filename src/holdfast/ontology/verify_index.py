@@ -49,7 +49,7 @@ def judge(found: Object | None, truth: Truth, exists: Callable[[str], bool]) -> 
     try:
         document = codec.decode(found.body, key=key)
         index = read_entries(document, truth.type_id, found.version)
-    except (Corrupt, KeyError, TypeError, ValueError) as error:
+    except (Corrupt, *codec.MALFORMED) as error:
         yield Finding("index_unreadable", key, f"{name}: not an index ({error})")
         return
     if not entries_ordered(index) or not entries_do_not_overlap(index):

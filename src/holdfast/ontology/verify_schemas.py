@@ -28,11 +28,13 @@ async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
         types = await _document(store, layout.TYPES)
     except Corrupt as error:
         return [Finding("schema_objects_differ", layout.TYPES, str(error))]
-    derived = int(types.get(DERIVED, 0)) if types else 0
+    derived, known = types.get(DERIVED, 0), {kind: types.get(name, ()) for kind, name in _LISTS.items()}
+    if not isinstance(derived, int) or not all(isinstance(each, list | tuple) for each in known.values()):
+        return [Finding("schema_objects_differ", layout.TYPES, "it is no list of types")]
     for type_id, ref in sorted(ledger.schemas.items()):
         if ref.since > derived:
             continue  # still to be written
-        if type_id.name not in types.get(_LISTS[type_id.kind], ()):
+        if type_id.name not in known[type_id.kind]:
             found.append(Finding("schema_objects_differ", layout.TYPES, f"it does not know {type_id.label}"))
         key = layout.versions_key(*type_id)
         try:
@@ -43,14 +45,19 @@ async def check_schemas(store: Store, ledger: Ledger) -> list[Finding]:
 
 
 def _versions(document: dict[str, Any], type_id: TypeId, ref: SchemaRef, key: str) -> Iterator[Finding]:
-    listed = {each.get("schema_version_id"): each for each in document.get("versions", ()) if isinstance(each, dict)}
+    versions = document.get("versions", ())
+    listed = {
+        each["schema_version_id"]: each
+        for each in (versions if isinstance(versions, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("schema_version_id"), int)
+    }
     own = listed.get(ref.version_id)
     if own is None:
         yield Finding("schema_objects_differ", key, f"{type_id.label}: it lacks version {ref.version_id}")
     elif own.get("schema_hash") != ref.hash:
         message = f"{type_id.label}: version {ref.version_id} is another schema than the chain's"
         yield Finding("schema_objects_differ", key, message)
-    later = [number for number in listed if isinstance(number, int) and number > ref.version_id]
+    later = [number for number in listed if number > ref.version_id]
     if later:
         message = (
             f"{type_id.label}: it lists version {max(later)}, and the chain has {ref.version_id}: half a migration"

@@ -35,11 +35,29 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class Sparing(logging.Filter):
+    """Of what the HTTP server says so many lines a second: anybody can make it complain, with no token at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = -1
+        self._noted = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith("uvicorn"):
+            return True
+        if int(record.created) != self._second:
+            self._second, self._noted = int(record.created), 0
+        self._noted += 1
+        return self._noted <= REFUSALS_PER_S
+
+
 @contextmanager
 def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
     """Send the logs of this process there until the block ends. For programs; a library never calls it."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
+    handler.addFilter(Sparing())
     loggers = {name: logging.getLogger(name) for name in ("holdfast", "uvicorn")}
     before = {name: (each.level, each.propagate) for name, each in loggers.items()}
     for name, each in loggers.items():

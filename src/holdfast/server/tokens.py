@@ -101,6 +101,7 @@ class TokenFile:
         """Read it again if it has changed. Never raises; says whether there is a new table."""
         stamp = await blocking(_stamp, self.path)
         if stamp == self._seen:
+            self.problem = None  # it was away, or bad, and is again what was read last
             return False
         try:
             table = Table(await blocking(read_tokens, self.path))
@@ -131,7 +132,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         ) from None
     except OSError as error:
         raise Invalid(f"token file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(
             f"token file {path} is not TOML: {error}", remedy="restore it, or remove it and add tokens"
         ) from error

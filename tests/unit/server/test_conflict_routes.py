@@ -1,8 +1,12 @@
 """Conflicts are shown and decided over the private listener, and collectors act on it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from holdfast.base.errors import Corrupt
 from holdfast.ingest import Gauge
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
@@ -61,3 +65,25 @@ async def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
         plain = '{"resolution": "quarantine_identity", "by": "a", "why": "b"}'
         sent = await desk.private.post(path, content=plain, headers={"content-type": "text/plain"})
         assert sent.status_code == 400
+
+
+async def test_holds_and_resolutions_that_were_tampered_with_change_no_verdict(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await desk.post(frame())
+        sha256 = (await desk.post(frame(Gauge("load", 2.5, 1)))).json()["error"]["quarantine_manifest_key"][-69:-5]
+        wish = {"resolution": "quarantine_identity", "by": "ada", "why": "two agents"}
+        assert (await desk.private.post(f"/api/v1/conflicts/{sha256}/resolve", json=wish)).status_code == 200
+        store = desk.service.store
+        keys = [key async for key in store.keys("")]
+        right = {key: (await store.get(key)).body for key in keys if "resolutions" in key or "holds" in key}
+        wrong: list[Any] = [None, 1, "x", [1], [{}], [{"agent_id": 1}], [{"resolution": "x"}]]
+        for value in wrong:
+            for key, body in right.items():
+                await store.put(key, json.dumps({**json.loads(body), "value": value}).encode())
+            with pytest.raises(Corrupt):
+                await desk.service.holds.refresh()
+            assert (await desk.post(frame())).json()["error"]["reason"] == "identity_quarantined"
+            shown = await desk.private.get(f"/api/v1/conflicts/{sha256}")
+            assert shown.json()["error"]["kind"] == "corrupt"
+        desk.service.holds._active.clear()
+        assert (await desk.post(frame(Gauge("load", 2.5, 1)))).json()["error"]["reason"] == "identity_conflict"

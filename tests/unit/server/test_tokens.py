@@ -127,3 +127,28 @@ def test_the_command_prints_a_token_once_and_lists_and_revokes_it(
     assert run(["tokens", "revoke", token_id, "--file", str(file)]) == 4
     assert read_tokens(file) == ()
     assert run(["tokens", "list"]) == 2
+
+
+async def test_a_file_that_was_away_for_a_moment_is_no_problem_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    add_token(path, ("web-*",), Ambient.system())
+    file = TokenFile(path, Ambient.system().clock)
+    await file.load()
+    path.rename(tmp_path / "elsewhere")
+    assert not await file.refresh()
+    assert file.problem is not None
+    (tmp_path / "elsewhere").rename(path)
+    assert not await file.refresh()
+    assert len(file.table.tokens) == 1
+    assert not vars(file)["problem"]
+
+
+async def test_a_file_that_is_nested_without_end_leaves_the_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    add_token(path, ("web-*",), Ambient.system())
+    file = TokenFile(path, Ambient.system().clock)
+    await file.load()
+    path.write_text("x = " + "[" * 100_000)
+    assert not await file.refresh()
+    assert len(file.table.tokens) == 1
+    assert file.problem is not None

@@ -44,7 +44,7 @@ class Delta(Side):
 
 class _Tables(Session):
     def __init__(self, place: Place, size: Size, past: int) -> None:
-        from deltalake import DeltaTable  # noqa: PLC0415
+        from deltalake import DeltaTable  # noqa: PLC0415  # loads slowly, and only this contender needs it
 
         self._duck = duckdb.connect(":memory:")
         self._size = size

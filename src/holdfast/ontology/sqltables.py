@@ -28,12 +28,13 @@ from holdfast.ontology.filters.jsonsql import json_path
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.loaded import duck_type
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape, of_schema
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, commit_at
 from holdfast.ontology.view import View
-from holdfast.ontology.warm import Warm, duck_type
+from holdfast.ontology.warm import Warm
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""

@@ -21,10 +21,11 @@ from holdfast.ontology.filters.ast import And
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.loaded import Loaded, duck_type
 from holdfast.ontology.prune import disjoint
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.times import Window
-from holdfast.ontology.warm import SYSTEM, Loaded, Warm, duck_type
+from holdfast.ontology.warm import SYSTEM, Warm
 
 EVERYTHING = And(())
 

@@ -13,7 +13,7 @@ Two rows of one identity and commit, which a plain writer can make, are one row 
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,11 @@ from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.index import Entry
+from holdfast.ontology.loaded import Loaded, duck_type, usable
 from holdfast.ontology.merge import ORIGIN
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
-from holdfast.ontology.rows import column_forms, partial_columns
+from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.upgradefile import upgrade_file, versions_in
 from holdfast.sql.duck import Duck
@@ -51,33 +52,6 @@ LISTED = 16
 """Files that a condition names one by one."""
 SWELL = 3
 """About how much larger rows are in memory than in a file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A file that can be scanned."""
-
-    number: int
-    entry: Entry
-    rows: int
-    size: int
-    columns: tuple[str, ...]
-    """The typed columns that count."""
-    lacking: frozenset[str]
-    """Fields whose column is NULL for some row that has a value."""
-    unique: bool
-    """No identity has two rows in it."""
-    path: str | None = None
-    """None: it is in the type's table."""
-    retracts: bool = False
-    """It has the column of retractions."""
-    until: bool = False
-    """Its rows say until when they were the latest in it."""
-
-    @property
-    def single(self) -> bool:
-        """Whether its state has every identity once, without grouping."""
-        return self.unique or self.until
 
 
 class Warm:
@@ -207,7 +181,7 @@ class Warm:
             path = self._upgraded(shape, number, path)
             with pq.ParquetFile(path) as file:
                 schema, footer = file.schema_arrow, file.metadata
-                columns, lacking = _usable(shape, schema)
+                columns, lacking = usable(shape, schema)
                 swollen = SWELL * sum(footer.row_group(each).total_byte_size for each in range(footer.num_row_groups))
                 rows = footer.num_rows
         except (pa.ArrowException, OSError) as error:
@@ -384,40 +358,3 @@ def _commits(loaded: Loaded) -> int:
 def _alike(loaded: Loaded) -> tuple[Any, ...]:
     """Files that one scan can read."""
     return loaded.columns, loaded.retracts, loaded.until
-
-
-def _usable(shape: Shape, schema: pa.Schema) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The typed columns of a file that count, and the fields whose column lacks something."""
-    forms, partial = column_forms(schema), partial_columns(schema)
-    columns: list[str] = []
-    lacking: set[str] = set()
-    for name in shape.payload:
-        wanted = arrow_type(shape.nodes[name])
-        found = schema.field(name).type if name in schema.names else None
-        said = forms.get(name) == shape.forms[name] if forms else wanted != pa.string()
-        if found is not None and said and duck_type(found) == duck_type(wanted):
-            columns.append(name)
-            if name in partial:
-                lacking.add(name)
-        else:
-            lacking.add(name)
-    return tuple(columns), frozenset(lacking)
-
-
-_DUCK_TYPES: dict[pa.DataType, str] = {
-    pa.string(): "VARCHAR",
-    pa.int64(): "BIGINT",
-    pa.float64(): "DOUBLE",
-    pa.bool_(): "BOOLEAN",
-    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
-    pa.date32(): "DATE",
-    pa.decimal128(38, 18): "DECIMAL(38, 18)",
-    pa.binary(): "BLOB",
-}
-
-
-def duck_type(kind: pa.DataType) -> str | None:
-    if isinstance(kind, pa.ListType):
-        inner = duck_type(kind.value_type)
-        return None if inner is None else f"{inner}[]"
-    return _DUCK_TYPES.get(kind)

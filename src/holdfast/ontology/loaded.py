@@ -1,0 +1,74 @@
+"""A data file as a session has it at hand: where its rows are, and which of its typed columns count. Pure."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.ontology.columns import arrow_type
+from holdfast.ontology.index import Entry
+from holdfast.ontology.rows import column_forms, partial_columns
+from holdfast.ontology.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A file that can be scanned."""
+
+    number: int
+    entry: Entry
+    rows: int
+    size: int
+    columns: tuple[str, ...]
+    """The typed columns that count."""
+    lacking: frozenset[str]
+    """Fields whose column is NULL for some row that has a value."""
+    unique: bool
+    """No identity has two rows in it."""
+    path: str | None = None
+    """None: it is in the type's table."""
+    retracts: bool = False
+    """It has the column of retractions."""
+    until: bool = False
+    """Its rows say until when they were the latest in it."""
+
+    @property
+    def single(self) -> bool:
+        """Whether its state has every identity once, without grouping."""
+        return self.unique or self.until
+
+
+def usable(shape: Shape, schema: pa.Schema) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The typed columns of a file that count, and the fields whose column lacks something."""
+    forms, partial = column_forms(schema), partial_columns(schema)
+    columns: list[str] = []
+    lacking: set[str] = set()
+    for name in shape.payload:
+        wanted = arrow_type(shape.nodes[name])
+        found = schema.field(name).type if name in schema.names else None
+        said = forms.get(name) == shape.forms[name] if forms else wanted != pa.string()
+        if found is not None and said and duck_type(found) == duck_type(wanted):
+            columns.append(name)
+            if name in partial:
+                lacking.add(name)
+        else:
+            lacking.add(name)
+    return tuple(columns), frozenset(lacking)
+
+
+_DUCK_TYPES: dict[pa.DataType, str] = {
+    pa.string(): "VARCHAR",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMPTZ",
+    pa.date32(): "DATE",
+    pa.decimal128(38, 18): "DECIMAL(38, 18)",
+    pa.binary(): "BLOB",
+}
+
+
+def duck_type(kind: pa.DataType) -> str | None:
+    if isinstance(kind, pa.ListType):
+        inner = duck_type(kind.value_type)
+        return None if inner is None else f"{inner}[]"
+    return _DUCK_TYPES.get(kind)

@@ -20,6 +20,8 @@ NONE: Ints = np.zeros(0, np.int64)
 NONE.flags.writeable = False
 WIDTH = 8
 
+_PLANES = [[plane for plane in range(WIDTH) if mask >> plane & 1] for mask in range(256)]
+"""By mask, the planes that are there."""
 _byte = np.arange(256, dtype=np.int64)
 _UNZIGZAG_BYTE: Ints = (_byte >> 1) ^ -(_byte & 1)
 
@@ -87,12 +89,12 @@ class Reader:
         return taken
 
     def ints(self, count: int) -> Ints:
-        mask = int(self.raw(1)[0])
-        planes = [plane for plane in range(WIDTH) if mask >> plane & 1]
+        mask = self.raw(1).item()
+        planes = _PLANES[mask]
         data = self.raw(len(planes) * count)
         if not planes:
             return np.zeros(count, np.int64)
-        if planes == [0]:
+        if mask == 1:
             return _UNZIGZAG_BYTE[data]
         spread = np.zeros((count, WIDTH), np.uint8)
         for number, plane in enumerate(planes):

@@ -7,10 +7,9 @@ After a drop nothing of the type is in "latest". Unless it is purged, queries as
 that is committed again begins a new life: it has none of the old rows.
 """
 
-import hashlib
 from dataclasses import dataclass
 
-from holdfast.base.errors import NotFound, Refused
+from holdfast.base.errors import NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.attempt import Order
@@ -23,6 +22,7 @@ from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redact import Watch, perform
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.refs import Life, Place, TypeId
+from holdfast.ontology.token import check_token, token_of
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
@@ -55,7 +55,7 @@ async def preview(store: Store, name: str, *, purge: bool = False) -> Preview:
     objects = len((await read_latest(store, chain, ledger, type_id)).rows) if live else 0
     known = ledger.head_of(type_id)
     text = f"drop {head.manifest_path} {type_id.label} {purge} {objects} {known} {lives}"
-    token = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    token = token_of(text)
     relations = await _relations(chain, ledger, type_id)
     return Preview(head.commit_id, type_id, purge, live, objects, known.files, lives, relations, token)
 
@@ -84,11 +84,7 @@ async def apply(
     watch: Watch | None = None,
 ) -> Commit | None:
     """Make the commit, and with ``purge`` destroy the rows. ``Conflict`` if somebody has committed since."""
-    if token != previewed.token:
-        raise Refused(
-            f"the token does not fit: dropping {previewed.type_id.name} now would do something else",
-            remedy="look at the preview again, and use the token that it gives",
-        )
+    check_token(token, previewed.token, f"dropping {previewed.type_id.name} now would do something else")
     type_id, view = previewed.type_id, View(store)
     committer = Committer(store, ambient, view, {}, runtime_id=by, turn=turn)
     dropped = {"type": type_id.label, "purge": previewed.purge, "by": by, "why": why, "objects": previewed.objects}

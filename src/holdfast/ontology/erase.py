@@ -8,11 +8,10 @@ ones, with their key and ``"_erased": true``. No moment shows the object any mor
 The key stays: it is what the store is asked for. Relations that name the key are other identities, and are not touched.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 from holdfast.base.aio import blocking, stream_bounded
-from holdfast.base.errors import Invalid, NotFound, Refused
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.attempt import Order
@@ -31,6 +30,7 @@ from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.state import read_file
 from holdfast.ontology.storedform import StoredForm
+from holdfast.ontology.token import check_token, token_of
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
@@ -72,7 +72,7 @@ async def preview(store: Store, name: str, *key: str) -> Preview:
     if not rows:
         raise NotFound(f"{type_id.label}: no row of {'/'.join(key)!r} has any payload", remedy="look at the key again")
     text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits}"
-    token = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    token = token_of(text)
     form = await StoredForm.load(chain, ledger, type_id)
     key_field = await _key_field(chain, ledger, type_id)
     last = erased_text(key_field, rows[-1][1])
@@ -91,11 +91,7 @@ async def apply(
     watch: Watch | None = None,
 ) -> Commit | None:
     """Commit that it is erased, and erase it. ``Conflict`` if somebody has committed since the preview."""
-    if token != previewed.token:
-        raise Refused(
-            f"the token does not fit: erasing this {previewed.type_id.name} now would do something else",
-            remedy="look at the preview again, and use the token that it gives",
-        )
+    check_token(token, previewed.token, f"erasing this {previewed.type_id.name} now would do something else")
     type_id, form = previewed.type_id, previewed.form
     redaction = Redaction(type_id, previewed.identity, 1, previewed.head, previewed.key_field)
     last = {type_id: [Row(previewed.identity, previewed.last, retracted=True)]} if form is not None else {}

@@ -37,6 +37,7 @@ from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.state import latest_versions
+from holdfast.ontology.token import check_token
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.upgrade import Upgrades, fingerprint, steps_of
 from holdfast.ontology.view import View
@@ -126,11 +127,7 @@ async def apply(
 ) -> Commit | None:
     """Make the commit; None if there is nothing to do. ``Refused`` if the token is of another preview."""
     planned = await preview(store, forms, count=False)
-    if token != planned.token:
-        raise Refused(
-            "the token does not fit: the store, a class or an upgrader has changed since the preview",
-            remedy="look at the preview again, and use the token that it gives",
-        )
+    check_token(token, planned.token, "the store, a class or an upgrader has changed since the preview")
     if not planned:
         return None
     wanted = {change.type_id: forms[change.type_id] for change in planned.changes if change.action != "nothing"}

@@ -8,19 +8,19 @@ is replaced and once more after it: what a plain reader would believe is never o
 The head is replaced if-match. Writers of the old chain find a head that does not follow from theirs, and stop.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict, Refused
+from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.refs import TypeHead, TypeId
+from holdfast.ontology.token import check_token, token_of
 
 FORMAT = "holdfast.ontology.restart"
 DERIVED = (layout.INDICES, layout.SNAPSHOTS, "meta/schema/", "meta/checkpoints/")
@@ -41,18 +41,14 @@ async def preview(store: Store) -> Preview:
     head = await read_head(store)
     ledger = await Chain(store).ledger(head.place)
     text = f"restart {head.commit_id} {head.manifest_path} {sorted(ledger.heads.items())}"
-    token = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+    token = token_of(text)
     return Preview(head, dict(sorted(ledger.heads.items())), token)
 
 
 async def apply(store: Store, ambient: Ambient, previewed: Preview, token: str, *, by: str, why: str) -> Document:
     """Begin anew; the record. ``Conflict`` if somebody has committed since the preview."""
     head = previewed.head
-    if token != previewed.token:
-        raise Refused(
-            f"the token does not fit: it would give up other commits than up to {head.commit_id}",
-            remedy="look at the preview again, and use the token that it gives",
-        )
+    check_token(token, previewed.token, f"it would give up other commits than up to {head.commit_id}")
     now = iso(ambient.clock.wall_ns())
     record: Document = {
         "ended": {"commit_id": head.commit_id, "manifest_path": head.manifest_path},

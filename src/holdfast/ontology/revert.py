@@ -25,6 +25,7 @@ from holdfast.ontology.reader import read_latest
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.storedform import StoredForm
+from holdfast.ontology.token import check_token
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
@@ -77,11 +78,7 @@ async def apply(
     why: str,
 ) -> Commit | None:
     """Make the commit; None if there is nothing to change. ``Conflict`` if somebody has committed since."""
-    if token != previewed.token:
-        raise Refused(
-            f"the token does not fit: reverting to commit {previewed.target} now would do something else",
-            remedy="look at the preview again, and use the token that it gives",
-        )
+    check_token(token, previewed.token, f"reverting to commit {previewed.target} now would do something else")
     if not previewed.intents:
         return None
     committer = Committer(store, ambient, View(store), previewed.forms, runtime_id=by, turn=turn)

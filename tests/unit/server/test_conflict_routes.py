@@ -87,3 +87,10 @@ async def test_holds_and_resolutions_that_were_tampered_with_change_no_verdict(t
             assert shown.json()["error"]["kind"] == "corrupt"
         desk.service.holds._active.clear()
         assert (await desk.post(frame(Gauge("load", 2.5, 1)))).json()["error"]["reason"] == "identity_conflict"
+
+
+async def test_a_body_that_cannot_be_parsed_is_a_bad_request_and_not_an_unknown_route(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        kind = {"content-type": "application/json"}
+        answer = await desk.private.post("/api/v1/holds/lift", content=b"[" * 100_000, headers=kind)
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (400, "bad_request")

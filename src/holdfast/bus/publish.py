@@ -28,8 +28,9 @@ TRUST_NS = 60 * 1_000_000_000
 
 
 def check_delay(seconds: float) -> float:
-    if not 0 <= seconds < 10**9:
-        raise Invalid(f"an event cannot be delayed by {seconds} seconds", remedy="give seconds from now on, 0 or more")
+    given: object = seconds
+    if not isinstance(given, int | float) or not 0 <= given < 10**9:
+        raise Invalid(f"an event cannot be delayed by {seconds!r}", remedy="give seconds from now on, 0 or more")
     return seconds
 
 
@@ -98,6 +99,9 @@ class Publisher:
         order_key: str | None = None,
         parent: Envelope | None = None,
     ) -> Published:
+        given: object = event
+        if not isinstance(given, Event):
+            raise Invalid(f"a {type(given).__name__} is no event", remedy="publish an object of a class of Event")
         payload = event.model_dump(mode="json")
         return await self.publish_raw(
             type(event).type_name,
@@ -142,6 +146,8 @@ class Publisher:
         if not type_name or not type_name.isprintable():
             raise Invalid(f"{type_name!r} is no name of an event type")
         check_delay(delay)
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise Invalid(f"{priority!r} is no priority", remedy="give a whole number; higher ones come first")
         depth = 0 if parent is None else parent.chain_depth + 1
         if parent is not None and depth > self._max_chain_depth:
             raise ChainTooDeep(f"{type_name}: it would be {depth} emissions away from event {parent.root_event_id}")

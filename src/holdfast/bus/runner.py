@@ -76,6 +76,10 @@ class Runner:
     session_id: str = ""
 
     def __post_init__(self) -> None:
+        for one in self.handlers:
+            given: object = one
+            if not isinstance(given, Handler):
+                raise BadHandler(f"{given!r} is no handler", remedy="decorate the function with @on(SomeEvent)")
         ids = [handler.id for handler in self.handlers]
         if len(set(ids)) < len(ids):
             raise BadHandler(f"two handlers are called {max(ids, key=ids.count)}", remedy="give each an id of its own")

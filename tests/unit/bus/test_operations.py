@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, on
+from holdfast.bus.errors import BadHandler
 from holdfast.bus.sessions import Session, list_sessions, prune
 from tests.unit.bus.desk import Desk, OrderPlaced
 
@@ -44,10 +45,20 @@ async def test_without_a_key_a_second_try_is_a_second_event() -> None:
     assert len(desk.documents("events/")) == 2
 
 
-@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf"), "5m", None])
 async def test_a_delay_must_be_a_time(delay: float) -> None:
     with pytest.raises(Invalid, match="delayed"):
         await Desk().bus().publish(OrderPlaced(order_id="o1"), delay=delay)
+
+
+async def test_what_is_no_event_no_priority_or_no_handler_is_named() -> None:
+    bus, given = Desk().bus(), {"order_id": "o1"}
+    with pytest.raises(Invalid, match="a dict is no event"):
+        await bus.publish(given)  # type: ignore[arg-type]  # a mistake
+    with pytest.raises(Invalid, match="'high' is no priority"):
+        await bus.publish(OrderPlaced(order_id="o1"), priority="high")  # type: ignore[arg-type]  # a mistake
+    with pytest.raises(BadHandler, match="is no handler"):
+        await bus.run([print])  # type: ignore[list-item]  # a mistake
 
 
 async def test_cleanup_removes_old_events_claims_and_keys_and_leaves_letters() -> None:

@@ -56,6 +56,7 @@ def tokens(source: str) -> list[Token]:
             start = position + len(source[position:]) - len(source[position:].lstrip())
             quote = source[start] in "\"'`"
             message = "this quote is never closed" if quote else f"{source[start]!r} has no meaning here"
+            message += "; to compare, write ==" if source[start] == "=" else ""
             raise Misread(source, start, message)
         found.append(_token(source, match))
         position = match.end()

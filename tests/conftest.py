@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import inspect
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -23,6 +24,9 @@ settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "test"))
 _hypothesis_home = tempfile.TemporaryDirectory(prefix="hypothesis-")
 atexit.register(_hypothesis_home.cleanup)
 set_hypothesis_home_dir(_hypothesis_home.name)
+# A shell without job control starts background jobs deaf to Ctrl-C, and their children inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

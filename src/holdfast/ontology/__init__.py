@@ -20,10 +20,10 @@ from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.model import Entity, Mixin, Relation
-from holdfast.ontology.upgrade import upgrader
 
 if TYPE_CHECKING:
     from holdfast.ontology.results import meta as meta
+    from holdfast.ontology.upgrade import upgrader as upgrader
 
 __all__ = [
     "Condition",
@@ -56,9 +56,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Results read stored rows: a program that only declares types does without what that takes."""
+    """Results and upgraders read stored rows: a program that only declares types does without what that takes."""
     if name == "meta":
         from holdfast.ontology.results import meta  # noqa: PLC0415  # see above
 
         return meta
+    if name == "upgrader":
+        from holdfast.ontology.upgrade import upgrader  # noqa: PLC0415  # see above
+
+        return upgrader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -83,7 +83,8 @@ class Bare(Scenario):
 
 
 BARE_TRACE = "5a9fdb7c8a27c92796a62c8c2f47471b105d7866b690b83c1e2e2dc9ba90ee72"
-"""Of seed 1, on every supported Python. It changes only when the simulator itself draws or records differently."""
+"""Of seed 1, on every supported Python. It changes only when the simulator draws or records differently, or the
+memory store makes other versions, which are recorded too."""
 
 
 def test_every_python_gives_the_same_course_of_events() -> None:

@@ -18,7 +18,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology import catalog, layout
+from holdfast.ontology import catalog, layout, leftovers
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
@@ -111,6 +111,8 @@ class Compactor:
         self._watch = watch
         self._redacted: Place | None = None
         """The latest redaction when the files were read."""
+        self._innocent: set[str] = set()
+        """Snapshots that no index names, and that were looked into."""
         self.bytes_read = 0
         self.bytes_written = 0
 
@@ -267,8 +269,19 @@ class Compactor:
                 continue
             index = await read_index(self._store, type_id)  # after the listing: what was published since is in it
             gone += superseded(type_id, index.entries, modified, now_ns)
+            gone += await self._guilty(type_id, index.entries, [key for key in modified if key not in gone])
         await self._store.delete_many(gone)
         return gone
+
+    async def _guilty(self, type_id: TypeId, entries: Sequence[Entry], keys: Sequence[str]) -> list[str]:
+        """Snapshots that no index names and that hold erased payload, however young: their compactor was killed."""
+        named = {entry.path for entry in entries} | self._innocent
+        loose = [key for key in keys if key not in named and leftovers.snapshot_span(key, type_id) is not None]
+        if not loose or (await self._ledger()).redacted is None:
+            return []
+        found = await leftovers.guilty_snapshots(self._store, type_id, loose)
+        self._innocent |= {*loose} - {*found}
+        return found
 
 
 def replaced(entries: Sequence[Entry], snapshot: Entry) -> tuple[Entry, ...] | None:

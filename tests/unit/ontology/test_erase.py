@@ -182,6 +182,8 @@ async def test_an_erasure_that_was_killed_is_named_and_finished() -> None:
     report = await verify(desk.store)
     errors = {each.kind for each in report.findings if each.severity.value == "error"}
     assert errors == {"redaction_unfinished", "index_missing_rows"}
+    with pytest.raises(Conflict, match="orders payload to be destroyed, and that is not done"):
+        await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
     async with session(desk) as onto:  # opened while it is under way
         assert await onto.query(Patient).count() == 1
         assert (await erase.resume(desk.store, desk.ambient)).finished == [5]

@@ -93,6 +93,7 @@ def erase(
         "key": list(found.identity),
         "rows": found.rows,
         "commits": list(found.commits),
+        "rows_of_ended_chains": found.ended,
     }
     if shell.out.as_json:
         commit_id = done.commit_id if done is not None else None
@@ -106,12 +107,14 @@ def erase(
 
 
 def _resume(shell: Shell) -> None:
-    async def work() -> list[int]:
+    async def work() -> erasing.Resumed:
         async with open_ontology(shell) as store:
             return await erasing.resume(store, store.ambient)
 
     done = shell.run(work())
     if shell.out.as_json:
-        shell.out.document({"finished": done})
-    else:
-        shell.out.line(f"finished what commits {done} ordered" if done else "nothing is unfinished")
+        shell.out.document({"finished": done.finished, "removed": done.removed})
+        return
+    shell.out.line(f"finished what commits {done.finished} ordered" if done.finished else "nothing is unfinished")
+    if done.removed:
+        shell.out.line(f"{len(done.removed)} objects that were left behind with erased payload are removed")

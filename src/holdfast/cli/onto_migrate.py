@@ -20,17 +20,26 @@ from holdfast.ontology.refs import TypeId
 
 def migrate(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")],
+    target: Annotated[str | None, typer.Argument(metavar="MODULE:TYPES", help="A class, or a list of them.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; needs the token of the preview.")] = False,
     token: Token = None,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Remove what migrations left behind that can go on no more.")
+    ] = False,
     by: By = "holdfast onto migrate",
     why: Why = "",
 ) -> None:
     """Make the schemas in the store those of classes, and the rows with them.
 
-    Shows how they differ, tries the upgraders on every row, and gives the token to do it with.
+    Shows how they differ, tries the upgraders on every row, and gives the token to do it with. With --abandon and a
+    token, what that migration has staged is removed too.
     """
     shell = Shell.of(context)
+    if abandon:
+        _abandon(shell, token)
+        return
+    if target is None:
+        raise Invalid("there is nothing to migrate", remedy="say holdfast onto migrate MODULE:TYPES, or --abandon")
     if apply and token is None:
         raise Invalid("--apply needs a token", remedy="run it without --apply first: the preview gives one")
     forms = load_types(target)
@@ -57,6 +66,18 @@ def migrate(
     shell.out.table(columns, [_row(each) for each in found.changes])
     if token is None and found:
         shell.out.note(f"nothing was written: add --apply --token {found.token}")
+
+
+def _abandon(shell: Shell, token: str | None) -> None:
+    async def work() -> list[str]:
+        async with open_ontology(shell) as store:
+            return await migration.abandon(store, token)
+
+    gone = shell.run(work())
+    if shell.out.as_json:
+        shell.out.document({"removed": gone})
+    else:
+        shell.out.line(f"{len(gone)} staged parts were removed" if gone else "nothing was left behind")
 
 
 def _row(each: migration.Change) -> tuple[object, ...]:

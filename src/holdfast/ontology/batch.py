@@ -7,6 +7,7 @@ Identities are compared as one text. For relations the lengths of the parts are 
 the same.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,9 +26,31 @@ LONG_BYTES = 256
 """Where rows are longer than this, a segment keeps digests in place of their fields."""
 
 
+class Many(Sequence[Row], ABC):
+    """Rows of one type that are all live, without an object for each."""
+
+    type_id: TypeId
+
+    @property
+    @abstractmethod
+    def distinct(self) -> bool:
+        """Whether no identity is there twice."""
+
+    @abstractmethod
+    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Many":
+        """Some of them."""
+
+    @abstractmethod
+    def batches(self) -> "Iterator[Batch]":
+        """All of them, in pieces that can be held."""
+
+    def intents(self) -> Iterator[Intent]:
+        return (Intent(self.type_id, row.identity, row.fields_json) for row in self)
+
+
 @dataclass(frozen=True, eq=False)
-class Batch(Sequence[Row]):
-    """Rows that are all live, in the order in which they were given."""
+class Batch(Many):
+    """In the order in which they were given."""
 
     type_id: TypeId
     keys: tuple[pa.Array, ...]
@@ -53,8 +76,8 @@ class Batch(Sequence[Row]):
         identities = zip(*(column.to_pylist() for column in self.keys), strict=True)
         return map(Row, identities, self.bodies.to_pylist())
 
-    def intents(self) -> Iterator[Intent]:
-        return (Intent(self.type_id, row.identity, row.fields_json) for row in self)
+    def batches(self) -> "Iterator[Batch]":
+        yield self
 
     def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Batch":
         if mask.all():
@@ -73,7 +96,6 @@ class Batch(Sequence[Row]):
 
     @cached_property
     def distinct(self) -> bool:
-        """Whether no identity is there twice."""
         return bool(pc.count_distinct(self.joined).as_py() == len(self))
 
     @cached_property
@@ -105,8 +127,17 @@ class Segment:
         return cls(keys, _digests(bodies) if digested else bodies, digested, commits, gone)
 
     @classmethod
-    def committed(cls, batch: Batch, commit_id: int) -> "Segment":
-        return cls.of(batch.joined, batch.bodies, np.full(len(batch), commit_id, np.int64))
+    def committed(cls, many: Many, commit_id: int) -> "Segment":
+        commits = np.full(len(many), commit_id, np.int64)
+        if isinstance(many, Batch):
+            return cls.of(many.joined, many.bodies, commits)
+        parts = [(part.joined, part.digests) for part in many.batches()]
+        keys, marks = (pa.concat_arrays(column) for column in zip(*parts, strict=True))
+        return cls(keys, marks, True, commits, np.zeros(len(many), np.bool_))
+
+    def short(self) -> "Segment":
+        """With digests in any case."""
+        return self if self.digested else replace(self, marks=_digests(self.marks), digested=True)
 
     def get(self, identity: Identity) -> Current | None:
         place = self._places.get(joined_text(identity))
@@ -128,6 +159,7 @@ class Comparison:
         self._batch = batch
         self._commits = np.zeros(len(batch), np.int64)
         self._same = np.zeros(len(batch), np.bool_)
+        self._live = np.zeros(len(batch), np.bool_)
 
     def with_segment(self, segment: Segment) -> None:
         places = pc.index_in(self._batch.joined, value_set=segment.joined)
@@ -137,32 +169,39 @@ class Comparison:
         at = places.fill_null(0).to_numpy(zero_copy_only=False)
         ours = self._batch.digests if segment.digested else self._batch.bodies
         same = pc.equal(ours, segment.marks.take(places)).fill_null(False).to_numpy(zero_copy_only=False)
-        self._take(found, segment.commits[at], same & ~segment.retracted[at])
+        self._take(found, segment.commits[at], same & ~segment.retracted[at], ~segment.retracted[at])
 
     def with_rows(self, rows: dict[Identity, Current]) -> None:
         if not rows:
             return
         count = len(self._batch)
-        commits, same = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        commits, same, live = np.zeros(count, np.int64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         for number, row in enumerate(self._batch):
             current = rows.get(row.identity)
             if current is not None:
                 commits[number] = current.commit_id
+                live[number] = not current.retracted
                 same[number] = not current.retracted and current.says(digest(row.fields_json))
-        self._take(commits > 0, commits, same)
+        self._take(commits > 0, commits, same, live)
 
     def changed(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         return ~self._same
+
+    def there(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """Which identities exist, with whatever fields."""
+        return self._live
 
     def _take(
         self,
         found: "np.ndarray[Any, np.dtype[np.bool_]]",
         commits: "np.ndarray[Any, np.dtype[np.int64]]",
         same: "np.ndarray[Any, np.dtype[np.bool_]]",
+        live: "np.ndarray[Any, np.dtype[np.bool_]]",
     ) -> None:
         newer = found & (commits >= self._commits)
         self._commits = np.where(newer, commits, self._commits)
         self._same = np.where(newer, same, self._same)
+        self._live = np.where(newer, live, self._live)
 
 
 def joined(keys: Sequence[pa.Array]) -> pa.Array:
@@ -198,8 +237,8 @@ def merged(segments: Sequence[Segment]) -> Segment:
     )
 
 
-def sorted_out(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[TypeId, Batch], list[Intent]]:
-    """Batches that can stay columns, and everything else as intents.
+def sorted_out(items: Iterable[Intent | Many], *, columns: bool) -> tuple[dict[TypeId, Many], list[Intent]]:
+    """Batches and piles that can stay columns, and everything else as intents.
 
     A batch stays one if it is all there is for its type: intents for one identity are told apart row by row.
     """
@@ -207,7 +246,7 @@ def sorted_out(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[
     count: dict[TypeId, int] = {}
     for item in queued:
         count[item.type_id] = count.get(item.type_id, 0) + 1
-    batches: dict[TypeId, Batch] = {}
+    batches: dict[TypeId, Many] = {}
     intents: list[Intent] = []
     for item in queued:
         if isinstance(item, Intent):
@@ -219,7 +258,7 @@ def sorted_out(items: Iterable[Intent | Batch], *, columns: bool) -> tuple[dict[
     return batches, intents
 
 
-def size(items: Iterable[Intent | Batch]) -> int:
+def size(items: Iterable[Intent | Many]) -> int:
     return sum(1 if isinstance(item, Intent) else len(item) for item in items)
 
 

@@ -30,7 +30,7 @@ from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, Witness, draw
-from holdfast.ontology.batch import Batch, size, sorted_out
+from holdfast.ontology.batch import Many, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest
@@ -105,7 +105,7 @@ class Committer:
         """An attempt that was in doubt and is on the chain, not yet told to anybody."""
         self._idle_intents = 0
         """How many of the queued intents were found to change nothing."""
-        self.queue: list[Intent | Batch] = []
+        self.queue: list[Intent | Many] = []
         self.outbox: list[Document] = []
         """What the next commit encloses for others; queued as intents are."""
 

@@ -7,6 +7,7 @@ happens in between, a reader either finds the old entries or the new one, and bo
 * A snapshot never covers the head: the specification's reader would show the head's rows twice.
 * Files of commits are never removed. A superseded snapshot is, when what covers it has stood for ``GRACE_NS`` by the
   store's own clock; a reader that misses it resolves again.
+* While a redaction of the type is under way nothing is merged: its files have payload that must go, some still.
 * Damaged inputs end the compaction of their type with ``Corrupt``; nothing is published.
 """
 
@@ -18,13 +19,14 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology import catalog, layout
+from holdfast.ontology import catalog, layout, leftovers
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, folded, read_index, resolve, sealed_attempt
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Merged, Source, Target, merge
+from holdfast.ontology.redactions import finished, redaction_of
 from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.reindex import brought_forward, write_index
 from holdfast.ontology.state import read_file
@@ -111,6 +113,10 @@ class Compactor:
         self._watch = watch
         self._redacted: Place | None = None
         """The latest redaction when the files were read."""
+        self._settled: Place | None = None
+        """A redaction that was finished, with all before it."""
+        self._innocent: set[str] = set()
+        """Snapshots that no index names, and that were looked into."""
         self.bytes_read = 0
         self.bytes_written = 0
 
@@ -149,6 +155,7 @@ class Compactor:
     async def perform(self, wanted: Merge) -> Compacted:
         began = self._ambient.clock.monotonic_ns()
         self._redacted = (await self._ledger()).redacted
+        await self._check_redactions(wanted.type_id)
         made = await self._merged(wanted)
         entry = self._entry(wanted, made)
         # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
@@ -160,6 +167,23 @@ class Compactor:
         if not published:
             await self._store.delete(entry.path)
         return Compacted(wanted, entry, made.rows, len(made.body), published)
+
+    async def _check_redactions(self, type_id: TypeId) -> None:
+        """While payload is being destroyed some files still have it: what is read then must not be published."""
+        place, all_done = self._redacted, True
+        while place is not None and place != self._settled:
+            manifest = await self._chain.manifest(place)
+            redaction = redaction_of(manifest)
+            done = await finished(self._store, place)
+            if not done and redaction is not None and redaction.type_id == type_id:
+                raise Conflict(
+                    f"{type_id.label}: commit {place.commit_id} orders payload to be destroyed, and that is not done",
+                    remedy="try again later; if nobody is at it, holdfast onto erase --resume",
+                )
+            all_done = all_done and done
+            place = (await self._chain.ledger_of(manifest.parent)).redacted
+        if all_done:
+            self._settled = self._redacted
 
     async def _merged(self, wanted: Merge) -> Merged:
         sources = [source async for source in self._sources(wanted)]
@@ -267,8 +291,19 @@ class Compactor:
                 continue
             index = await read_index(self._store, type_id)  # after the listing: what was published since is in it
             gone += superseded(type_id, index.entries, modified, now_ns)
+            gone += await self._guilty(type_id, index.entries, [key for key in modified if key not in gone])
         await self._store.delete_many(gone)
         return gone
+
+    async def _guilty(self, type_id: TypeId, entries: Sequence[Entry], keys: Sequence[str]) -> list[str]:
+        """Snapshots that no index names and that hold erased payload, however young: their compactor was killed."""
+        named = {entry.path for entry in entries} | self._innocent
+        loose = [key for key in keys if key not in named and leftovers.snapshot_span(key, type_id) is not None]
+        if not loose or (await self._ledger()).redacted is None:
+            return []
+        found = await leftovers.guilty_snapshots(self._store, type_id, loose)
+        self._innocent |= {*loose} - {*found}
+        return found
 
 
 def replaced(entries: Sequence[Entry], snapshot: Entry) -> tuple[Entry, ...] | None:

@@ -7,6 +7,7 @@ After a drop nothing of the type is in "latest". Unless it is purged, queries as
 that is committed again begins a new life: it has none of the old rows.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.base.errors import NotFound
@@ -16,6 +17,7 @@ from holdfast.ontology.attempt import Order
 from holdfast.ontology.catalog import Catalog, chained_schema
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
+from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.reader import read_latest
@@ -37,6 +39,7 @@ class Preview:
     objects: int
     """That are current."""
     files: int
+    """With those of chains that have ended, where they are to be purged."""
     lives: tuple[Life, ...]
     """That have ended before."""
     relations: tuple[str, ...]
@@ -49,20 +52,22 @@ async def preview(store: Store, name: str, *, purge: bool = False) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
-    type_id = find_type(ledger, name, ended=purge)
+    old = await ended_files(store) if purge else []
+    type_id = find_type(ledger, name, ended=purge, also={ref.type_id for ref in old})
+    old = [ref for ref in old if ref.type_id == type_id]
     live = type_id in ledger.schemas or ledger.head_of(type_id).files > 0
     lives = ledger.lives.get(type_id, ())
     objects = len((await read_latest(store, chain, ledger, type_id)).rows) if live else 0
     known = ledger.head_of(type_id)
-    text = f"drop {head.manifest_path} {type_id.label} {purge} {objects} {known} {lives}"
+    text = f"drop {head.manifest_path} {type_id.label} {purge} {objects} {known} {lives} {len(old)}"
     token = token_of(text)
     relations = await _relations(chain, ledger, type_id)
-    return Preview(head.commit_id, type_id, purge, live, objects, known.files, lives, relations, token)
+    return Preview(head.commit_id, type_id, purge, live, objects, known.files + len(old), lives, relations, token)
 
 
-def find_type(ledger: Ledger, name: str, *, ended: bool = False) -> TypeId:
+def find_type(ledger: Ledger, name: str, *, ended: bool = False, also: Iterable[TypeId] = ()) -> TypeId:
     """The type of this name (``entity/Name`` where there are two); with ``ended``, also one that was dropped."""
-    known = {*ledger.heads, *ledger.schemas}
+    known = {*ledger.heads, *ledger.schemas, *also}
     known |= {each for each, lives in ledger.lives.items() if ended and not all(life.purged for life in lives)}
     found = sorted(each for each in known if name in (each.name, each.label))
     if not found:

@@ -8,6 +8,7 @@ ones, with their key and ``"_erased": true``. No moment shows the object any mor
 The key stays: it is what the store is asked for. Relations that name the key are other identities, and are not touched.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.base.aio import blocking, stream_bounded
@@ -20,9 +21,11 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.drop import find_type
+from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
 from holdfast.ontology.keys import UNKEYED
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.leftovers import leftovers, remove
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.redact import Watch, perform, unfinished
 from holdfast.ontology.redactions import Redaction, erased_text, is_erased
@@ -45,7 +48,9 @@ class Preview:
     rows: int
     """That still have payload, in all of history."""
     commits: tuple[int, ...]
-    """That wrote them."""
+    """That wrote them, on the chain of now."""
+    ended: int
+    """How many of the rows are on chains that have ended."""
     form: StoredForm | None
     key_field: str | None
     last: str
@@ -53,30 +58,50 @@ class Preview:
     token: str
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    finished: list[int]
+    """The commits whose orders were carried through."""
+    removed: list[str]
+    """Garbage with payload that should be gone."""
+
+
 async def preview(store: Store, name: str, *key: str) -> Preview:
     """What there is to be erased. ``NotFound`` if no row of this identity has any payload."""
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
-    type_id = find_type(ledger, name, ended=True)
+    old = await ended_files(store)
+    type_id = find_type(ledger, name, ended=True, also={ref.type_id for ref in old})
     identity = _identity(type_id, key)
-    files = [ref for ref in await chain.files(0, head.place, checkpoints=False) if ref.type_id == type_id]
-
-    async def read(ref: FileRef) -> list[tuple[int, str]]:
-        found = await blocking(read_rows, await read_file(store, ref.path), ref.path)
-        return [(commit_id, row.fields_json) for commit_id, row in found if row.identity == identity]
-
-    rows = [row async for found in stream_bounded(files, read, limit=PARALLEL) for row in found]
-    rows = [(commit_id, text) for commit_id, text in rows if not is_erased(text)]
+    rows = await _payload(store, await chain.files(0, head.place, checkpoints=False), type_id, identity)
+    before = await _payload(store, old, type_id, identity, ended=True)
     commits = tuple(sorted({commit_id for commit_id, _ in rows}))
-    if not rows:
+    if not (rows or before):
         raise NotFound(f"{type_id.label}: no row of {'/'.join(key)!r} has any payload", remedy="look at the key again")
-    text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits}"
+    text = f"erase {head.manifest_path} {type_id.label} {identity} {len(rows)} {commits} {len(before)}"
     token = token_of(text)
     form = await StoredForm.load(chain, ledger, type_id)
     key_field = await _key_field(chain, ledger, type_id)
-    last = erased_text(key_field, rows[-1][1])
-    return Preview(head.commit_id, type_id, identity, len(rows), commits, form, key_field, last, token)
+    last = erased_text(key_field, (rows or before)[-1][1])
+    count = len(rows) + len(before)
+    return Preview(head.commit_id, type_id, identity, count, commits, len(before), form, key_field, last, token)
+
+
+async def _payload(
+    store: Store, files: Iterable[FileRef], type_id: TypeId, identity: Identity, *, ended: bool = False
+) -> list[tuple[int, str]]:
+    """The rows of an identity that still have payload: their commits, and their fields."""
+
+    async def read(ref: FileRef) -> list[tuple[int, str]]:
+        if ended and await store.find(ref.path) is None:
+            return []  # of a chain that has ended: gone is gone
+        found = await blocking(read_rows, await read_file(store, ref.path), ref.path)
+        return [(commit_id, row.fields_json) for commit_id, row in found if row.identity == identity]
+
+    wanted = [ref for ref in files if ref.type_id == type_id]
+    rows = [row async for found in stream_bounded(wanted, read, limit=PARALLEL) for row in found]
+    return [(commit_id, text) for commit_id, text in rows if not is_erased(text)]
 
 
 async def apply(
@@ -105,12 +130,13 @@ async def apply(
     return commit
 
 
-async def resume(store: Store, ambient: Ambient, *, watch: Watch | None = None) -> list[int]:
-    """Carry through every purge and erasure that was committed and not finished; their commits."""
+async def resume(store: Store, ambient: Ambient, *, watch: Watch | None = None) -> Resumed:
+    """Carry through every purge and erasure that was committed and not finished, and remove what others left behind."""
     places = await unfinished(store, Chain(store), (await read_head(store)).place)
     for place in places:
         await perform(store, ambient, place, watch=watch)
-    return [place.commit_id for place in places]
+    removed = await remove(store, await leftovers(store))
+    return Resumed([place.commit_id for place in places], removed)
 
 
 def _identity(type_id: TypeId, key: tuple[str, ...]) -> Identity:

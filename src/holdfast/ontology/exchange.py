@@ -1,4 +1,4 @@
-"""Rows in files of others: Parquet, Arrow, CSV, JSON lines. Pure, and blocking.
+"""Rows in files of others: Parquet, Arrow, CSV, JSON lines. Blocking, and some rows at a time, however long a file is.
 
 What is exported can be imported again without loss. JSON lines have the fields as the store has them. Parquet and Arrow
 have typed columns for whoever reads them, and ``fields_json``, which decides when they come back. A cell of CSV is the
@@ -10,26 +10,32 @@ are ``left_key`` and ``right_key``. Every row goes through the class; ``InvalidV
 """
 
 import csv
-import io
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import feather
 
 from holdfast.base.errors import Invalid
+from holdfast.ontology.batch import Batch, Many
 from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.form import Form
 from holdfast.ontology.keys import ENDS, UNKEYED
 from holdfast.ontology.names import key_columns
-from holdfast.ontology.rows import from_table, read
+from holdfast.ontology.rows import batched, from_table, read, written_columns
 from holdfast.ontology.shape import Shape, column_names
+
+READ_ROWS = 8_192
+"""Rows of a file that are looked at together."""
+
+csv.field_size_limit(sys.maxsize)  # a text may be longer than the 128 KiB that the module allows by itself
 
 
 class FileFormat(StrEnum):
@@ -56,19 +62,28 @@ def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
 # --- out ---
 
 
-def write_file(path: Path, style: FileFormat, shape: Shape, rows: Sequence[Row]) -> None:
+def write_file(path: Path, style: FileFormat, shape: Shape, rows: Many) -> None:
     """All of it or nothing: the file appears when it is whole."""
     draft = path.with_name(f".{path.name}.part")
     try:
         match style:
             case FileFormat.PARQUET:
-                pq.write_table(table_of(shape, rows), draft, compression="zstd")
+                schema = table_of(shape, ()).schema
+                with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+                    for batch in rows.batches():
+                        writer.write_table(table_of(shape, batch))
             case FileFormat.ARROW:
-                feather.write_feather(table_of(shape, rows), str(draft), compression="uncompressed")
+                schema = table_of(shape, ()).schema
+                with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                    for batch in rows.batches():
+                        writer.write_table(table_of(shape, batch))
             case FileFormat.CSV:
-                draft.write_text(_csv(shape, rows), encoding="utf-8", newline="")
+                with draft.open("w", encoding="utf-8", newline="") as file:
+                    _write_csv(file, shape, rows)
             case FileFormat.JSONL:
-                draft.write_text("".join(_line(shape, row) for row in rows), encoding="utf-8")
+                with draft.open("w", encoding="utf-8", newline="") as file:
+                    for batch in rows.batches():
+                        file.writelines(_line(shape, row) for row in batch)
         draft.replace(path)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
@@ -100,15 +115,14 @@ def _line(shape: Shape, row: Row) -> str:
     return json.dumps(_values(shape, row), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def _csv(shape: Shape, rows: Sequence[Row]) -> str:
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
+def _write_csv(file: TextIO, shape: Shape, rows: Many) -> None:
+    writer = csv.writer(file, lineterminator="\n")
     names = column_names(shape)
     writer.writerow(names)
-    for row in rows:
-        values = _values(shape, row)
-        writer.writerow([_cell(values.get(name), text=_is_text(shape, name)) for name in names])
-    return sink.getvalue()
+    for batch in rows.batches():
+        for row in batch:
+            values = _values(shape, row)
+            writer.writerow([_cell(values.get(name), text=_is_text(shape, name)) for name in names])
 
 
 _TEXTS = {"text", "timestamp", "date", "decimal", "blob"}
@@ -130,35 +144,71 @@ def _cell(value: Any, *, text: bool) -> str:
 # --- in ---
 
 
-def read_file(path: Path, style: FileFormat, form: Form[Any], shape: Shape) -> list[Any]:
-    """The objects in a file."""
+def read_batches(path: Path, style: FileFormat, form: Form[Any], shape: Shape) -> Iterator[Batch]:
+    """The rows of a file, each through its class, some at a time."""
     try:
         match style:
             case FileFormat.PARQUET:
-                return _of_table(pq.read_table(path), form)
+                with pq.ParquetFile(path) as file:
+                    yield from _of_tables(map(_table, file.iter_batches(READ_ROWS)), form)
             case FileFormat.ARROW:
-                return _of_table(feather.read_table(str(path), memory_map=False), form)
+                with pa.memory_map(str(path)) as source:
+                    yield from _of_tables(_arrow_tables(source), form)
             case FileFormat.CSV:
-                with path.open(encoding="utf-8", newline="") as file:
-                    return _of_values(_csv_values(file, shape), form, shape)
+                with path.open(encoding="utf-8-sig", newline="") as file:
+                    yield from _of_values(_csv_values(file, form, shape), form, shape)
             case FileFormat.JSONL:
-                with path.open(encoding="utf-8") as file:
-                    return _of_values(_json_values(file, form), form, shape)
+                with path.open(encoding="utf-8-sig") as file:
+                    yield from _of_values(_json_values(file, form), form, shape)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be read") from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
         raise Invalid(f"{path}: not a file of this format ({error})", remedy="say which format it has") from error
 
 
-def _of_table(table: pa.Table, form: Form[Any]) -> list[Any]:
-    keys = key_columns(form.type_id.kind)
-    if {*keys, "fields_json"} <= set(table.column_names):
-        return read(form.declared, from_table(table))
-    return read(form.declared, form.rows(table))
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
-def _csv_values(lines: Iterable[str], shape: Shape) -> Iterator[dict[str, Any]]:
-    for record in csv.DictReader(lines, strict=True):
+def _arrow_tables(source: pa.MemoryMappedFile) -> Iterator[pa.Table]:
+    file = pa.ipc.open_file(source)
+    for number in range(file.num_record_batches):
+        batch = file.get_batch(number)
+        for start in range(0, batch.num_rows, READ_ROWS):
+            yield _table(batch.slice(start, READ_ROWS))
+
+
+def _of_tables(tables: Iterable[pa.Table], form: Form[Any]) -> Iterator[Batch]:
+    keys, first = key_columns(form.type_id.kind), 0
+    for table in tables:
+        try:
+            own = {*keys, "fields_json"} <= set(table.column_names)
+            yield _batch(read(form.declared, from_table(table) if own else form.rows(table)), form)
+        except InvalidValue as error:
+            if not first:
+                raise
+            raise InvalidValue(
+                f"in the rows from {first} on: {error}",
+                type_name=error.type_name,
+                field=error.field,
+                row=first + (error.row or 0),
+            ) from error
+        first += table.num_rows
+
+
+def _batch(objects: Sequence[Any], form: Form[Any]) -> Batch:
+    keys, bodies = written_columns(form.declared, objects)
+    return batched(form.declared, keys, bodies)
+
+
+def _csv_values(lines: Iterable[str], form: Form[Any], shape: Shape) -> Iterator[dict[str, Any]]:
+    reader = csv.DictReader(lines, strict=True)
+    names = list(reader.fieldnames or ())
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InvalidValue(f"the file has two columns {twice[0]}", type_name=form.declared.name, field=twice[0])
+    for number, record in enumerate(reader):
+        if None in record or None in record.values():
+            raise _unfit(form, number, f"it has not as many cells as there are columns ({len(names)})")
         yield {str(name): _parsed(cell, text=_known_text(shape, name)) for name, cell in record.items()}
 
 
@@ -182,16 +232,26 @@ def _json_values(lines: Iterable[str], form: Form[Any]) -> Iterator[dict[str, An
         if not line.strip():
             continue
         try:
-            found = json.loads(line)
-        except ValueError as error:
+            found = json.loads(line, object_pairs_hook=_once)
+        except (ValueError, RecursionError) as error:
             raise _unfit(form, number, f"not JSON ({error})") from error
         if not isinstance(found, dict):
             raise _unfit(form, number, "not a JSON object")
         yield found
 
 
-def _of_values(found: Iterable[dict[str, Any]], form: Form[Any], shape: Shape) -> list[Any]:
-    return [_object(values, form, shape, number) for number, values in enumerate(found)]
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def _of_values(found: Iterable[dict[str, Any]], form: Form[Any], shape: Shape) -> Iterator[Batch]:
+    numbered = iter(enumerate(found))
+    while some := [_object(values, form, shape, number) for number, values in islice(numbered, READ_ROWS)]:
+        yield _batch(some, form)
 
 
 def _object(values: dict[str, Any], form: Form[Any], shape: Shape, number: int) -> Any:

@@ -13,6 +13,7 @@ from holdfast.ontology.declaration import declaration
 from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift, diff
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.pile import Pile
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.schema import schema_hash, schema_of
 
@@ -71,4 +72,6 @@ class Form(Generic[M]):
 
     def encode(self, written: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
         """The rows as Parquet. Blocking."""
+        if isinstance(written, Pile):
+            return rows.pile_to_parquet(self.declared, written, commit_id, schema_version_id)
         return rows.to_parquet(rows.to_table(self.declared, written, commit_id, schema_version_id))

@@ -10,6 +10,9 @@
     commits/{id}-{attempt}/{entities|relations}/{Type}.parquet
     snapshots/{entities|relations}/{Type}-{first}-{last}-{attempt}.parquet    the rows of a span of commits in one file
     meta/tags.json                                      names for commits
+    meta/redactions/{id}-{attempt}.json                 which payload was destroyed, in which files
+    meta/restarts/{id}-{attempt}.json                   where a chain ended when the store was made anew
+    meta/staging/{head}-{token}/{kind}-{Type}-{n}.parquet    rows of a migration under way
     meta/engine.json                                    another engine's mark; absent here
 
 ``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key. Snapshots of plain
@@ -36,6 +39,7 @@ _PLURAL = {"entity": "entities", "relation": "relations"}
 _SNAPSHOT = re.compile(r"snapshots/(?:entities|relations)/[^/]+?-(\d+)-(\d+)(-[^/-]+)?\.parquet")
 _FOLDER = re.compile(r"commits/(\d+)-[^/]+/")
 _IN_FOLDER = re.compile(r"(commits/\d+-[^/]+/).+")
+_PART = re.compile(r"meta/staging/(?:(\d+)-)?([^/-]+)/(?:(entity|relation)-(.+)-\d+\.parquet|.*)")
 
 
 def versions_key(kind: str, name: str) -> str:
@@ -91,6 +95,33 @@ def redaction_key(manifest_path: str) -> str:
 def restart_key(manifest_path: str) -> str:
     """The record of a store that was made empty, named after the last commit of the chain that ended."""
     return f"{RESTARTS}{manifest_path.removeprefix(COMMITS).partition('/')[0]}.json"
+
+
+def staging_prefix(head: int, token: str) -> str:
+    """Where a migration that rests on a head keeps its parts."""
+    return f"{STAGING}{head}-{token}/"
+
+
+def part_key(head: int, token: str, kind: str, name: str, start: int) -> str:
+    return f"{staging_prefix(head, token)}{kind}-{name}-{start}.parquet"
+
+
+def migration_of_part(key: str) -> tuple[int, str]:
+    """The head and the token of the migration that a staged object belongs to; 0 and nothing where it does not say."""
+    found = _PART.fullmatch(key)
+    return (int(found[1] or 0), found[2]) if found is not None else (0, "")
+
+
+def head_of_part(key: str, kind: str, name: str) -> int | None:
+    """The head that a staged part of this type rests on; None for anything else."""
+    found = _PART.fullmatch(key)
+    return int(found[1] or 0) if found is not None and (found[3], found[4]) == (kind, name) else None
+
+
+def attempt_of_folder(folder: str) -> tuple[int, str]:
+    """From ``commits/{id}-{attempt}/`` to both of them."""
+    number, _, mark = folder.removeprefix(COMMITS).rstrip("/").partition("-")
+    return int(number), mark
 
 
 def commit_of_folder(folder: str) -> int | None:

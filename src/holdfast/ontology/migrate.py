@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import HoldfastError, Refused
+from holdfast.base.errors import HoldfastError, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import catalog, layout, rows
@@ -134,7 +134,7 @@ async def apply(
     committer = Committer(store, ambient, View(store), wanted, runtime_id=by, turn=turn)
     chain = Chain(store)
     ledger = await chain.ledger((await read_head(store)).place)
-    staging = _Staging(store, f"{layout.STAGING}{token}/", part_rows, watch)
+    staging = _Staging(store, planned.head, token, part_rows, watch)
     for change in planned.changes:
         if change.rewrites:
             form = forms[change.type_id]
@@ -144,12 +144,28 @@ async def apply(
     metadata = {"migrate": {"types": [change.document() for change in planned.changes], "by": by, "why": why}}
     commit = await committer.commit(metadata, if_head=planned.head, order=Order(migrate=frozenset(wanted)))
     with suppress(HoldfastError):  # it is committed; what is left is mended by the next session, and told by verify
-        await staging.clear()
+        await abandon(store)  # the head has moved: none of what is staged can be committed any more
         view = View(store)
         await view.move_to(await read_head(store))
         await catalog.Catalog(store, ambient, by).sync(view.chain, view.ledger)
         await repair_indexes(store, ambient, apply=True, types=list(wanted))
     return commit
+
+
+async def abandon(store: Store, token: str | None = None) -> list[str]:
+    """Remove the parts of migrations that can never be committed, and of the one that has this token; their keys.
+
+    A migration that is under way loses nothing by it: it has its rows, and would only make the parts once more.
+    ``NotFound`` if nothing is there under the token.
+    """
+    head = (await read_head(store)).commit_id
+    keys = [key async for key in store.keys(layout.STAGING)]
+    found = {key: layout.migration_of_part(key) for key in keys}
+    if token is not None and not any(each == token for _, each in found.values()):
+        raise NotFound(f"no migration {token} has left anything", remedy="holdfast onto verify names what is left")
+    gone = [key for key, (number, each) in found.items() if number != head or each in ("", token)]
+    await store.delete_many(gone)
+    return gone
 
 
 async def _change(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -> Change:
@@ -197,16 +213,17 @@ def _tried(form: Form[Any], current: Sequence[tuple[Row, int]]) -> list[Row]:
 class _Staging:
     """Upgraded rows in parts, each made once however often the migration is begun."""
 
-    def __init__(self, store: Store, prefix: str, part_rows: int, watch: Watch | None) -> None:
+    def __init__(self, store: Store, head: int, token: str, part_rows: int, watch: Watch | None) -> None:
         self._store = store
-        self._prefix = prefix
+        self._head = head
+        self._token = token
         self._part_rows = part_rows
         self._watch = watch
 
     async def batch(self, form: Form[Any], current: Sequence[tuple[Row, int]]) -> Any:
         tables: list[pa.Table] = []
         for start in range(0, len(current), self._part_rows):
-            key = f"{self._prefix}{form.type_id.kind}-{form.type_id.name}-{start}.parquet"
+            key = layout.part_key(self._head, self._token, *form.type_id, start)
             part = current[start : start + self._part_rows]
             found = await self._store.find(key)
             body = found.body if found is not None else await blocking(_part, form, part)
@@ -220,12 +237,6 @@ class _Staging:
         table = pa.concat_tables(tables).combine_chunks()
         keys = [table.column(name).combine_chunks() for name in key_columns(form.type_id.kind)]
         return rows.batched(form.declared, keys, table.column("fields_json").combine_chunks())
-
-    async def clear(self) -> None:
-        keys: list[str] = []
-        async for page in self._store.list(self._prefix):
-            keys += [entry.key for entry in page.entries]
-        await self._store.delete_many(keys)
 
 
 def _part(form: Form[Any], part: Sequence[tuple[Row, int]]) -> bytes:

@@ -40,3 +40,13 @@ async def read_latest(
     rows = await with_files(store, chain, ledger, type_id, read)
     live = {identity: found for identity, found in rows.items() if not found[1].retracted}
     return Latest(ledger.commit_id, live)
+
+
+async def read_at(store: Store, chain: Chain, now: Ledger, type_id: TypeId, commit_id: int) -> Latest:
+    """The same as of an earlier commit, as the ledger of now knows it: what was purged since is gone."""
+    if commit_id >= now.commit_id:
+        return await read_latest(store, chain, now, type_id)
+    life = now.life_at(type_id, commit_id)
+    if commit_id == 0 or (life is not None and life.purged):
+        return Latest(commit_id, {})
+    return await read_latest(store, chain, await chain.ledger(await chain.at(now.place, commit_id)), type_id)

@@ -1,8 +1,9 @@
 """Redact: carry out what a commit says must go. After the commit, and again after a crash, until it is done.
 
-Order: files and manifests first, then the index (without snapshots), then the snapshots, then the record. Each file is
-overwritten if-match under its own key, and its manifest is told the new hash, row count and statistics: so the chain
-stays as it is, plain readers find what they expect, and ``verify`` has nothing to excuse. Every step is idempotent.
+Order: files and manifests first, then the index (without snapshots), then the snapshots and other garbage that may have
+the payload, then the record. Files of chains that have ended are files of history too. Each file is overwritten
+if-match under its own key, and its manifest is told the new hash, row count and statistics: so the chain stays as it
+is, plain readers find what they expect, and ``verify`` has nothing to excuse. Every step is idempotent.
 
 A compactor that has read a file before cannot bring the payload back: it publishes through the index, which is written
 here after the files, and it looks for redactions at the head before it publishes.
@@ -19,14 +20,16 @@ import pyarrow.compute as pc
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.clock import iso
-from holdfast.base.errors import Conflict, Corrupt
+from holdfast.base.errors import Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store
 from holdfast.ontology import layout, names
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.ended import ended_files
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index, resolve_by_chain
+from holdfast.ontology.leftovers import Ordered, leftovers, remove, snapshot_span
 from holdfast.ontology.redactions import (
     Redaction,
     Rewritten,
@@ -66,12 +69,19 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
         return 0
     last = await chain.at(place, redaction.last)
     files = await chain.files(redaction.first - 1, last, checkpoints=False)
-    wanted = [ref for ref in files if ref.type_id == redaction.type_id]
+    present = {ref.path for ref in files}
+    ended = [ref for ref in await ended_files(store) if ref.path not in present]
+    wanted = [ref for ref in (*files, *ended) if ref.type_id == redaction.type_id]
     done = 0
 
     async def one(ref: FileRef) -> Rewritten | None:
         nonlocal done
-        found = await _rewrite(store, ref, redaction, place.commit_id)
+        try:
+            found = await _rewrite(store, ref, redaction, place.commit_id)
+        except NotFound:
+            if ref.path in present:
+                raise
+            found = None  # of a chain that has ended: gone is gone
         done += 1
         if watch is not None:
             watch(done, len(wanted))
@@ -80,6 +90,7 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
     changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
     await _renew_index(store, ambient, redaction.type_id)
     await _remove_snapshots(store, redaction)
+    await remove(store, await leftovers(store, Ordered(redaction, place)))
     body = record_body(changed, place, iso(ambient.clock.wall_ns()))
     await store.put(layout.redaction_key(place.path), body, CREATE)
     return len(changed)
@@ -175,12 +186,7 @@ async def _remove_snapshots(store: Store, redaction: Redaction) -> None:
     doomed: list[str] = []
     async for page in store.list(layout.SNAPSHOTS):
         for entry in page.entries:
-            span = layout.commits_of_snapshot(entry.key)
-            if span is None or span[0] > redaction.last or span[1] < redaction.first:
-                continue
-            mark = layout.attempt_of_snapshot(entry.key)
-            ours = layout.snapshot_key(*redaction.type_id, *span, mark)
-            plain = f"{layout.snapshot_prefix(*redaction.type_id)}{span[0]}-{span[1]}.parquet"
-            if entry.key in (ours, plain):
+            span = snapshot_span(entry.key, redaction.type_id)
+            if span is not None and span[0] <= redaction.last and redaction.first <= span[1]:
                 doomed.append(entry.key)
     await store.delete_many(doomed)

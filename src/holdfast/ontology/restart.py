@@ -1,9 +1,10 @@
 """Restart: an ontology that is made empty, at commit 0 with a new chain. ``holdfast onto init --force``.
 
 Preview says what would be out of reach and gives a token made from it. A record under ``meta/restarts/`` keeps who,
-when and why, and the manifest at which the old chain ended: its commits stay where they are, and a head that names it
-would bring them back. Everything derived (indexes, snapshots, schema objects, tags, checkpoints) goes before the head
-is replaced and once more after it: what a plain reader would believe is never of the old chain.
+when and why, and the manifest at which the old chain ended: its commits stay where they are, a head that names it would
+bring them back, and erasures and purges of later on reach them too. Everything derived (indexes, snapshots, schema
+objects, tags, checkpoints) goes before the head is replaced and once more after it: what a plain reader would believe
+is never of the old chain.
 
 The head is replaced if-match. Writers of the old chain find a head that does not follow from theirs, and stop.
 """
@@ -13,16 +14,17 @@ from dataclasses import dataclass
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict
+from holdfast.base.errors import Conflict, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.ended import FORMAT
 from holdfast.ontology.head import Head, read_head
+from holdfast.ontology.redact import unfinished
 from holdfast.ontology.refs import TypeHead, TypeId
 from holdfast.ontology.token import check_token, token_of
 
-FORMAT = "holdfast.ontology.restart"
 DERIVED = (layout.INDICES, layout.SNAPSHOTS, "meta/schema/", "meta/checkpoints/")
 
 
@@ -38,8 +40,15 @@ class Preview:
 
 
 async def preview(store: Store) -> Preview:
+    """``Refused`` while payload that was ordered to be destroyed is still on the chain that would be given up."""
     head = await read_head(store)
-    ledger = await Chain(store).ledger(head.place)
+    chain = Chain(store)
+    if open_orders := await unfinished(store, chain, head.place):
+        raise Refused(
+            f"commit {open_orders[0].commit_id} orders payload to be destroyed, and that is not finished",
+            remedy="holdfast onto erase --resume",
+        )
+    ledger = await chain.ledger(head.place)
     text = f"restart {head.commit_id} {head.manifest_path} {sorted(ledger.heads.items())}"
     token = token_of(text)
     return Preview(head, dict(sorted(ledger.heads.items())), token)

@@ -13,7 +13,7 @@ that the class cannot hold; ``Corrupt`` for bytes that are not a file of ours.
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.filters.scope import form_of
 from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
+from holdfast.ontology.pile import Pile
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import Node, without_null
@@ -267,20 +268,39 @@ def stored_keys(table: pa.Table) -> tuple[str, ...]:
 
 
 def to_parquet(table: pa.Table) -> bytes:
-    plain = [name for name in table.column_names if name != "fields_json"]
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
+    with _writer(sink, table) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP)
+        if table.schema.metadata:
+            writer.add_key_value_metadata(table.schema.metadata)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def pile_to_parquet(declared: Declaration, pile: Pile, commit_id: int, schema_version_id: int) -> bytes:
+    """A file of many rows, of which some are looked at at a time; the bytes of the file are held."""
+    sink, partial = pa.BufferOutputStream(), set[str]()
+    tables = (to_table(declared, batch, commit_id, schema_version_id) for batch in pile.ordered().batches())
+    first = next(tables)
+    with _writer(sink, first.replace_schema_metadata(None)) as writer:
+        for table in chain((first,), tables):
+            partial |= partial_columns(table.schema)
+            writer.write_table(table.replace_schema_metadata(None), row_group_size=ROW_GROUP)
+        nodes = {name: declared.nodes[name] for name in declared.payload}
+        writer.add_key_value_metadata(marks(nodes, partial))
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def _writer(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
+    """For tables like this one."""
+    plain = [name for name in table.column_names if name != "fields_json"]
+    return pq.ParquetWriter(
         sink,
         table.schema,
         compression="zstd",
         use_dictionary=[name for name in plain if _repeats(table.column(name))],
         write_statistics=plain,
         store_schema=False,  # Parquet's own types say it all
-    ) as writer:
-        writer.write_table(table, row_group_size=ROW_GROUP)
-        if table.schema.metadata:
-            writer.add_key_value_metadata(table.schema.metadata)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+    )
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:

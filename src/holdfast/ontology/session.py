@@ -27,7 +27,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology import lock
 from holdfast.ontology import migrate as migration
 from holdfast.ontology.attempt import Order, Witness
-from holdfast.ontology.batch import Batch, size
+from holdfast.ontology.batch import Batch, Many, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
@@ -42,6 +42,7 @@ from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.state import TypeState
 from holdfast.ontology.tidying import THRESHOLD, Policy
 from holdfast.ontology.upgrade import Upgrades
 from holdfast.ontology.upgradefile import upgraded_table
@@ -118,7 +119,7 @@ class Ontology:
         ``expect`` is what the application believes to be there now: None for nothing, the number of the commit that
         wrote it last, or the object as it was read. If it is not so, the commit is a ``Conflict``.
         """
-        queued = self._intents(given, of, expect)
+        queued = [given] if isinstance(given, Many) else self._intents(given, of, expect)
         self._committer.queue += queued
         return size(queued)
 
@@ -144,6 +145,12 @@ class Ontology:
         form = self.form(of)
         identity = _identity(form, key)
         return Intent(form.type_id, identity, None, self._expectation(expect, form.type_id, identity))
+
+    async def known(self, of: type[Mixin]) -> tuple[int, TypeState]:
+        """What is current of a type, and as of which commit: for whoever decides on it what to commit on top."""
+        await self._committer.refresh()
+        type_id = self.form(of).type_id
+        return self._view.head.commit_id, (await self._view.states([type_id]))[type_id]
 
     @property
     def pending(self) -> int:

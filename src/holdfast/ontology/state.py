@@ -9,13 +9,14 @@ delta computed on an older one would be stale.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
-from holdfast.ontology.batch import Batch, Comparison, Segment, merged
+from holdfast.ontology.batch import Batch, Comparison, Many, Segment, merged
 from holdfast.ontology.delta import Current, Identity, Row, digest
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.parquet import read_current, read_rows
@@ -45,13 +46,17 @@ class TypeState:
                 found = other
         return found
 
-    def changed(self, batch: Batch) -> Batch:
-        """The rows of the batch that would change anything. Blocking."""
+    def changed(self, many: Many) -> Many:
+        """The rows that would change anything. Blocking."""
+        compared = [self.compared(batch).changed() for batch in many.batches()]
+        return many.where(np.concatenate(compared)) if compared else many
+
+    def compared(self, batch: Batch) -> Comparison:
         comparison = Comparison(batch)
         for segment in self.segments:
             comparison.with_segment(segment)
         comparison.with_rows(self.rows)
-        return batch.where(comparison.changed())
+        return comparison
 
     async def bring_forward(self, store: Store, files: Iterable[FileRef], commit_id: int) -> None:
         """Apply the files of the commits after ``self.commit_id``, up to ``commit_id``."""
@@ -72,7 +77,7 @@ class TypeState:
 
     def committed(self, rows: Sequence[Row], commit_id: int) -> None:
         """Apply what we have just committed ourselves."""
-        if isinstance(rows, Batch):
+        if isinstance(rows, Many):
             self._add(Segment.committed(rows, commit_id))
         else:
             for row in rows:

@@ -21,6 +21,7 @@ from holdfast.ontology.finding import Finding, Report, by_weight
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.leftovers import leftovers
 from holdfast.ontology.manifest import REDACTS, FileEntry
 from holdfast.ontology.redactions import finished
 from holdfast.ontology.refs import TypeId
@@ -80,6 +81,7 @@ async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None
     if ledger is not None:
         await _check_indexes(run, check, ledger)
         run.findings += await check_schemas(store, ledger)
+        run.findings += await _check_leftovers(run)
     return run.report()
 
 
@@ -194,11 +196,30 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
             if not await finished(run.store, manifest.place):
                 message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
                 found.append(Finding("redaction_unfinished", manifest.path, message))
-    async for page in run.store.list(layout.STAGING):
-        found += [
-            Finding("staged_part", each.key, "rows of a migration that was not committed") for each in page.entries
-        ]
+    async for key in run.store.keys(layout.STAGING):
+        head, token = layout.migration_of_part(key)
+        if token and head == run.head.commit_id:
+            found.append(Finding("staged_part", key, f"rows of migration {token}, which was not committed"))
+        else:
+            found.append(Finding("stale_part", key, f"rows of a migration on commit {head}, which is not the head"))
     return found
+
+
+async def _check_leftovers(run: _Run) -> list[Finding]:
+    """Garbage that holds payload which was ordered to be destroyed."""
+    try:
+        found = await leftovers(run.store)
+    except Corrupt as error:
+        return [Finding("manifest_missing", layout.RESTARTS, str(error))]
+    return [
+        Finding(
+            "erased_payload",
+            each.key,
+            f"it has rows of {each.ordered.redaction.type_id.label} that commit {each.ordered.place.commit_id} "
+            "ordered to be destroyed, and nothing names it",
+        )
+        for each in found
+    ]
 
 
 async def _exists(store: Store, key: str) -> bool:

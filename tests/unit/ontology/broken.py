@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
+from holdfast.ontology import erase, layout
 from holdfast.ontology.commit import Committer
+from holdfast.ontology.delta import Row
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
@@ -314,4 +315,17 @@ async def purge_ended_half_way(desk: Desk) -> None:
 
 @broken("staged_part")
 async def migration_ended_half_way(desk: Desk) -> None:
-    await desk.bare.put(f"{layout.STAGING}00/1-2.parquet", b"PAR1", OVERWRITE)
+    await desk.bare.put(layout.part_key(7, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
+
+
+@broken("stale_part")
+async def migration_was_overtaken(desk: Desk) -> None:
+    await desk.bare.put(layout.part_key(6, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
+
+
+@broken("erased_payload")
+async def attempt_that_lost_has_what_was_erased(desk: Desk) -> None:
+    found = await erase.preview(desk.store, "Customer", "c1")
+    await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
+    body = FORMS[CUSTOMER].encode([Row(("c1",), '{"v":1}')], 4, 1)
+    await desk.bare.put("commits/4-0badcafe/entities/Customer.parquet", body, OVERWRITE)

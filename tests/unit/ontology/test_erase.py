@@ -11,7 +11,7 @@ from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
-from holdfast.ontology import Entity, Field, Relation, erase, layout
+from holdfast.ontology import Entity, Field, Relation, erase, layout, restart
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
@@ -182,11 +182,13 @@ async def test_an_erasure_that_was_killed_is_named_and_finished() -> None:
     report = await verify(desk.store)
     errors = {each.kind for each in report.findings if each.severity.value == "error"}
     assert errors == {"redaction_unfinished", "index_missing_rows"}
+    with pytest.raises(Conflict, match="orders payload to be destroyed, and that is not done"):
+        await Compactor(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
     async with session(desk) as onto:  # opened while it is under way
         assert await onto.query(Patient).count() == 1
-        assert await erase.resume(desk.store, desk.ambient) == [5]
+        assert (await erase.resume(desk.store, desk.ambient)).finished == [5]
         assert await onto.query(Patient).as_of(3).count() == 1
-    assert await erase.resume(desk.store, desk.ambient) == []
+    assert await erase.resume(desk.store, desk.ambient) == erase.Resumed([], [])
     assert not [key for key in payload(bodies(desk)) if "Patient" in key]
     assert (await verify(desk.store, deep=True)).good
 
@@ -252,3 +254,100 @@ async def test_disk_caches_of_others_are_brought_up_to_date(tmp_path: Path) -> N
     assert await seen() == 1
     assert not kept()
     assert await seen() == 1
+
+
+async def test_what_a_killed_compactor_wrote_later_is_named_and_removed() -> None:
+    desk = Desk()
+    await history(desk)
+
+    class Killed(Exception):
+        pass
+
+    class Dying(Layer):
+        async def put(self, key: str, *details: Any) -> Any:
+            done = await super().put(key, *details)
+            if key.startswith(layout.SNAPSHOTS):
+                raise Killed
+            return done
+
+    class Slow(Compactor):
+        async def _merged(self, wanted: Any) -> Any:
+            made = await super()._merged(wanted)
+            await erased(desk, "p1")
+            return made
+
+    slow = Slow(Dying(desk.store), desk.ambient, fan=2)
+    planned = (await slow.outlook(Form(Patient).type_id)).merges[0]
+    with pytest.raises(Killed):
+        await slow.perform(planned)
+    (left,) = [key for key in payload(bodies(desk)) if "Patient" in key]
+    report = await verify(desk.store)
+    assert [(each.kind, each.key) for each in report.findings if each.severity.value == "error"] == [
+        ("erased_payload", left)
+    ]
+    copy = desk.shelf.objects[left].body
+    assert await erase.resume(desk.store, desk.ambient) == erase.Resumed([], [left])
+    assert (await verify(desk.store, deep=True)).good
+    await desk.bare.put(left, copy)
+    assert await Compactor(desk.store, desk.ambient).sweep([Form(Patient).type_id]) == [left]
+    assert not [key for key in payload(bodies(desk)) if "Patient" in key]
+
+
+async def test_attempts_that_lost_lose_the_payload_too() -> None:
+    desk = Desk()
+    await history(desk)
+    manifest = await find_commit(desk.store, 3)
+    for key in [each for each in desk.shelf.objects if each.startswith(layout.folder_of(manifest.path) or "?")]:
+        copy = key.replace(layout.attempt_of_folder(layout.folder_of(key) or "")[1], "0badcafe")
+        await desk.bare.put(copy, desk.shelf.objects[key].body)
+    await erased(desk, "p1")
+    assert not [key for key in desk.shelf.objects if "0badcafe" in key]
+    assert not [key for key in payload(bodies(desk)) if "Patient" in key]
+    await desk.bare.put("commits/9-0badcafe/entities/Patient.parquet", b"of somebody who is still at it")
+    assert await erase.resume(desk.store, desk.ambient) == erase.Resumed([], [])
+
+
+async def test_what_was_written_again_stays_in_loose_snapshots() -> None:
+    """A compactor that is under way has rows of before, without payload, and rows of after, with."""
+    desk = Desk()
+    await history(desk)
+    await erased(desk, "p1")
+    async with session(desk) as onto:
+        for name in ("again", "and again"):
+            onto.ensure(Patient(id="p1", name=name, age=1))
+            await onto.commit()
+
+    class Watched(Compactor):
+        async def publish(self, *details: Any) -> bool:
+            assert (await erase.resume(desk.store, desk.ambient)).removed == []
+            return await super().publish(*details)
+
+    done = await Watched(desk.store, desk.ambient, fan=2).compact(Form(Patient).type_id)
+    assert all(each.published for each in done)
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_chains_that_have_ended_lose_the_payload_too() -> None:
+    desk = Desk()
+    await history(desk)
+    found = await restart.preview(desk.store)
+    await restart.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
+    async with session(desk) as onto:
+        onto.ensure(Patient(id="p2", name="Bo", age=1))
+        await onto.commit()
+    seen = await erase.preview(desk.store, "Patient", "p1")
+    assert (seen.rows, seen.commits, seen.ended) == (4, (), 4)
+    await erased(desk, "p1")
+    await erased(desk, "p1", "p2", name="Knows")
+    assert payload(bodies(desk)) == set()
+    assert (await verify(desk.store, deep=True)).good
+
+
+async def test_a_store_is_not_made_anew_over_an_erasure_that_is_not_finished() -> None:
+    desk = Desk()
+    await history(desk)
+    await erased(desk, "p1")
+    (record,) = [key for key in desk.shelf.objects if key.startswith(layout.REDACTIONS)]
+    await desk.bare.delete(record)
+    with pytest.raises(Refused, match="commit 5 orders payload to be destroyed"):
+        await restart.preview(desk.store)

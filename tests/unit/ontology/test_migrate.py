@@ -3,15 +3,17 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from holdfast.base.errors import Conflict, Invalid, Refused
+from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
-from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, layout, migrate, upgrader
+from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, erase, layout, migrate, upgrader
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
 from holdfast.ontology.history import find_commit
+from holdfast.ontology.rows import to_parquet
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.turn import Open
 from holdfast.ontology.upgrade import fingerprint, steps_of
@@ -285,3 +287,53 @@ def test_upgraders_lead_forward_one_way_at_a_time() -> None:
     upgrader(Thing, from_version=3, to_version=4)(lambda fields: {**fields, "x": 1})
     assert [step.to_version for step in steps_of(Thing)] == [3, 4]
     assert fingerprint(steps_of(Thing)) != fingerprint(steps_of(Thing)[:1])
+
+
+async def test_what_a_migration_left_behind_is_named_and_removed() -> None:
+    desk = Desk()
+    await history(desk, extra=9)
+
+    class Killed(Exception):
+        pass
+
+    class Dying(Layer):
+        async def put(self, key: str, *details: Any) -> Any:
+            if key == layout.HEAD:
+                raise Killed
+            return await super().put(key, *details)
+
+    def staged() -> list[str]:
+        return [key for key in desk.shelf.objects if key.startswith(layout.STAGING)]
+
+    token = (await migrate.preview(desk.store, FORMS)).token
+    with pytest.raises(Killed):
+        await applied(desk, Dying(desk.store), part_rows=4)
+    assert len(staged()) == 3
+    assert await migrate.abandon(desk.store) == []  # it may still go on
+    with pytest.raises(NotFound):
+        await migrate.abandon(desk.store, "0")
+    assert len(await migrate.abandon(desk.store, token)) == 3
+    with pytest.raises(Killed):
+        await applied(desk, Dying(desk.store), part_rows=4)
+    async with session(desk, Person) as onto:
+        onto.ensure(Person(id="late", name="L", age="2"))
+        await onto.commit()
+    findings = (await verify(desk.store)).findings
+    assert [each.key for each in findings if each.kind == "stale_part"] == staged()
+    assert all("--abandon" in each.remedy for each in findings if each.kind == "stale_part")
+    assert (await applied(desk, part_rows=4)).rows == 12
+    assert staged() == []
+
+
+async def test_an_erasure_takes_what_was_staged() -> None:
+    desk = Desk()
+    await history(desk, extra=9)
+    key = layout.part_key(3, "00", "entity", "Person", 0)
+    rows = {"entity_key": ["a"], "fields_json": ['{"id":"a","first":"Ada"}']}
+    await desk.bare.put(key, to_parquet(pa.table(rows)))
+    found = await erase.preview(desk.store, "Person", "x001")
+    await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
+    assert key in desk.shelf.objects  # of others
+    found = await erase.preview(desk.store, "Person", "a")
+    await erase.apply(desk.store, desk.ambient, found, found.token, turn=Open(), by="x", why="")
+    assert key not in desk.shelf.objects

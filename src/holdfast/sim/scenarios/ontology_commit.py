@@ -52,6 +52,7 @@ class OntologyCommit(Scenario):
 
     name: ClassVar[str] = "ontology-commit"
     committer: ClassVar[type[Committer]] = Committer
+    view: ClassVar[type[View]] = View
 
     writers: int = 2
     commits: int = 1
@@ -151,7 +152,7 @@ class OntologyCommit(Scenario):
 
     def _session(self, process: Process, forms: Mapping[TypeId, Form]) -> tuple[Committer, Any]:
         """A session with or without a life of its own; and how to close it."""
-        view = View(process.store)
+        view = self.view(process.store)
         if not self.locked:
             return self._committer(process, view, forms, Open(), None), _nothing
         turn = WriteLock(process.store, process.name, process.ambient, self.manners)

@@ -74,7 +74,7 @@ class OntologyCompact(OntologyCommit):
         ]
         ledger, head = EMPTY, Head()
         for number in range(self.marks + 1):
-            rows = {MARK: [Row((f"plain/origin/{number}",), f'{{"by":"plain/origin/{number}"}}')]} if number else {}
+            rows = {MARK: self._origin(number)} if number else {}
             draft = Draft(rows, {MARK: 1}, () if number else registered, PLAIN, {}, "origin", 0)
             attempt = draw(draft, ledger, forms, ambient)
             head = attempt.head(head)
@@ -83,6 +83,10 @@ class OntologyCompact(OntologyCommit):
                 written = at_once(world.truth.put(key, body))
                 world.landed("origin", key, body, written.version if isinstance(written, Written) else None)
             ledger = followed(ledger, attempt.manifest)
+
+    def _origin(self, number: int) -> list[Row]:
+        """What the commits that are there already have written."""
+        return [Row((f"plain/origin/{number}",), f'{{"by":"plain/origin/{number}"}}')]
 
     async def compacting(self, process: Process) -> None:
         compactor = self.compactor(process.store, process.ambient, fan=self.fan, reads=self.uploads)

@@ -1,0 +1,209 @@
+"""Erasures, drops and purges of an ontology beside those who commit, read and compact."""
+
+import json
+import random
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from holdfast.objects.store import Store
+from holdfast.ontology import drop, erase, layout
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.commit import RACES, Commit
+from holdfast.ontology.delta import Intent, Row
+from holdfast.ontology.errors import TypeDropped
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.leftovers import leftovers
+from holdfast.ontology.reader import Latest, read_at, read_ledger
+from holdfast.ontology.turn import Open
+from holdfast.sim.checkers import ontology_destroyed as destroyed
+from holdfast.sim.checkers import ontology_told as told
+from holdfast.sim.checkers.applied import applied_once
+from holdfast.sim.checkers.ontology import Course, course
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.history import Done, Failed
+from holdfast.sim.ontology_kit import Form
+from holdfast.sim.scenarios.ontology_commit import MARK
+from holdfast.sim.scenarios.ontology_compact import OntologyCompact
+from holdfast.sim.world import Process, World
+
+PERSON = "person"
+"""The key of the identity that is erased."""
+STANDING = "plain/standing"
+"""The key of a row that every writer wants to be there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Destroying(OntologyCompact):
+    explorable: ClassVar[bool] = False
+
+    destroyers: int = 1
+    times: int = 1
+    """How often each of them does it."""
+    resumes: int = 2
+    """How often somebody finishes what others have begun, and removes what they left behind."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return replace(
+            super().drawn(rng),
+            work=("mark",),
+            marks=rng.randint(1, 5),
+            janitors=0,
+            thieves=0,
+            lies=0,
+            plain=0,
+            again=3,
+            destroyers=rng.randint(1, 2),
+            times=rng.randint(1, 2),
+            resumes=rng.randint(0, 4),
+            readers=rng.choice((1, 2)),
+            idle_ms=rng.choice((20.0, 100.0, 400.0)),
+            races=RACES,
+        )
+
+    def begin(self, world: World) -> None:
+        super().begin(world)
+        for number in range(self.destroyers):
+            world.start(f"destroyer{number + 1}", self.destroyer)
+        if self.resumes:
+            world.start("resumer", self.resumer)
+
+    # --- who works here ---
+
+    async def destroyer(self, process: Process) -> None:
+        for _ in range(self.times):
+            await self._rest(process)
+            await process.perform("destroy", self.destroy(process), key=layout.HEAD, show=_told)
+
+    @abstractmethod
+    async def destroy(self, process: Process) -> Commit | None:
+        """Once; what was committed."""
+
+    async def resumer(self, process: Process) -> None:
+        for _ in range(self.resumes):
+            await self._rest(process)
+            await process.perform("resume", erase.resume(process.store, process.ambient), key=layout.HEAD)
+
+    async def writer(self, process: Process) -> None:
+        """Puts marks; a session that is told of the type's end is followed by another, which begins it anew."""
+        committer, close = self._session(process, {MARK: Form(MARK)})
+        for number in range(self.commits):
+            token = f"{process.name}/{number + 1}"
+            intents = self.intents(token)
+            committer.queue += intents
+            for _ in range(1 + self.again):
+                committing = committer.commit()
+                outcome = await process.perform("commit", committing, key=layout.HEAD, argument=token, show=_told)
+                if isinstance(outcome, Done):
+                    break
+                if isinstance(outcome, Failed) and isinstance(outcome.error, TypeDropped):
+                    committer.discard()
+                    await close()
+                    committer, close = self._session(process, {MARK: Form(MARK)})
+                    committer.queue += intents
+                await self._rest(process)
+            committer.discard()
+            await self._rest(process)
+        await close()
+
+    def intents(self, token: str) -> list[Intent]:
+        return [_intent(token, token)]
+
+    async def reader(self, process: Process) -> None:
+        """Now, and as of any commit."""
+        for _ in range(self.commits * 2):
+            share = process.rng.choice((0.0, 0.0, process.rng.random()))
+            await process.perform("read", self.looked(process, share), key=MARK.name, show=_seen)
+            await self._rest(process)
+
+    async def looked(self, process: Process, back: float) -> tuple[int, Latest]:
+        chain = Chain(process.store)
+        now = await read_ledger(process.store, chain)
+        at = now.commit_id - int(now.commit_id * back)
+        return now.commit_id, await self.read_at(process.store, chain, now, at)
+
+    async def read_at(self, store: Store, chain: Chain, now: Ledger, commit_id: int) -> Latest:
+        return await read_at(store, chain, now, MARK, commit_id)
+
+    # --- what must hold ---
+
+    def check(self, world: World) -> Iterator[Violation]:
+        found = course(world.landings)
+        yield from found.violations
+        yield from applied_once(_tokens(found), told.asked(world.operations))
+        yield from told.told_truly(world.operations, found)
+        yield from destroyed.read_truly(world.operations, world.landings, found)
+        yield from destroyed.is_gone(world.landings, found)
+        yield from destroyed.rest_stays(world.landings, found)
+        yield from destroyed.nothing_silent(world.landings, found, self.named(world))
+
+    def named(self, world: World) -> set[str]:
+        """The garbage that a check of the store names."""
+        return {each.key for each in world.loop.run_until_complete(leftovers(world.truth))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OntologyErase(_Destroying):
+    """One identity is erased while others write it again, read and compact; what was erased never comes back."""
+
+    name: ClassVar[str] = "ontology-erase"
+
+    async def destroy(self, process: Process) -> Commit | None:
+        found = await erase.preview(process.store, MARK.name, PERSON)
+        options: Any = {"turn": Open(), "by": process.name, "why": "asked"}
+        return await erase.apply(process.store, process.ambient, found, found.token, **options)
+
+    def intents(self, token: str) -> list[Intent]:
+        return [*super().intents(token), _intent(PERSON, token)]
+
+    def _origin(self, number: int) -> list[Row]:
+        return [*super()._origin(number), Row((PERSON,), f'{{"by":"origin/{number}"}}')]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OntologyDrop(_Destroying):
+    """A type is dropped, purged and begun anew beside writers, readers and compactors; no life has another's rows."""
+
+    name: ClassVar[str] = "ontology-drop"
+    purges: float = 0.5
+    """How many of the drops destroy the rows."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return replace(super().drawn(rng), purges=rng.choice((0.0, 0.5, 1.0)))
+
+    async def destroy(self, process: Process) -> Commit | None:
+        purge = process.rng.random() < self.purges
+        found = await drop.preview(process.store, MARK.name, purge=purge)
+        options: Any = {"turn": Open(), "by": process.name, "why": "asked"}
+        return await drop.apply(process.store, process.ambient, found, found.token, **options)
+
+    def intents(self, token: str) -> list[Intent]:
+        return [*super().intents(token), _intent(STANDING, "all")]
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from super().check(world)
+        found = course(world.landings)
+        yield from destroyed.ensured(world.operations, found, MARK.name, (STANDING, {"by": "all"}))
+
+
+def _tokens(found: Course) -> Iterator[str]:
+    for step in found.steps:
+        for kind, key in step.rows:
+            if kind == MARK.name and key != PERSON and not key.startswith("plain/"):
+                yield key
+
+
+def _intent(key: str, token: str) -> Intent:
+    return Intent(MARK, (key,), json.dumps({"by": token}, separators=(",", ":")))
+
+
+def _told(commit: Commit | None) -> int | None:
+    return commit.commit_id if commit is not None else None
+
+
+def _seen(found: tuple[int, Latest]) -> tuple[int, int, dict[str, Any]]:
+    head, latest = found
+    return head, latest.commit_id, {key: json.loads(row.fields_json) for (key,), (_, row) in latest.rows.items()}

@@ -1,0 +1,166 @@
+"""Erasures, drops and purges beside writers, readers and compactors; and every rule of theirs is needed."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from holdfast.base.errors import Conflict
+from holdfast.ontology import erase
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.commit import Commit
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import Entry, read_index
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.reader import Latest
+from holdfast.ontology.redact import _rewrite
+from holdfast.ontology.redactions import Redaction
+from holdfast.ontology.refs import FileRef, TypeId
+from holdfast.ontology.state import TypeState, latest_rows
+from holdfast.ontology.view import View
+from holdfast.sim.checkers.ontology_destroyed import ENSURED, GONE, SILENT
+from holdfast.sim.checkers.ontology_told import SAME_ROWS
+from holdfast.sim.run import simulate
+from holdfast.sim.scenarios.ontology_commit import MARK
+from holdfast.sim.scenarios.ontology_destroy import PERSON, OntologyDrop, OntologyErase
+from holdfast.sim.world import Process, World
+
+# --- others than ours ---
+
+
+class WithoutWaiting(Compactor):
+    """Merges files while payload is being destroyed."""
+
+    async def _check_redactions(self, type_id: TypeId) -> None:
+        return
+
+
+class Unaware(WithoutWaiting):
+    """And publishes what it has read before."""
+
+    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
+        self._redacted = (await self._ledger()).redacted
+        return await super().publish(type_id, entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erasing(OntologyErase):
+    """With much compaction, and little else."""
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        drawn = super().drawn(rng)
+        return replace(drawn, marks=6, compactors=3, compactions=4, commits=2, readers=1, fan=2, idle_ms=20.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhileItIsDestroyed(Erasing):
+    compactor: ClassVar[type[Compactor]] = WithoutWaiting
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromBefore(Erasing):
+    compactor: ClassVar[type[Compactor]] = Unaware
+
+
+class Mortal(Compactor):
+    """Dies where it would have to tidy up."""
+
+    async def publish(self, type_id: TypeId, entry: Entry) -> bool:
+        if not await super().publish(type_id, entry):
+            raise Conflict("killed")
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithALook(Erasing):
+    compactor: ClassVar[type[Compactor]] = Mortal
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutALook(WithALook):
+    """Nobody looks into garbage."""
+
+    def named(self, world: World) -> set[str]:
+        return set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeforeItIsCommitted(OntologyErase):
+    """Destroys first, and commits then; or loses the race, and has destroyed what is current."""
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return replace(super().drawn(rng), writers=3, commits=4, readers=2, idle_ms=20.0)
+
+    async def destroy(self, process: Process) -> Commit | None:
+        found = await erase.preview(process.store, MARK.name, PERSON)
+        place = (await read_head(process.store)).place
+        redaction = Redaction(MARK, (PERSON,), 1, found.head)
+        for ref in await Chain(process.store).files(0, place, checkpoints=False):
+            await _rewrite(process.store, ref, redaction, found.head + 1)
+        return await super().destroy(process)
+
+
+class ManyLives(View):
+    """Takes the state of a type that was dropped for that of the one that was begun anew."""
+
+    def _check_life(self, type_id: TypeId) -> None:
+        return
+
+    async def _state(self, type_id: TypeId) -> TypeState:
+        known = self._states.get(type_id)
+        if known is not None:
+            known.generation = self.ledger.generation_of(type_id)
+        return await super()._state(type_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStateForAll(OntologyDrop):
+    view: ClassVar[type[View]] = ManyLives
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustingReader(OntologyDrop):
+    """Takes an index at its word."""
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return replace(super().drawn(rng), locked=True, readers=2, commits=5, idle_ms=100.0)
+
+    async def read_at(self, store: Any, chain: Chain, now: Ledger, commit_id: int) -> Latest:
+        index = await read_index(store, MARK)
+        files = [FileRef(entry.last, MARK, entry.path) for entry in index.entries]
+        existing = [ref for ref in files if await store.find(ref.path) is not None]
+        rows = await latest_rows(store, existing, newest=commit_id)
+        return Latest(commit_id, {key: found for key, found in rows.items() if not found[1].retracted})
+
+
+# --- what holds, and what does not ---
+
+
+@pytest.mark.parametrize(("kind", "seeds"), [(OntologyErase, 40), (OntologyDrop, 40), (WithALook, 12)])
+def test_what_is_destroyed_stays_so_and_nothing_else_is(kind: type[OntologyErase | OntologyDrop], seeds: int) -> None:
+    runs = [simulate(kind, seed) for seed in range(seeds)]
+    assert [(run.seed, run.violations) for run in runs if run.violations] == []
+    met = sum((run.tally for run in runs), start=type(runs[0].tally)())
+    assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "first"),
+    [
+        (WhileItIsDestroyed, GONE, 0),
+        (FromBefore, GONE, 45),
+        (WithoutALook, SILENT, 30),
+        (BeforeItIsCommitted, SAME_ROWS, 0),
+        (OneStateForAll, ENSURED, 15),
+        (TrustingReader, SAME_ROWS, 0),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_few_seeds_show_the_harm(kind: type[OntologyErase | OntologyDrop], rule: str, first: int) -> None:
+    runs = (simulate(kind, seed) for seed in range(first, first + 150))
+    assert any(rule in {each.partition(": ")[0] for each in run.violations} for run in runs)

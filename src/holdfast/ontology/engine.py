@@ -49,9 +49,15 @@ class Planned:
     """One table of a query, and how its files were chosen."""
 
     table: Table
-    choices: list[Choice]
-    by_index: bool
+    resolved: Resolved
+    entries: Sequence[Entry]
+    """All files of the type, with what is known of them."""
+    predicate: Predicate
     fetched: list[Entry] = field(default_factory=list)
+
+    @property
+    def choices(self) -> list[Choice]:
+        return choose(self.entries, self.table.window, self.predicate, self.table.shape)
 
 
 class Moment:
@@ -74,15 +80,23 @@ class Moment:
         resolved = await engine.files(type_id, self.ledger, span.upper)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
-        choices = choose(self._told(resolved.entries, shape), span, predicate, shape)
-        used = [each.entry for each in choices if each.use != "pruned"]
+        entries = self._told(resolved.entries, shape)
+        gathered = engine.warm.gathered(shape, resolved.entries)
+        # One table stands for the first files; it has no more than the statistics of their keys.
+        whole = [] if gathered is None else [gathered.loaded]
+        listed = [*(each.entry for each in whole), *entries[0 if gathered is None else len(gathered.paths) :]]
+        used = [each.entry for each in choose(listed, span, predicate, shape) if each.use != "pruned"]
+        if whole:
+            whole = [each for each in whole if any(each.entry is entry for entry in used)]
+            used = [entry for entry in used if entry is not listed[0]]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
-        loaded = await engine.warm.load(shape, used)
+        loaded = [*whole, *await engine.warm.load(shape, used)]
+        engine.warm.asked(shape, resolved.entries)
         keys = split(predicate, shape).keys
         # Who asks for few keys reads few rows: comparing all of a file's would not pay.
         settled = not span.history and not keys.terms and len(loaded) > 1 and await engine.warm.settle(shape, loaded)
         table = Table(shape, loaded, span, engine.warm, keys, settled)
-        self.planned.append(Planned(table, choices, resolved.by_index, fetched))
+        self.planned.append(Planned(table, resolved, entries, predicate, fetched))
         return table
 
     def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:

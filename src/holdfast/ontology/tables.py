@@ -127,7 +127,7 @@ class Table:
         upper = self.window.upper
         parts: list[Sql] = []
         for number, each in enumerate(files):
-            if each.path is None:
+            if each.pooled:
                 continue
             scan = self._within(self.warm.scan(self.shape, each, self.columns, upper), [each])
             newer = files[number + 1 :]
@@ -137,7 +137,7 @@ class Table:
                 parts.append(fill(f"{text} ANTI JOIN ({{}}) USING (file_row_number)", scan, gone))
             else:
                 parts.append(fill(text, scan))
-        small = [each for each in files if each.path is None]
+        small = [each for each in files if each.pooled]
         if small:
             parts.append(self._latest(small))
         return joined(" UNION ALL ", parts)

@@ -28,6 +28,7 @@ from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.gathered import AFTER, Gathered, Gatherer, ended
 from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import Loaded, duck_type, usable
 from holdfast.ontology.merge import ORIGIN
@@ -68,6 +69,8 @@ class Warm:
         """The numbers of the files in each table."""
         self._room = self._most_replaced = 0
         self._replaced: Replaced | None = None
+        self._gatherer: Gatherer | None = None
+        self.gather_after = AFTER
         self._count = 0
         self._tables = 0
         self._one = asyncio.Lock()
@@ -90,11 +93,14 @@ class Warm:
         self._room = duck.memory_bytes // 4
         self._most_replaced = duck.memory_bytes // 4 // ROW_BYTES
         self._replaced = Replaced(duck)
+        self._gatherer = Gatherer(duck, folder)
         self._duck = duck
 
     async def close(self) -> None:
+        if self._gatherer is not None:
+            await self._gatherer.close()
         duck, scratch, files = self._duck, self._scratch, self._files
-        self._duck = self._scratch = self._files = self._replaced = None
+        self._duck = self._scratch = self._files = self._replaced = self._gatherer = None
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -107,6 +113,8 @@ class Warm:
 
     def forget(self) -> None:
         """Read everything again. Statements on their way keep the tables that they were made for."""
+        if self._gatherer is not None:
+            self._gatherer.forget()
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -128,8 +136,8 @@ class Warm:
 
     async def settle(self, shape: Shape, files: Sequence[Loaded]) -> bool:
         """Find out which rows of large files are replaced by newer files; False if that would not help."""
-        large = sorted((each for each in files if each.path is not None), key=_commits)
-        small = [each for each in files if each.path is None]
+        large = sorted((each for each in files if not each.pooled), key=_commits)
+        small = [each for each in files if each.pooled]
         last = max((each.entry.last for each in large), default=0)
         if (
             not 0 < len(large) <= MOST
@@ -144,6 +152,34 @@ class Warm:
                 async with self._one:
                     await blocking(self._compare, shape, one, newer)
         return True
+
+    def gathered(self, shape: Shape, entries: Sequence[Entry]) -> Gathered | None:
+        """One table instead of the first of these files, if there is one."""
+        return self._gatherer.find(shape.type_id, entries) if self._gatherer is not None else None
+
+    def asked(self, shape: Shape, entries: Sequence[Entry]) -> None:
+        """These are all files of a type, and there was a question about it; after some of them they are gathered."""
+        gatherer = self._gatherer
+        if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, after=self.gather_after):
+            return
+        if any(entry.path not in self._loaded for entry in entries):
+            return
+        files = [self._loaded[entry.path] for entry in entries]
+        base = max((each for each in files if each.single), key=lambda each: each.rows, default=None)
+        rest = [each for each in files if each is not base]
+        rows = self._all(shape, files, (*SYSTEM, names.UNTIL, *shape.payload))
+        keys = None if base is None else self._all(shape, [base], ("commit_id",))
+        ends = ended(shape.keys, keys, self._all(shape, rest, ("commit_id",))) if rest else None
+        gatherer.begin(shape, files, rows, ends)
+
+    async def settled(self) -> None:
+        """Until nothing goes on in the background."""
+        if self._gatherer is not None:
+            await self._gatherer.done()
+
+    def _all(self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str]) -> Sql:
+        scans = self.scans(shape, files, columns)
+        return joined(" UNION ALL ", [Sql(text, tuple(params)) for text, params in scans])
 
     def replaced(self, older: Loaded, newer: Sequence[Loaded], upper: int) -> Sql:
         """The numbers of the rows of a settled file that these others replace up to a commit."""
@@ -218,10 +254,10 @@ class Warm:
 
     def _compare(self, shape: Shape, older: Loaded, newer: Sequence[Loaded]) -> None:
         lacking = self._lacking(older, newer)
-        if self._replaced is None or older.path is None or not lacking:
+        if self._replaced is None or older.pooled or not lacking:
             return
         listed = ", ".join(map(quoted, (*shape.keys, "commit_id")))
-        small = [each.number for each in lacking if each.path is None]
+        small = [each.number for each in lacking if each.pooled]
         parts: list[Sql] = []
         if small:
             condition, params = _among(small, self._pooled[shape.type_id])
@@ -232,7 +268,12 @@ class Warm:
                 text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
                 parts.append(Sql(text, (each.path,)))
         found = Newer(frozenset(each.number for each in lacking), joined(" UNION ALL ", parts))
-        self._replaced.compare(older.number, older.path, shape.keys, found)
+        numbered = (
+            Sql("read_parquet(?::VARCHAR, file_row_number = true)", (older.path,))
+            if older.table is None
+            else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
+        )
+        self._replaced.compare(older.number, numbered, shape.keys, found)
 
     def _without_doubles(self, shape: Shape, path: Path, rows: int) -> int:
         """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
@@ -298,9 +339,12 @@ class Warm:
 
     def scan(self, shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
         """The rows of one large file, numbered, without those that another one of the file has replaced."""
-        listed = ", ".join((*self._projected(shape, file, columns), "file_row_number"))
         lasting = _lasting([file], latest_at)
         condition = f" WHERE {lasting}" if lasting else ""
+        if file.table is not None:
+            named = ", ".join(map(quoted, (*shape.keys, *columns)))
+            return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
+        listed = ", ".join((*self._projected(shape, file, columns), "file_row_number"))
         return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
 
     def scans(
@@ -311,12 +355,16 @@ class Warm:
         With ``latest_at`` without rows that another one of their file has replaced by that commit.
         """
         found: list[tuple[str, list[Any]]] = []
-        pooled = [each.number for each in files if each.path is None]
+        pooled = [each.number for each in files if each.pooled]
+        named = ", ".join(map(quoted, (*shape.keys, *columns)))
+        for each in files:
+            if each.table is not None:
+                lasting = _lasting([each], latest_at)
+                found.append((f"SELECT {named} FROM {each.table}{f' WHERE {lasting}' if lasting else ''}", []))
         if pooled:
-            listed = ", ".join(map(quoted, (*shape.keys, *columns)))
-            text = f"SELECT {listed} FROM {self._pools[shape.type_id]}"
+            text = f"SELECT {named} FROM {self._pools[shape.type_id]}"
             condition, params = _among(pooled, self._pooled[shape.type_id])
-            lasting = _lasting([each for each in files if each.path is None], latest_at)
+            lasting = _lasting([each for each in files if each.pooled], latest_at)
             conditions = " AND ".join(each for each in (condition, lasting) if each)
             found.append((f"{text} WHERE {conditions}" if conditions else text, params))
         on_disk = sorted((each for each in files if each.path is not None), key=_alike)

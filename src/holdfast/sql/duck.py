@@ -135,6 +135,11 @@ class Duck:
         cursor = self._root.cursor()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True)
 
+    async def run(self, text: str, params: Params | None = None) -> None:
+        """For what has no result."""
+        cursor = self._root.cursor()
+        await self._watched(cursor, lambda: cursor.execute(text, params), close=True)
+
     async def batches(
         self, text: str, params: Params | None = None, *, rows: int = BATCH_ROWS
     ) -> AsyncIterator[pa.RecordBatch]:

@@ -105,7 +105,7 @@ class Moment:
         if shape.upgrades is None or ref is None:
             return entries
         return [
-            replace(each, stats=each.stats.short()) if each.stats is not None and each.first < ref.since else each
+            replace(each, stats=each.stats.of_keys()) if each.stats is not None and each.first < ref.since else each
             for each in entries
         ]
 

@@ -6,6 +6,7 @@ snapshot that was superseded and collected) makes the engine look again at the s
 the chain: the same rows come out.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -91,10 +92,11 @@ class Moment:
             used = [entry for entry in used if entry is not listed[0]]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
         loaded = [*whole, *await engine.warm.load(shape, used)]
-        engine.warm.asked(shape, resolved.entries)
+        again = engine.warm.asked(shape, resolved.entries)
         keys = split(predicate, shape).keys
-        # Who asks for few keys reads few rows: comparing all of a file's would not pay.
-        settled = not span.history and not keys.terms and len(loaded) > 1 and await engine.warm.settle(shape, loaded)
+        # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
+        several = not span.history and not keys.terms and len(loaded) > 1
+        settled = several and again and await engine.warm.settle(shape, loaded)
         table = Table(shape, loaded, span, engine.warm, keys, settled)
         self.planned.append(Planned(table, resolved, entries, predicate, fetched))
         return table
@@ -142,9 +144,19 @@ class Engine:
             self._head, self._ledger = head, ledger
         return ledger
 
+    async def _ready(self) -> Ledger:
+        """The head of now; the first time the database opens meanwhile, which takes about as long."""
+        if self.warm.is_open:
+            return await self.pinned()
+        opening = asyncio.ensure_future(self.warm.open())
+        try:
+            return await self.pinned()
+        finally:
+            await opening
+
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile."""
-        ledger = await self.pinned()
+        ledger = await self._ready()
         await self._heed(ledger)
         for distrusted in (False, True):
             try:

@@ -23,9 +23,10 @@ from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, ty
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.loaded import Loaded, duck_type
 from holdfast.ontology.prune import disjoint
+from holdfast.ontology.scans import SYSTEM
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.times import Window
-from holdfast.ontology.warm import SYSTEM, Warm
+from holdfast.ontology.warm import Warm
 
 EVERYTHING = And(())
 

@@ -35,6 +35,7 @@ from holdfast.ontology.merge import ORIGIN
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
 from holdfast.ontology.rows import column_forms
+from holdfast.ontology.scans import SYSTEM, alike, among, lasting, projected
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.upgradefile import upgrade_file, versions_in
 from holdfast.sql.duck import Duck
@@ -45,12 +46,8 @@ PARALLEL = 16
 """Files on their way at a time."""
 POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
-SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
-"""The columns that every scan has, besides keys and fields."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
-LISTED = 16
-"""Files that a condition names one by one."""
 SWELL = 3
 """About how much larger rows are in memory than in a file."""
 
@@ -71,6 +68,7 @@ class Warm:
         self._replaced: Replaced | None = None
         self._gatherer: Gatherer | None = None
         self.gather_after = AFTER
+        self._asked: set[TypeId] = set()
         self._count = 0
         self._tables = 0
         self._one = asyncio.Lock()
@@ -82,6 +80,16 @@ class Warm:
         if self._duck is None:
             raise RuntimeError("the database did not open")
         return self._duck
+
+    @property
+    def is_open(self) -> bool:
+        return self._duck is not None
+
+    async def open(self) -> None:
+        """Make the database, if there is none yet; the first question would do it otherwise."""
+        async with self._one:
+            if self._duck is None:
+                await blocking(self._open)
 
     def _open(self) -> None:
         self._scratch = Scratch()
@@ -157,8 +165,17 @@ class Warm:
         """One table instead of the first of these files, if there is one."""
         return self._gatherer.find(shape.type_id, entries) if self._gatherer is not None else None
 
-    def asked(self, shape: Shape, entries: Sequence[Entry]) -> None:
-        """These are all files of a type, and there was a question about it; after some of them they are gathered."""
+    def asked(self, shape: Shape, entries: Sequence[Entry]) -> bool:
+        """These are all files of a type, and there was a question about it; after some of them they are gathered.
+
+        Whether it was not the first one.
+        """
+        again = shape.type_id in self._asked
+        self._asked.add(shape.type_id)
+        self._gather(shape, entries)
+        return again
+
+    def _gather(self, shape: Shape, entries: Sequence[Entry]) -> None:
         gatherer = self._gatherer
         if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, after=self.gather_after):
             return
@@ -260,7 +277,7 @@ class Warm:
         small = [each.number for each in lacking if each.pooled]
         parts: list[Sql] = []
         if small:
-            condition, params = _among(small, self._pooled[shape.type_id])
+            condition, params = among(small, self._pooled[shape.type_id])
             text = f"SELECT {listed}, _file FROM {self._pools[shape.type_id]}"
             parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
         for each in lacking:
@@ -294,7 +311,7 @@ class Warm:
     def _insert(self, shape: Shape, group: Sequence[tuple[Loaded, Path, str]]) -> None:
         pool = self._pool(shape)
         first = group[0][0]
-        listed = ", ".join(self._projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
+        listed = ", ".join(projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
         paths = [str(path) for _, path, _ in group]
         # The name of a file is its number.
         self.duck.execute(
@@ -320,31 +337,16 @@ class Warm:
             self._pools[shape.type_id] = pool
         return pool
 
-    def _projected(self, shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]:
-        """The columns of a file as every scan of the type has them."""
-        found = [quoted(name) for name in shape.keys]
-        for name in columns:
-            if name == names.RETRACTED:
-                gone = "coalesce(_retracted, false)" if loaded.retracts else "false"
-                found.append(f"{gone} AS _retracted")
-            elif name == names.UNTIL:
-                found.append("_until" if loaded.until else "NULL::BIGINT AS _until")
-            elif name in SYSTEM or name in loaded.columns:
-                found.append(quoted(name))
-            else:
-                found.append(f"NULL::{duck_type(arrow_type(shape.nodes[name]))} AS {quoted(name)}")
-        return found
-
     # --- SQL ---
 
     def scan(self, shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
         """The rows of one large file, numbered, without those that another one of the file has replaced."""
-        lasting = _lasting([file], latest_at)
-        condition = f" WHERE {lasting}" if lasting else ""
+        latest = lasting([file], latest_at)
+        condition = f" WHERE {latest}" if latest else ""
         if file.table is not None:
             named = ", ".join(map(quoted, (*shape.keys, *columns)))
             return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
-        listed = ", ".join((*self._projected(shape, file, columns), "file_row_number"))
+        listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
         return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
 
     def scans(
@@ -359,50 +361,23 @@ class Warm:
         named = ", ".join(map(quoted, (*shape.keys, *columns)))
         for each in files:
             if each.table is not None:
-                lasting = _lasting([each], latest_at)
-                found.append((f"SELECT {named} FROM {each.table}{f' WHERE {lasting}' if lasting else ''}", []))
+                latest = lasting([each], latest_at)
+                found.append((f"SELECT {named} FROM {each.table}{f' WHERE {latest}' if latest else ''}", []))
         if pooled:
             text = f"SELECT {named} FROM {self._pools[shape.type_id]}"
-            condition, params = _among(pooled, self._pooled[shape.type_id])
-            lasting = _lasting([each for each in files if each.pooled], latest_at)
-            conditions = " AND ".join(each for each in (condition, lasting) if each)
+            condition, params = among(pooled, self._pooled[shape.type_id])
+            latest = lasting([each for each in files if each.pooled], latest_at)
+            conditions = " AND ".join(each for each in (condition, latest) if each)
             found.append((f"{text} WHERE {conditions}" if conditions else text, params))
-        on_disk = sorted((each for each in files if each.path is not None), key=_alike)
-        for _, group in groupby(on_disk, key=_alike):
+        on_disk = sorted((each for each in files if each.path is not None), key=alike)
+        for _, group in groupby(on_disk, key=alike):
             same = list(group)
-            listed = ", ".join(self._projected(shape, same[0], columns))
+            listed = ", ".join(projected(shape, same[0], columns))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
-            lasting = _lasting(same, latest_at)
-            found.append((f"{text} WHERE {lasting}" if lasting else text, [[each.path for each in same]]))
+            latest = lasting(same, latest_at)
+            found.append((f"{text} WHERE {latest}" if latest else text, [[each.path for each in same]]))
         return found
-
-
-def _among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
-    """A condition for rows of these files. Plain comparisons where they are short: they cost next to nothing."""
-    others = present.difference(wanted)
-    if not others:
-        return "", []
-    for some, word in ((wanted, "IN"), (others, "NOT IN")):
-        if len(some) <= LISTED:
-            return f"_file {word} ({', '.join(map(str, sorted(some)))})", []
-    return "_file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
-
-
-def _lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
-    """A condition for rows that no other one of their file replaces by that commit; of history, not by their own."""
-    if not any(each.until for each in files):
-        return ""
-    if latest_at is None:
-        return "_until IS DISTINCT FROM commit_id"
-    if all(each.entry.last <= latest_at for each in files):
-        return "_until IS NULL"
-    return f"(_until IS NULL OR _until > {latest_at:d})"
 
 
 def _commits(loaded: Loaded) -> int:
     return loaded.entry.first
-
-
-def _alike(loaded: Loaded) -> tuple[Any, ...]:
-    """Files that one scan can read."""
-    return loaded.columns, loaded.retracts, loaded.until

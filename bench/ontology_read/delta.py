@@ -11,16 +11,13 @@ import pyarrow as pa
 from bench.ontology_read.data import History, Size
 from bench.ontology_read.places import Place
 from bench.ontology_read.questions import Question
-from bench.ontology_read.sides import Session, Side
+from bench.ontology_read.sides import Peer, Session
 
 INSTALLED = find_spec("deltalake") is not None
 TABLES = ("customer", "product", "subscription")
 
 
-class Delta(Side):
-    past = 0
-    """The version of the middle."""
-
+class Delta(Peer):
     async def commit(self, number: int, customers: pa.Table, history: History) -> None:
         await asyncio.to_thread(self._commit, number, customers, history)
 
@@ -37,6 +34,15 @@ class Delta(Side):
             merging.when_matched_update_all().when_not_matched_insert_all().execute()
         if number == self.size.middle:
             self.past = DeltaTable(f"{root}/customer", storage_options=options).version()
+
+    async def compact(self) -> bool:
+        await asyncio.to_thread(self._optimize)
+        return True
+
+    def _optimize(self) -> None:
+        from deltalake import DeltaTable  # noqa: PLC0415  # an extra
+
+        DeltaTable(f"{self.place.uri('delta')}/customer", storage_options=self.place.delta_options).optimize.compact()
 
     async def session(self, place: Place) -> Session:
         return await asyncio.to_thread(_Tables, place, self.size, self.past)

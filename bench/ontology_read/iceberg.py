@@ -13,7 +13,7 @@ import pyarrow as pa
 from bench.ontology_read.data import History, Size
 from bench.ontology_read.places import Place
 from bench.ontology_read.questions import Question
-from bench.ontology_read.sides import Session, Side
+from bench.ontology_read.sides import Peer, Session
 
 INSTALLED = find_spec("pyiceberg") is not None
 TABLES = ("customer", "product", "subscription")
@@ -30,10 +30,7 @@ def catalog(place: Place) -> Any:
     return SqlCatalog("bench", uri=where, warehouse=warehouse, **place.iceberg_options)
 
 
-class Iceberg(Side):
-    past = 0
-    """The snapshot of the middle."""
-
+class Iceberg(Peer):
     async def begin(self, history: History) -> None:
         self._catalog = catalog(self.place)
         self._catalog.create_namespace("bench")

@@ -15,7 +15,7 @@ from holdfast.platform.open import open_platform
 
 
 def opened(place: Place, name: str) -> Any:
-    """Nothing is compacted by itself here: one contender never is, the other is in the end."""
+    """Nothing is compacted by itself here: it is asked before, and again after."""
     uri = place.uri(name)
     settings = place.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
     return open_platform(uri if place.endpoint is not None else f"file:{uri}", settings=settings)
@@ -35,29 +35,20 @@ class Ours(Side):
             self._onto.ensure(history.subscriptions, Subscription)
         await self._onto.commit()
 
-    async def end(self, history: History) -> None:
+    async def end(self) -> None:
         await self._onto.close()
-        await self._tidy()
         await self._platform.__aexit__(None, None, None)
 
-    async def _tidy(self) -> None:
-        return
-
-    async def session(self, place: Place) -> Session:
-        platform = opened(place, self.name)
-        return _Queries(platform, await platform.__aenter__(), self.size)
-
-
-class Compacted(Ours):
-    """The same after compaction."""
-
-    name = "ours-compacted"
-
-    async def _tidy(self) -> None:
+    async def compact(self) -> bool:
         async with opened(self.place, self.name) as hf:
             compactor = Compactor(hf.store, hf.ambient)
             for type_id in await compactor.types():
                 await compactor.compact(type_id)
+        return True
+
+    async def session(self, place: Place) -> Session:
+        platform = opened(place, self.name)
+        return _Queries(platform, await platform.__aenter__(), self.size)
 
 
 class _Queries(Session):
@@ -89,6 +80,9 @@ class _Queries(Session):
                 near = customers.where(Customer.city == "City 7", Customer.age > 60)
                 return await near.via(Subscription).arrow()
         raise ValueError(question.name)
+
+    async def ready(self) -> None:
+        await self._onto.settled()
 
     async def close(self) -> None:
         await self._onto.close()

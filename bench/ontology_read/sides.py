@@ -15,6 +15,10 @@ class Session(ABC):
     @abstractmethod
     async def ask(self, question: Question) -> pa.Table: ...
 
+    async def ready(self) -> None:
+        """Whatever it does in the background is done."""
+        return
+
     async def close(self) -> None:
         """Let go of everything."""
         return
@@ -34,9 +38,18 @@ class Side(ABC):
     async def commit(self, number: int, customers: pa.Table, history: History) -> None:
         """One commit; the first one has the products and subscriptions too."""
 
-    async def end(self, history: History) -> None:
+    async def end(self) -> None:
         """Whatever comes after the last commit."""
         return
 
+    async def compact(self) -> bool:
+        """Put the files of many commits together; False where there is no such thing."""
+        return False
+
     @abstractmethod
     async def session(self, place: Place) -> Session: ...
+
+
+class Peer(Side):
+    past = 0
+    """The version, or snapshot, of the middle."""

@@ -1,18 +1,22 @@
 """What queries cost, counted at the server; and that all of them give the same rows whatever upkeep has done."""
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.base.config import OntologySection
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation, count, layout, left
+from holdfast.ontology import drop as dropping
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.query import Query
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.turn import Open
 from holdfast.sim.proxy import FaultProxy
 from holdfast.sim.proxy.log import Record
 from holdfast.sim.proxy.plan import Plan
@@ -80,6 +84,40 @@ async def test_requests_at_the_server(ministack: S3Server, bucket: str) -> None:
                 assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "is there anything new?"
 
 
+async def test_a_point_lookup_at_the_server_where_every_commit_touches_keys_at_random(
+    ministack: S3Server, bucket: str
+) -> None:
+    """Key ranges of all files hold the key; sketches of their keys say in which of them it is."""
+    async with FaultProxy(ministack.endpoint) as proxy:
+        address = f"s3://{bucket}?endpoint={proxy.endpoint}"
+        chosen = settings(ministack).model_copy(update={"ontology": OntologySection(compaction="off")})
+        rng = random.Random(5)  # the same keys in every run
+        async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing, Link) as onto:
+            onto.ensure([Thing(id=f"{number:05d}", value=0) for number in range(5_000)])
+            await onto.commit()
+            for commit_id in range(1, 30):
+                some = {0, 4_999, *rng.sample(range(1, 4_999), 20)} - {3_100} | ({3_100} if commit_id == 17 else set())
+                onto.ensure([Thing(id=f"{number:05d}", value=commit_id) for number in some])
+                if commit_id % 3 == 0:
+                    onto.ensure([Link(left_key=f"{n:05d}", right_key="00000", weight=n) for n in (0, commit_id, 4_999)])
+                await onto.commit()
+        for compacted in (False, True):
+            async with holdfast.open(address, settings=chosen) as hf:
+                if compacted:
+                    for type_id in (THING, LINK):
+                        await Compactor(hf.store, hf.ambient).compact(type_id)
+                async with hf.ontology(Thing, Link) as onto:
+                    proxy.counts.clear()
+                    assert (await onto.query(Thing).where(Thing.id == "03100").one()).value == 17
+                    # head, manifest, index, and of 30 files the first load and the one commit; then a snapshot of both
+                    assert proxy.counts.as_dict()["served"] == {"get 200": 4 if compacted else 5}
+                async with hf.ontology(Thing, Link) as onto:
+                    proxy.counts.clear()
+                    (found,) = await onto.query(Link).where(Link.left_key == "00012").all()
+                    assert found.weight == 12
+                    assert proxy.counts.as_dict()["served"] == {"get 200": 4}
+
+
 class Flying:
     """How many requests were on their way at once."""
 
@@ -133,6 +171,8 @@ async def test_the_same_answers_before_and_after_compaction_with_and_without_ind
                 for type_id in (THING, LINK):
                     await Compactor(hf.store, hf.ambient, fan=fan).compact(type_id)
                 assert await answers(warm) == expected
+                await warm.settled()
+                assert await answers(warm) == expected
                 for pooled_bytes in (0, 4_000, 10**6):
                     async with hf.ontology(Thing, Link) as cold:
                         cold._warm.pooled_bytes = pooled_bytes
@@ -142,6 +182,39 @@ async def test_the_same_answers_before_and_after_compaction_with_and_without_ind
         await hf.store.delete_many([layout.index_key(*THING), *snapshots])
         async with hf.ontology(Thing, Link) as blind:
             assert await answers(blind) == expected
+
+
+async def test_the_same_answers_about_both_lives_of_a_type_that_was_dropped_and_made_anew(place: Place) -> None:
+    async with holdfast.open(place.uri, settings=place.settings) as hf:
+        async with hf.ontology(Thing, Link) as onto:
+            await fill(onto)
+            before = await answers(onto)
+        found = await dropping.preview(hf.store, "Thing")
+        await dropping.apply(hf.store, hf.ambient, found, found.token, turn=Open(), by="test", why="over")
+        async with hf.ontology(Thing, Link) as onto:
+            for number in range(4):
+                onto.ensure([Thing(id=f"t{(number + row) % 5}", value=50 + number) for row in range(3)])
+                await onto.commit()
+            things = onto.query(Thing)
+            now = [(meta(one), vars(one)) for one in await things.all()]
+            later = [await rows(things.as_of(number)) for number in range(COMMITS + 1, COMMITS + 6)]
+            lived = await rows(things.with_history())
+            await onto.flush()
+        assert {one["value"] for _, one in now} <= {50, 51, 52, 53}
+        assert later[0] == []
+        for _ in range(2):
+            for after, pooled_bytes in ((1, 0), (1, 10**6), (10**9, 0), (10**9, 10**6)):
+                async with hf.ontology(Thing, Link) as asked:
+                    asked._warm.gather_after, asked._warm.pooled_bytes = after, pooled_bytes
+                    things = asked.query(Thing)
+                    for _ in range(2):
+                        assert await rows(things) == now
+                        assert await rows(things.with_history()) == lived
+                        assert [await rows(things.as_of(n)) for n in range(COMMITS + 1, COMMITS + 6)] == later
+                        for number in (1, 5, COMMITS):
+                            assert await rows(things.as_of(number)) == before[f"as of {number}"], "the life of then"
+                        await asked.settled()
+            await Compactor(hf.store, hf.ambient, fan=2).compact(THING)
 
 
 async def test_answers_about_the_past_stay_beside_a_writer_and_a_compactor(place: Place) -> None:

@@ -1,5 +1,5 @@
 """Random histories, by our writer and a plain one, with indexes that lag, lie or are gone, compacted and not, with
-files in tables and on disk: every way of asking about time gives what a plain Python model says, warm and cold."""
+files in tables, on disk and gathered: every way of asking about time gives what a plain Python model says."""
 
 import json
 from typing import Any
@@ -47,6 +47,8 @@ step: st.SearchStrategy[Any] = st.one_of(
 steps = st.lists(step, min_size=1, max_size=9)
 pooled = st.sampled_from([0, 2_600, 3_200, POOLED_BYTES])
 """Up to which size files are loaded into tables: none, some, all."""
+gathering = st.sampled_from([1, 3, 10**9])
+"""After how many questions files are gathered into one table: soon, or never."""
 
 Rows = list[tuple[int, Any, int, bool]]
 """Commit, key, value and whether it was retracted."""
@@ -160,21 +162,23 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
 
 
 @settings(max_examples=40)
-@given(steps, pooled)
-async def test_every_moment_is_as_it_was(history: list[Any], pooled_bytes: int) -> None:
+@given(steps, pooled, gathering)
+async def test_every_moment_is_as_it_was(history: list[Any], pooled_bytes: int, gather_after: int) -> None:
     desk, model = Desk(), Model()
     onto = Ontology(desk.store, desk.ambient, [Thing, Link])
-    onto._warm.pooled_bytes = pooled_bytes
+    onto._warm.pooled_bytes, onto._warm.gather_after = pooled_bytes, gather_after
     try:
         for name, things, links in history:
             await act(desk, onto, model, name, things, links)
             if name == "look":
                 await check_states(onto.query(Thing), model.things, model.head)
         cold = Ontology(desk.store, desk.ambient, [Thing, Link])
-        cold._warm.pooled_bytes = pooled_bytes
+        cold._warm.pooled_bytes, cold._warm.gather_after = pooled_bytes, gather_after
         for session in (onto, cold):
             await check(session, Thing, model.things, model.head)
             await check(session, Link, model.links, model.head)
+            await session.settled()
+            await check_states(session.query(Thing), model.things, model.head)
             await session.close()
     finally:
         await onto.close()

@@ -6,11 +6,11 @@ A question of this kind has the power of a query: the same conditions, moments a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.base.aio import blocking
 from holdfast.base.errors import NotFound
 from holdfast.ontology import phrases
 from holdfast.ontology.differences import changed_rows
@@ -28,7 +28,7 @@ from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import typed_table
 from holdfast.ontology.shape import Shape, column_names
 from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of
+from holdfast.ontology.statement import ENDS, Ask, Origin, rows_of
 from holdfast.ontology.times import LATEST, Moment, When
 
 
@@ -143,7 +143,7 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
     """One column per field; in history also ``commit_id`` and ``retracted``."""
     shape = ask.shape
 
-    async def question(moment: Pinned) -> tuple[Rows, pa.Table]:
+    async def question(moment: Pinned) -> pa.Table:
         rows = await rows_of(ask, moment)
         typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
         columns = [f"r.{quoted(name)}" for name in typed]
@@ -152,10 +152,10 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
         if len(typed) < len([name for name in wanted if name in shape.payload]):
             columns.append("r.fields_json")
         sql = rows.select(columns)
-        return rows, await engine.warm.duck.table(sql.text, list(sql.params))
+        then = partial(typed_table, shape, names=wanted, history=rows.window.history)
+        return await engine.warm.duck.table(sql.text, list(sql.params), then)
 
-    rows, found = await engine.ask(question)
-    return await blocking(typed_table, shape, found, wanted, history=rows.window.history)
+    return await engine.ask(question)
 
 
 async def counted(engine: Engine, ask: Ask) -> int:

@@ -6,6 +6,7 @@ snapshot that was superseded and collected) makes the engine look again at the s
 the chain: the same rows come out.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -49,9 +50,15 @@ class Planned:
     """One table of a query, and how its files were chosen."""
 
     table: Table
-    choices: list[Choice]
-    by_index: bool
+    resolved: Resolved
+    entries: Sequence[Entry]
+    """All files of the type, with what is known of them."""
+    predicate: Predicate
     fetched: list[Entry] = field(default_factory=list)
+
+    @property
+    def choices(self) -> list[Choice]:
+        return choose(self.entries, self.table.window, self.predicate, self.table.shape)
 
 
 class Moment:
@@ -74,15 +81,24 @@ class Moment:
         resolved = await engine.files(type_id, self.ledger, span.upper)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
-        choices = choose(self._told(resolved.entries, shape), span, predicate, shape)
-        used = [each.entry for each in choices if each.use != "pruned"]
+        entries = self._told(resolved.entries, shape)
+        gathered = engine.warm.gathered(shape, resolved.entries)
+        # One table stands for the first files; it has no more than the statistics of their keys.
+        whole = [] if gathered is None else [gathered.loaded]
+        listed = [*(each.entry for each in whole), *entries[0 if gathered is None else len(gathered.paths) :]]
+        used = [each.entry for each in choose(listed, span, predicate, shape) if each.use != "pruned"]
+        if whole:
+            whole = [each for each in whole if any(each.entry is entry for entry in used)]
+            used = [entry for entry in used if entry is not listed[0]]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
-        loaded = await engine.warm.load(shape, used)
+        loaded = [*whole, *await engine.warm.load(shape, used)]
+        again = engine.warm.asked(shape, resolved.entries)
         keys = split(predicate, shape).keys
-        # Who asks for few keys reads few rows: comparing all of a file's would not pay.
-        settled = not span.history and not keys.terms and len(loaded) > 1 and await engine.warm.settle(shape, loaded)
+        # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
+        several = not span.history and not keys.terms and len(loaded) > 1
+        settled = several and again and await engine.warm.settle(shape, loaded)
         table = Table(shape, loaded, span, engine.warm, keys, settled)
-        self.planned.append(Planned(table, choices, resolved.by_index, fetched))
+        self.planned.append(Planned(table, resolved, entries, predicate, fetched))
         return table
 
     def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
@@ -91,7 +107,7 @@ class Moment:
         if shape.upgrades is None or ref is None:
             return entries
         return [
-            replace(each, stats=each.stats.short()) if each.stats is not None and each.first < ref.since else each
+            replace(each, stats=each.stats.of_keys()) if each.stats is not None and each.first < ref.since else each
             for each in entries
         ]
 
@@ -128,9 +144,19 @@ class Engine:
             self._head, self._ledger = head, ledger
         return ledger
 
+    async def _ready(self) -> Ledger:
+        """The head of now; the first time the database opens meanwhile, which takes about as long."""
+        if self.warm.is_open:
+            return await self.pinned()
+        opening = asyncio.ensure_future(self.warm.open())
+        try:
+            return await self.pinned()
+        finally:
+            await opening
+
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile."""
-        ledger = await self.pinned()
+        ledger = await self._ready()
         await self._heed(ledger)
         for distrusted in (False, True):
             try:

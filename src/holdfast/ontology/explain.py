@@ -147,7 +147,7 @@ def _table_use(planned: Planned) -> TableUse:
     return TableUse(
         table.shape.type_id.name,
         files,
-        planned.by_index,
+        planned.resolved.by_index,
         len(table.keys.terms),
         tuple(name for name in table.shape.payload if name not in lacking),
         tuple(sorted(lacking)),

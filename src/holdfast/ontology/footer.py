@@ -1,6 +1,7 @@
-"""Statistics of a data file from its Parquet footer, which the writer fills."""
+"""Statistics of a data file from its Parquet footer, which the writer fills, and from the keys of a small one."""
 
 import json
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
+from holdfast.ontology.sketch import ROWS_MAX, sketch_of
 from holdfast.ontology.stats import Bound, FileStats, Span
 
 PARTIAL = b"holdfast.partial"
@@ -25,9 +27,20 @@ def stats_of(body: bytes, *, key: str, unique: bool = True) -> FileStats:
     """The statistics in a file's footer. ``unique`` is what its writer knows."""
     try:
         with pq.ParquetFile(pa.BufferReader(body)) as file:
-            return of_footer(file.metadata, len(body), unique=unique)
+            found = of_footer(file.metadata, len(body), unique=unique)
+            return replace(found, sketches=_sketches(file)) if found.rows <= ROWS_MAX else found
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{key}: not a Parquet file ({error})") from error
+
+
+def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
+    """Of an entity's key; of both ends of a relation, which people ask for, and not of the instance key."""
+    present = set(file.schema_arrow.names)
+    keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in present else names.RELATION_KEYS[:2]
+    table = file.read(columns=[name for name in keys if name in present])
+    if table.num_columns != len(keys) or any(column.null_count for column in table.columns):
+        return ()
+    return tuple(sketch_of(column.to_pylist()) for column in table.columns)
 
 
 def of_footer(footer: Any, size: int, *, unique: bool) -> FileStats:

@@ -25,11 +25,18 @@ class Loaded:
     unique: bool
     """No identity has two rows in it."""
     path: str | None = None
-    """None: it is in the type's table."""
+    """Where it lies, unless its rows are in a table."""
     retracts: bool = False
     """It has the column of retractions."""
     until: bool = False
     """Its rows say until when they were the latest in it."""
+    table: str | None = None
+    """The table that it is alone in; None and no path: it is in the type's table of small files."""
+
+    @property
+    def pooled(self) -> bool:
+        """Whether it is in the type's table of small files."""
+        return self.path is None and self.table is None
 
     @property
     def single(self) -> bool:

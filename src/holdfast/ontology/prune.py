@@ -29,6 +29,7 @@ from holdfast.ontology.filters.ast import (
 )
 from holdfast.ontology.index import Entry
 from holdfast.ontology.shape import Shape
+from holdfast.ontology.sketch import may_hold
 from holdfast.ontology.stats import FileStats, Span
 from holdfast.ontology.times import Window
 
@@ -136,15 +137,17 @@ def may_match(predicate: Predicate, stats: FileStats, shape: Shape) -> bool:
         case Or(terms=terms):
             return any(may_match(term, stats, shape) for term in terms)
         case Comparison(path=path, operator=operator, value=value, reading=reading) if operator != "!=":
+            if operator == "==" and not _held(path, value, stats, shape):
+                return False
             return _compared(_span(path, stats, shape), operator, value, reading)
         case In(path=path, values=values, reading=reading):
             span = _span(path, stats, shape)
-            return any(_compared(span, "==", value, reading) for value in values)
+            return any(_compared(span, "==", each, reading) and _held(path, each, stats, shape) for each in values)
         case Between(path=path, low=low, high=high, reading=reading):
             span = _span(path, stats, shape)
             return _compared(span, ">=", low, reading) and _compared(span, "<=", high, reading)
         case Text(path=path, operator="equals", value=value, fold=False):
-            return _compared(_span(path, stats, shape), "==", value, "text")
+            return _held(path, value, stats, shape) and _compared(_span(path, stats, shape), "==", value, "text")
         case Text(path=path, operator="startswith", value=value, fold=False):
             span = _span(path, stats, shape)
             low_ok = not isinstance(span.high, str) or value <= span.high
@@ -153,6 +156,23 @@ def may_match(predicate: Predicate, stats: FileStats, shape: Shape) -> bool:
             return _span(path, stats, shape).nulls != 0
         case Quantified() | _:
             return True
+
+
+def _held(path: FieldPath, value: Any, stats: FileStats, shape: Shape) -> bool:
+    """False only if the path is a key, and the sketch of the file's keys says that this one is not there."""
+    if path.end != "own" or path.steps or not stats.sketches:
+        return True
+    column = {"left_key": 0, "right_key": 1}.get(path.field) if shape.ends is not None else None
+    if column is None and shape.ends is None and path.field == shape.key_field:
+        column = 0
+    if column is None or column >= len(stats.sketches):
+        return True
+    form = "text" if shape.ends is not None else shape.forms.get(path.field)
+    if form == "text" and isinstance(value, str):
+        return may_hold(stats.sketches[column], value)
+    if form == "int" and isinstance(value, int) and not isinstance(value, bool):
+        return may_hold(stats.sketches[column], str(value))
+    return True
 
 
 def _span(path: FieldPath, stats: FileStats, shape: Shape) -> Span:

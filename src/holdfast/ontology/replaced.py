@@ -40,13 +40,13 @@ class Replaced:
         known = self._known.get(older, set())
         return [number for number in newer if number not in known]
 
-    def compare(self, older: int, path: str, keys: Sequence[str], newer: Newer) -> None:
-        """Blocking."""
+    def compare(self, older: int, rows: Sql, keys: Sequence[str], newer: Newer) -> None:
+        """``rows`` are those of the older file, with ``file_row_number``. Blocking."""
         by = ", ".join(map(quoted, keys))
         text = fill(
             f"INSERT INTO {TABLE} SELECT {older:d}, n._file, o.file_row_number, n.commit_id "
-            f"FROM read_parquet({{}}, file_row_number = true) o JOIN ({{}}) n USING ({by})",
-            Sql("?::VARCHAR", (path,)),
+            f"FROM {{}} o JOIN ({{}}) n USING ({by})",
+            rows,
             newer.keys,
         )
         self._duck.execute(text.text, list(text.params))

@@ -236,6 +236,10 @@ class Ontology:
         """Bring all indexes up to now; False if that failed, for which see ``info``."""
         return await self._upkeep.flush(everything=True)
 
+    async def settled(self) -> None:
+        """Until this session does nothing in the background for its queries; for measurements."""
+        await self._warm.settled()
+
     async def close(self) -> None:
         """Flush what is due, give back the lock. Nothing here fails: what is not done is mended by the next session."""
         try:

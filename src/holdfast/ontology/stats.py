@@ -7,6 +7,7 @@ it is cut, an upper bound does not, and is left out.
 Whatever is not there, or is not what it should be, means that nothing is known: statistics only ever save work.
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,13 +39,21 @@ class FileStats:
     keys: tuple[Span, ...] = ()
     """Of the identity's columns, in their order."""
     columns: Mapping[str, Span] = field(default_factory=dict, hash=False)
+    sketches: tuple[bytes, ...] = ()
+    """Of the same columns as ``keys``, which keys they may hold (``sketch``); empty for unknown."""
 
     def short(self) -> "FileStats":
+        return replace(self, columns={}, sketches=())
+
+    def of_keys(self) -> "FileStats":
+        """What is known of the keys alone."""
         return replace(self, columns={})
 
     def document(self) -> Document:
         document: Document = {"rows": self.rows, "bytes": self.size, "unique": self.unique}
         document["keys"] = [[span.low, span.high] for span in self.keys]
+        if any(self.sketches):
+            document["sketches"] = [base64.b64encode(each).decode() for each in self.sketches]
         if self.columns:
             document["columns"] = {name: span.document() for name, span in self.columns.items()}
         return document
@@ -59,6 +68,7 @@ def parse_stats(document: Any) -> FileStats | None:
             document["unique"] is True,
             tuple(Span(*_bounds(each)) for each in document["keys"]),
             {str(name): Span(*_bounds(each)) for name, each in document.get("columns", {}).items()},
+            tuple(base64.b64decode(each, validate=True) for each in document.get("sketches", ())),
         )
     except codec.MALFORMED:
         return None

@@ -23,9 +23,10 @@ from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, ty
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.loaded import Loaded, duck_type
 from holdfast.ontology.prune import disjoint
+from holdfast.ontology.scans import SYSTEM
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.times import Window
-from holdfast.ontology.warm import SYSTEM, Warm
+from holdfast.ontology.warm import Warm
 
 EVERYTHING = And(())
 
@@ -127,7 +128,7 @@ class Table:
         upper = self.window.upper
         parts: list[Sql] = []
         for number, each in enumerate(files):
-            if each.path is None:
+            if each.pooled:
                 continue
             scan = self._within(self.warm.scan(self.shape, each, self.columns, upper), [each])
             newer = files[number + 1 :]
@@ -137,7 +138,7 @@ class Table:
                 parts.append(fill(f"{text} ANTI JOIN ({{}}) USING (file_row_number)", scan, gone))
             else:
                 parts.append(fill(text, scan))
-        small = [each for each in files if each.path is None]
+        small = [each for each in files if each.pooled]
         if small:
             parts.append(self._latest(small))
         return joined(" UNION ALL ", parts)

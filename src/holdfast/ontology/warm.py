@@ -28,12 +28,14 @@ from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.gathered import AFTER, Gathered, Gatherer, ended
 from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import Loaded, duck_type, usable
 from holdfast.ontology.merge import ORIGIN
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
 from holdfast.ontology.rows import column_forms
+from holdfast.ontology.scans import SYSTEM, alike, among, lasting, projected
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.upgradefile import upgrade_file, versions_in
 from holdfast.sql.duck import Duck
@@ -44,12 +46,8 @@ PARALLEL = 16
 """Files on their way at a time."""
 POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
-SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
-"""The columns that every scan has, besides keys and fields."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
-LISTED = 16
-"""Files that a condition names one by one."""
 SWELL = 3
 """About how much larger rows are in memory than in a file."""
 
@@ -68,6 +66,9 @@ class Warm:
         """The numbers of the files in each table."""
         self._room = self._most_replaced = 0
         self._replaced: Replaced | None = None
+        self._gatherer: Gatherer | None = None
+        self.gather_after = AFTER
+        self._asked: set[TypeId] = set()
         self._count = 0
         self._tables = 0
         self._one = asyncio.Lock()
@@ -80,6 +81,16 @@ class Warm:
             raise RuntimeError("the database did not open")
         return self._duck
 
+    @property
+    def is_open(self) -> bool:
+        return self._duck is not None
+
+    async def open(self) -> None:
+        """Make the database, if there is none yet; the first question would do it otherwise."""
+        async with self._one:
+            if self._duck is None:
+                await blocking(self._open)
+
     def _open(self) -> None:
         self._scratch = Scratch()
         folder = self._scratch.path
@@ -90,11 +101,14 @@ class Warm:
         self._room = duck.memory_bytes // 4
         self._most_replaced = duck.memory_bytes // 4 // ROW_BYTES
         self._replaced = Replaced(duck)
+        self._gatherer = Gatherer(duck, folder)
         self._duck = duck
 
     async def close(self) -> None:
+        if self._gatherer is not None:
+            await self._gatherer.close()
         duck, scratch, files = self._duck, self._scratch, self._files
-        self._duck = self._scratch = self._files = self._replaced = None
+        self._duck = self._scratch = self._files = self._replaced = self._gatherer = None
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -107,6 +121,8 @@ class Warm:
 
     def forget(self) -> None:
         """Read everything again. Statements on their way keep the tables that they were made for."""
+        if self._gatherer is not None:
+            self._gatherer.forget()
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -128,8 +144,8 @@ class Warm:
 
     async def settle(self, shape: Shape, files: Sequence[Loaded]) -> bool:
         """Find out which rows of large files are replaced by newer files; False if that would not help."""
-        large = sorted((each for each in files if each.path is not None), key=_commits)
-        small = [each for each in files if each.path is None]
+        large = sorted((each for each in files if not each.pooled), key=_commits)
+        small = [each for each in files if each.pooled]
         last = max((each.entry.last for each in large), default=0)
         if (
             not 0 < len(large) <= MOST
@@ -144,6 +160,43 @@ class Warm:
                 async with self._one:
                     await blocking(self._compare, shape, one, newer)
         return True
+
+    def gathered(self, shape: Shape, entries: Sequence[Entry]) -> Gathered | None:
+        """One table instead of the first of these files, if there is one."""
+        return self._gatherer.find(shape.type_id, entries) if self._gatherer is not None else None
+
+    def asked(self, shape: Shape, entries: Sequence[Entry]) -> bool:
+        """These are all files of a type, and there was a question about it; after some of them they are gathered.
+
+        Whether it was not the first one.
+        """
+        again = shape.type_id in self._asked
+        self._asked.add(shape.type_id)
+        self._gather(shape, entries)
+        return again
+
+    def _gather(self, shape: Shape, entries: Sequence[Entry]) -> None:
+        gatherer = self._gatherer
+        if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, after=self.gather_after):
+            return
+        if any(entry.path not in self._loaded for entry in entries):
+            return
+        files = [self._loaded[entry.path] for entry in entries]
+        base = max((each for each in files if each.single), key=lambda each: each.rows, default=None)
+        rest = [each for each in files if each is not base]
+        rows = self._all(shape, files, (*SYSTEM, names.UNTIL, *shape.payload))
+        keys = None if base is None else self._all(shape, [base], ("commit_id",))
+        ends = ended(shape.keys, keys, self._all(shape, rest, ("commit_id",))) if rest else None
+        gatherer.begin(shape, files, rows, ends)
+
+    async def settled(self) -> None:
+        """Until nothing goes on in the background."""
+        if self._gatherer is not None:
+            await self._gatherer.done()
+
+    def _all(self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str]) -> Sql:
+        scans = self.scans(shape, files, columns)
+        return joined(" UNION ALL ", [Sql(text, tuple(params)) for text, params in scans])
 
     def replaced(self, older: Loaded, newer: Sequence[Loaded], upper: int) -> Sql:
         """The numbers of the rows of a settled file that these others replace up to a commit."""
@@ -218,13 +271,13 @@ class Warm:
 
     def _compare(self, shape: Shape, older: Loaded, newer: Sequence[Loaded]) -> None:
         lacking = self._lacking(older, newer)
-        if self._replaced is None or older.path is None or not lacking:
+        if self._replaced is None or older.pooled or not lacking:
             return
         listed = ", ".join(map(quoted, (*shape.keys, "commit_id")))
-        small = [each.number for each in lacking if each.path is None]
+        small = [each.number for each in lacking if each.pooled]
         parts: list[Sql] = []
         if small:
-            condition, params = _among(small, self._pooled[shape.type_id])
+            condition, params = among(small, self._pooled[shape.type_id])
             text = f"SELECT {listed}, _file FROM {self._pools[shape.type_id]}"
             parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
         for each in lacking:
@@ -232,7 +285,12 @@ class Warm:
                 text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
                 parts.append(Sql(text, (each.path,)))
         found = Newer(frozenset(each.number for each in lacking), joined(" UNION ALL ", parts))
-        self._replaced.compare(older.number, older.path, shape.keys, found)
+        numbered = (
+            Sql("read_parquet(?::VARCHAR, file_row_number = true)", (older.path,))
+            if older.table is None
+            else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
+        )
+        self._replaced.compare(older.number, numbered, shape.keys, found)
 
     def _without_doubles(self, shape: Shape, path: Path, rows: int) -> int:
         """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
@@ -253,7 +311,7 @@ class Warm:
     def _insert(self, shape: Shape, group: Sequence[tuple[Loaded, Path, str]]) -> None:
         pool = self._pool(shape)
         first = group[0][0]
-        listed = ", ".join(self._projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
+        listed = ", ".join(projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
         paths = [str(path) for _, path, _ in group]
         # The name of a file is its number.
         self.duck.execute(
@@ -279,28 +337,16 @@ class Warm:
             self._pools[shape.type_id] = pool
         return pool
 
-    def _projected(self, shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]:
-        """The columns of a file as every scan of the type has them."""
-        found = [quoted(name) for name in shape.keys]
-        for name in columns:
-            if name == names.RETRACTED:
-                gone = "coalesce(_retracted, false)" if loaded.retracts else "false"
-                found.append(f"{gone} AS _retracted")
-            elif name == names.UNTIL:
-                found.append("_until" if loaded.until else "NULL::BIGINT AS _until")
-            elif name in SYSTEM or name in loaded.columns:
-                found.append(quoted(name))
-            else:
-                found.append(f"NULL::{duck_type(arrow_type(shape.nodes[name]))} AS {quoted(name)}")
-        return found
-
     # --- SQL ---
 
     def scan(self, shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
         """The rows of one large file, numbered, without those that another one of the file has replaced."""
-        listed = ", ".join((*self._projected(shape, file, columns), "file_row_number"))
-        lasting = _lasting([file], latest_at)
-        condition = f" WHERE {lasting}" if lasting else ""
+        latest = lasting([file], latest_at)
+        condition = f" WHERE {latest}" if latest else ""
+        if file.table is not None:
+            named = ", ".join(map(quoted, (*shape.keys, *columns)))
+            return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
+        listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
         return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
 
     def scans(
@@ -311,50 +357,27 @@ class Warm:
         With ``latest_at`` without rows that another one of their file has replaced by that commit.
         """
         found: list[tuple[str, list[Any]]] = []
-        pooled = [each.number for each in files if each.path is None]
+        pooled = [each.number for each in files if each.pooled]
+        named = ", ".join(map(quoted, (*shape.keys, *columns)))
+        for each in files:
+            if each.table is not None:
+                latest = lasting([each], latest_at)
+                found.append((f"SELECT {named} FROM {each.table}{f' WHERE {latest}' if latest else ''}", []))
         if pooled:
-            listed = ", ".join(map(quoted, (*shape.keys, *columns)))
-            text = f"SELECT {listed} FROM {self._pools[shape.type_id]}"
-            condition, params = _among(pooled, self._pooled[shape.type_id])
-            lasting = _lasting([each for each in files if each.path is None], latest_at)
-            conditions = " AND ".join(each for each in (condition, lasting) if each)
+            text = f"SELECT {named} FROM {self._pools[shape.type_id]}"
+            condition, params = among(pooled, self._pooled[shape.type_id])
+            latest = lasting([each for each in files if each.pooled], latest_at)
+            conditions = " AND ".join(each for each in (condition, latest) if each)
             found.append((f"{text} WHERE {conditions}" if conditions else text, params))
-        on_disk = sorted((each for each in files if each.path is not None), key=_alike)
-        for _, group in groupby(on_disk, key=_alike):
+        on_disk = sorted((each for each in files if each.path is not None), key=alike)
+        for _, group in groupby(on_disk, key=alike):
             same = list(group)
-            listed = ", ".join(self._projected(shape, same[0], columns))
+            listed = ", ".join(projected(shape, same[0], columns))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
-            lasting = _lasting(same, latest_at)
-            found.append((f"{text} WHERE {lasting}" if lasting else text, [[each.path for each in same]]))
+            latest = lasting(same, latest_at)
+            found.append((f"{text} WHERE {latest}" if latest else text, [[each.path for each in same]]))
         return found
-
-
-def _among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
-    """A condition for rows of these files. Plain comparisons where they are short: they cost next to nothing."""
-    others = present.difference(wanted)
-    if not others:
-        return "", []
-    for some, word in ((wanted, "IN"), (others, "NOT IN")):
-        if len(some) <= LISTED:
-            return f"_file {word} ({', '.join(map(str, sorted(some)))})", []
-    return "_file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
-
-
-def _lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
-    """A condition for rows that no other one of their file replaces by that commit; of history, not by their own."""
-    if not any(each.until for each in files):
-        return ""
-    if latest_at is None:
-        return "_until IS DISTINCT FROM commit_id"
-    if all(each.entry.last <= latest_at for each in files):
-        return "_until IS NULL"
-    return f"(_until IS NULL OR _until > {latest_at:d})"
 
 
 def _commits(loaded: Loaded) -> int:
     return loaded.entry.first
-
-
-def _alike(loaded: Loaded) -> tuple[Any, ...]:
-    """Files that one scan can read."""
-    return loaded.columns, loaded.retracts, loaded.until

@@ -130,10 +130,17 @@ class Duck:
 
     # --- for everybody else ---
 
-    async def table(self, text: str, params: Params | None = None) -> pa.Table:
-        """The whole result."""
+    async def table(
+        self, text: str, params: Params | None = None, then: Callable[[pa.Table], pa.Table] | None = None
+    ) -> pa.Table:
+        """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
         cursor = self._root.cursor()
-        return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True)
+        return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
+
+    async def run(self, text: str, params: Params | None = None) -> None:
+        """For what has no result."""
+        cursor = self._root.cursor()
+        await self._watched(cursor, lambda: cursor.execute(text, params), close=True)
 
     async def batches(
         self, text: str, params: Params | None = None, *, rows: int = BATCH_ROWS
@@ -150,15 +157,23 @@ class Duck:
         finally:
             await blocking(cursor.close)
 
-    async def _watched(self, cursor: "duckdb.DuckDBPyConnection", work: Callable[[], T], *, close: bool = False) -> T:
+    async def _watched(
+        self,
+        cursor: "duckdb.DuckDBPyConnection",
+        work: Callable[[], T],
+        *,
+        close: bool = False,
+        then: Callable[[T], T] | None = None,
+    ) -> T:
         """Off the loop; a caller that is cancelled interrupts it."""
 
         def run() -> T:
             try:
-                return _guarded(work)
+                found = _guarded(work)
             finally:
                 if close:
                     cursor.close()
+            return found if then is None else then(found)
 
         try:
             return await blocking(run)

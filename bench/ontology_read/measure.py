@@ -1,0 +1,145 @@
+"""One size on one store: everybody built, asked in turns, warm and cold, before and after compaction."""
+
+import gc
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from statistics import median
+from typing import Any
+
+from bench.ontology_read import delta, iceberg
+from bench.ontology_read.build import PEERS, stopped
+from bench.ontology_read.data import History, Size
+from bench.ontology_read.floor import Floor
+from bench.ontology_read.ours import Ours
+from bench.ontology_read.places import Meter, Place
+from bench.ontology_read.questions import QUESTIONS, Question, digest
+from bench.ontology_read.sides import Session, Side
+
+PEER_SECONDS = 30.0
+"""Within which a peer takes the whole history in, or is stopped."""
+TURNS_SECONDS = 4.0
+"""After which no other round of a question begins: large sizes have fewer."""
+WARMING = 8
+"""How often every question was asked before it is asked warm."""
+INSTALLED = {"delta-rs": delta.INSTALLED, "pyiceberg": iceberg.INSTALLED}
+
+Work = Callable[[], Awaitable[float]]
+"""Does it once, and says how many seconds that took."""
+
+
+async def built(place: Place, size: Size) -> tuple[dict[str, Side], dict[str, str]]:
+    """Every contender with the whole history; and what to say of those that did not get there."""
+    sides: dict[str, Side] = {"floor": Floor(place, size), "ours": Ours(place, size)}
+    history = History(size)
+    for side in sides.values():
+        await side.begin(history)
+    for number, customers in history.commits():
+        for side in sides.values():
+            await side.commit(number, customers, history)
+    for side in sides.values():
+        await side.end()
+    notes: dict[str, str] = {}
+    for name, kind in PEERS.items():
+        peer = kind(place, size)
+        note = stopped(name, peer, PEER_SECONDS) if INSTALLED[name] else "not installed"
+        if note is None:
+            sides[name] = peer
+        else:
+            notes[name] = note
+    return sides, notes
+
+
+async def measured(
+    sides: Mapping[str, Side], place: Place, metered: Place, meter: Meter | None, *, warm: int, cold: int
+) -> dict[str, Any]:
+    """By question, by state: the figures of each contender; the first one is the floor."""
+    sessions = {name: await side.session(place) for name, side in sides.items()}
+    results: dict[str, Any] = {}
+    for number in range(WARMING if warm > 1 else 1):
+        for question in QUESTIONS:
+            for name, session in sessions.items():
+                if number == 0 or name == "ours":
+                    await session.ask(question)
+    for question in QUESTIONS:
+        await _agree(sessions, question)
+        for session in sessions.values():
+            await session.ready()
+        warmed = {name: _warm(session, question) for name, session in sessions.items()}
+        chilled = {name: _cold(side, place, question) for name, side in sides.items()}
+        results[question.name] = {
+            "warm": await _in_turns(warmed, rounds=warm),
+            "cold": await _in_turns(chilled, rounds=cold),
+        }
+    for session in sessions.values():
+        await session.close()
+    if meter is not None:
+        for name, side in sides.items():
+            await _count(name, side, metered, meter, results)
+    return results
+
+
+async def _agree(sessions: Mapping[str, Session], question: Question) -> None:
+    found = {name: digest(await session.ask(question)) for name, session in sessions.items()}
+    if len(set(found.values())) != 1:
+        raise RuntimeError(f"{question.name}: the answers differ: {found}")
+
+
+def _warm(session: Session, question: Question) -> Work:
+    async def work() -> float:
+        began = time.perf_counter()
+        await session.ask(question)
+        return time.perf_counter() - began
+
+    return work
+
+
+def _cold(side: Side, place: Place, question: Question) -> Work:
+    async def work() -> float:
+        began = time.perf_counter()
+        session = await side.session(place)
+        try:
+            await session.ask(question)
+            return time.perf_counter() - began
+        finally:
+            await session.close()
+
+    return work
+
+
+async def _in_turns(contenders: Mapping[str, Work], *, rounds: int) -> dict[str, dict[str, Any]]:
+    """Every round has each of them once, and who begins changes from round to round."""
+    names = list(contenders)
+    taken: dict[str, list[float]] = {name: [] for name in names}
+    began = time.perf_counter()
+    for number in range(rounds):
+        if number and time.perf_counter() - began > TURNS_SECONDS:
+            break
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            gc.collect()
+            taken[name].append(await contenders[name]())
+    return {name: _figures(taken[name], taken[names[0]]) for name in names}
+
+
+def _figures(seconds: list[float], floor: list[float]) -> dict[str, Any]:
+    return {
+        "milliseconds": round(median(seconds) * 1e3, 2),
+        "milliseconds_spread": [round(end * 1e3, 2) for end in (min(seconds), max(seconds))],
+        "times_floor": round(median(one / other for one, other in zip(seconds, floor, strict=True)), 2),
+        "rounds": len(seconds),
+    }
+
+
+async def _count(name: str, side: Side, metered: Place, meter: Meter, results: dict[str, Any]) -> None:
+    """Requests and bytes of each question, cold and then asked again."""
+    for question in QUESTIONS:
+        session: Session | None = None
+        for state in ("cold", "warm"):
+            requests, received = meter.requests, meter.received
+            session = session if session is not None else await side.session(metered)
+            await session.ask(question)
+            figures = results[question.name][state][name]
+            figures["requests"] = meter.requests - requests
+            figures["received_bytes"] = meter.received - received
+        if session is not None:
+            await session.close()

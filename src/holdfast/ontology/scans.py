@@ -1,0 +1,58 @@
+"""Parts of scans: which columns of a file are read, of which files, and which of their rows. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.ontology import names
+from holdfast.ontology.columns import arrow_type
+from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.loaded import Loaded, duck_type
+from holdfast.ontology.shape import Shape
+
+SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
+"""The columns that every scan has, besides keys and fields."""
+LISTED = 16
+"""Files that a condition names one by one."""
+
+
+def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]:
+    """The columns of a file as every scan of the type has them."""
+    found = [quoted(name) for name in shape.keys]
+    for name in columns:
+        if name == names.RETRACTED:
+            gone = "coalesce(_retracted, false)" if loaded.retracts else "false"
+            found.append(f"{gone} AS _retracted")
+        elif name == names.UNTIL:
+            found.append("_until" if loaded.until else "NULL::BIGINT AS _until")
+        elif name in SYSTEM or name in loaded.columns:
+            found.append(quoted(name))
+        else:
+            found.append(f"NULL::{duck_type(arrow_type(shape.nodes[name]))} AS {quoted(name)}")
+    return found
+
+
+def among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
+    """A condition for rows of these files. Plain comparisons where they are short: they cost next to nothing."""
+    others = present.difference(wanted)
+    if not others:
+        return "", []
+    for some, word in ((wanted, "IN"), (others, "NOT IN")):
+        if len(some) <= LISTED:
+            return f"_file {word} ({', '.join(map(str, sorted(some)))})", []
+    return "_file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
+
+
+def lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
+    """A condition for rows that no other one of their file replaces by that commit; of history, not by their own."""
+    if not any(each.until for each in files):
+        return ""
+    if latest_at is None:
+        return "_until IS DISTINCT FROM commit_id"
+    if all(each.entry.last <= latest_at for each in files):
+        return "_until IS NULL"
+    return f"(_until IS NULL OR _until > {latest_at:d})"
+
+
+def alike(loaded: Loaded) -> tuple[Any, ...]:
+    """Files that one scan can read."""
+    return loaded.columns, loaded.retracts, loaded.until

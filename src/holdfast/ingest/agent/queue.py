@@ -13,8 +13,10 @@ cursor may be lost at any time: batches are then sent again, and are duplicates.
 """
 
 import asyncio
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -23,9 +25,9 @@ from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import LOCK, Folder
-from holdfast.ingest.agent.parked import PARKED
-from holdfast.ingest.agent.segment import Damage, Found, Segment, first_seq_of, read_at, scan
-from holdfast.ingest.frame import FrameInvalid, Identity, encode, inspect, pack
+from holdfast.ingest.agent.parked import PARKED, parked_names
+from holdfast.ingest.agent.segment import Damage, Found, Segment, first_seq_of, is_whole, read_at, scan
+from holdfast.ingest.frame import ANY_SIZE, FrameInvalid, Identity, encode, inspect, pack
 from holdfast.ingest.identity import MAX_AGENT_BYTES, check_name
 from holdfast.ingest.records import Record
 
@@ -33,7 +35,11 @@ ABOUT = "queue.json"
 CURSOR = "cursor.json"
 FORMAT = "holdfast.agent_queue"
 VERSION = 1
+MOST_RECORDS = 1 << 20
+"""More than any batch holds."""
 DAMAGED = ".damaged"
+CHANGES = "changes"
+"""In a note: parts of the state of which only what changed is told. None takes an element away."""
 _log = logger("agent")
 
 
@@ -112,7 +118,7 @@ class Queue:
             await self.folder.append(newest.name, newest.size, data)
             newest.size += len(data)
             self.next_seq = batch.identity.seq_end + 1
-            self.state.update(note)
+            fold(self.state, note)
             return batch.identity
 
     async def read(self, at: Position) -> Queued | None:
@@ -134,7 +140,7 @@ class Queue:
                 case Found(_, end, entry):
                     after = Position(segment.first_seq, end)
                     if entry.frame:
-                        return Queued(inspect(entry.frame).identity, entry.frame, at, after)
+                        return Queued(_identity(segment.name, entry.frame), entry.frame, at, after)
                     at = after
         return None
 
@@ -159,6 +165,13 @@ class Queue:
             await self.folder.replace(CURSOR, codec.encode(document), durable=False)
         except Unavailable as error:
             _log.warning("the cursor could not be saved: %s", error)
+
+    async def look_at_parked(self) -> int:
+        """How many batches are parked. Operators drop them behind our back, so their bytes are counted anew."""
+        names = await parked_names(self.folder)
+        sizes = [await self.folder.size(name) or 0 for name in names]
+        self.parked_bytes = sum(sizes)
+        return len(names)
 
     def count(self, name: str, number: int) -> None:
         self.totals[name] = self.totals.get(name, 0) + number
@@ -212,42 +225,55 @@ class Queue:
                 self.parked_bytes += size
         given = 0
         while self._segments and not await self._load_newest(self._segments[-1]):
-            given = max(given, self._segments[-1].first_seq)
-            await self._give_up(self._segments.pop())
+            given = max(given, await self._give_up(self._segments.pop()))
         self.next_seq = max(self.next_seq, given)
         if not self._segments:
             await self._roll()
         await self._load_cursor()
 
-    async def _give_up(self, segment: Segment) -> None:
-        """Begun and not finished, most likely; but bytes that nobody can read are not ours to throw away."""
-        data = await self.folder.read(segment.name)
+    async def _give_up(self, segment: Segment) -> int:
+        """Begun and not finished, most likely; but bytes that nobody can read are not ours to throw away. The first
+        number that was surely not given in it."""
+        data = await self.folder.read(segment.name) or b""
         if data:
             await self.folder.replace(f"{segment.name}{DAMAGED}", data)
         await self.folder.remove(segment.name)
+        return segment.first_seq + (MOST_RECORDS if is_whole(data) else 0)
 
     async def _load_newest(self, newest: Segment) -> bool:
         """Whether anything stands in it. A segment that was begun and not finished is none."""
         await self.folder.force(newest.name)
         data = await self.folder.read(newest.name) or b""
         end = 0
-        next_seq, state, totals = newest.first_seq, {}, {}
+        next_seq = newest.first_seq
+        state: Document = {}
+        totals: dict[str, int] = {}
         for found in scan(data):
             end = found.end
             if isinstance(found, Damage):
                 continue
             if found.entry.frame:
-                next_seq = _next_seq(newest.name, found.entry.frame)
-                state.update(found.entry.note)
+                next_seq = _identity(newest.name, found.entry.frame).seq_end + 1
+                fold(state, found.entry.note)
             else:
                 state, totals = dict(found.entry.note.get("state", {})), dict(found.entry.note.get("totals", {}))
         if end == 0:
             return False
-        if end < len(data):
-            await self.folder.append(newest.name, end, b"")
         newest.size = end
         self.next_seq, self.state, self.totals = next_seq, state, totals
+        if is_whole(data[end:]):
+            await self._pass_over(newest, data[end:])
+        elif end < len(data):
+            await self.folder.append(newest.name, end, b"")
         return True
+
+    async def _pass_over(self, newest: Segment, damaged: builtins.bytes) -> None:
+        """The last entry is all there and not what was written, so it may have been durable and sent before it was
+        damaged. Its numbers are not given again, and it is set aside like any damage."""
+        at, newest.size = newest.size, newest.size + len(damaged)
+        await self._set_aside(newest, at, newest.size)
+        self.next_seq += MOST_RECORDS
+        await self._roll()
 
     async def _load_cursor(self) -> None:
         self.cursor = Position(self._segments[0].first_seq, 0)
@@ -267,11 +293,25 @@ class Queue:
             self.cursor, self.cursor_seq = saved, seq
 
 
-def _next_seq(name: str, frame: bytes) -> int:
+def fold(state: Document, note: Mapping[str, Any]) -> None:
+    """What a note changes in the state."""
+    for name, value in note.items():
+        if name != CHANGES:
+            state[name] = value
+            continue
+        for part, changes in value.items():
+            merged = {**state.get(part, {}), **changes}
+            state[part] = {key: each for key, each in merged.items() if each is not None}
+
+
+def _identity(name: str, frame: bytes) -> Identity:
     try:
-        return inspect(frame).identity.seq_end + 1
+        return inspect(frame, ANY_SIZE).identity
     except FrameInvalid as error:
-        raise Corrupt(f"{name}: an entry holds no frame: {error}") from error
+        raise Corrupt(
+            f"{name}: an entry holds no frame that can be read: {error}",
+            remedy="use the version of holdfast that wrote this queue",
+        ) from error
 
 
 async def open_queue(

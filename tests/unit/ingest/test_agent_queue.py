@@ -294,3 +294,64 @@ async def test_what_an_operator_dropped_gives_its_room_back(tmp_path: Path) -> N
     await queue.folder.remove((await parked_names(queue.folder))[0])
     assert await queue.look_at_parked() == 0
     assert queue.bytes == before
+
+
+async def test_what_is_accepted_gives_way_when_there_is_no_room(tmp_path: Path) -> None:
+    """The newest segment is kept for a while after its batches are accepted; a small queue must not end by it."""
+    queue = await opened(tmp_path, QueueOptions(max_bytes=2_000))
+    for number in range(100):
+        await queue.append(lines(number), {"position": number})
+        for batch in await all_queued(queue):
+            await queue.advance(batch.after, batch.identity.seq_end + 1)
+    assert queue.bytes <= 2_000
+    assert (await opened(tmp_path)).state == {"position": 99}
+    assert (await opened(tmp_path)).next_seq == 100
+
+
+async def test_a_small_queue_is_freed_piece_by_piece(tmp_path: Path) -> None:
+    queue = await opened(tmp_path, QueueOptions(max_bytes=8_000))
+    while queue.bytes < 7_600:
+        await queue.append(lines(queue.next_seq))
+    with pytest.raises(QueueFull):
+        await queue.append(lines(*range(2_000)))
+    waiting = await all_queued(queue)
+    for batch in waiting[: len(waiting) // 2]:
+        await queue.advance(batch.after, batch.identity.seq_end + 1)
+    await queue.append(lines(1_000))
+    assert texts(await all_queued(queue))[-1] == "line 1000"
+
+
+class TinyDisk(DiskFolder):
+    """A disk of so many bytes, full to the last one before it refuses."""
+
+    room = 40_000
+
+    async def append(self, name: str, at: int, data: bytes) -> None:
+        await self._fits(at + len(data) - (await self.size(name) or 0))
+        await super().append(name, at, data)
+
+    async def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        await self._fits(len(data))
+        await super().replace(name, data, durable=durable)
+
+    async def _fits(self, more: int) -> None:
+        if sum([await self.size(name) or 0 for name in await self.names()]) + more > self.room:
+            raise Unavailable("the disk is full")
+
+
+async def test_on_a_disk_that_is_full_to_the_last_byte_what_is_accepted_can_still_go(tmp_path: Path) -> None:
+    disk = TinyDisk(tmp_path)
+    queue = await open_queue(disk, "web-1", AMBIENT)
+    for _ in range(3):
+        while sum([await disk.size(name) or 0 for name in await disk.names()]) < disk.room - 300:
+            await queue.append(lines(queue.next_seq))
+        (tmp_path / "of others").write_bytes(bytes(disk.room - sum(each.stat().st_size for each in tmp_path.iterdir())))
+        with pytest.raises(Unavailable):
+            await queue.append(lines(queue.next_seq))
+        for batch in await all_queued(queue):
+            await queue.advance(batch.after, batch.identity.seq_end + 1)
+        await queue.append(lines(queue.next_seq))
+        (tmp_path / "of others").unlink()
+        again = await open_queue(disk, "web-1", AMBIENT)
+        assert again.next_seq == queue.next_seq
+        queue = again

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.config import LogSource
+from holdfast.ingest.agent import tail
+from holdfast.ingest.agent.logfiles import LogFile, found_files
 from holdfast.ingest.agent.tail import CUT, MOST_LINE, PATH, Tailer
 
 
@@ -253,3 +255,46 @@ def test_only_what_changed_is_noted(tmp_path: Path) -> None:
     with (tmp_path / "07.log").open("a") as file:
         file.write("two\n")
     assert list(tailer.changes(tailer.read(5, 100))) == [str(tmp_path / "07.log")]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_files_that_are_renamed_while_they_are_looked_at_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    desk = Desk(tmp_path / "app.log*")
+    written: list[str] = []
+    looked = 0
+
+    def write(name: str) -> None:
+        written.append(f"line {len(written)}")
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{written[-1]}\n")
+
+    def rotate() -> None:
+        for number in range(len(written), 0, -1):
+            if (tmp_path / f"app.log.{number}").exists():
+                (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
+        (tmp_path / "app.log").rename(tmp_path / "app.log.1")
+
+    def look(*args: object) -> list[LogFile]:
+        nonlocal looked
+        found = found_files(*args)  # type: ignore[arg-type]  # passed through
+        looked += 1
+        if looked % 5 == 0:
+            write("app.log")
+            rotate()
+            write("app.log.1")
+            write("app.log")
+        return found
+
+    monkeypatch.setattr(tail, "found_files", look)
+    read: list[str] = []
+    write("app.log")
+    for turn in range(30):
+        write("app.log")
+        read += desk.read()
+        if dies and turn % 4 == 0:
+            desk.die()
+    looked = 0
+    read += desk.read() + desk.read()
+    assert sorted(read) == sorted(written)

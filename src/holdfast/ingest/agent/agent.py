@@ -67,6 +67,8 @@ class Agent:
         self._short_since_ns: int | None = None
         """Since when there is no room."""
         self._cut_at_ns: int | None = None
+        self._most_lines = self._full_lines = min(MOST_LINES, section.batch_records)
+        """Of a batch; fewer while there is little room."""
         self._troubled: dict[int, str] = {}
         self.denied: str | None = None
         """Why this agent, rather than what it sends, was refused last; None if it was not, or is no longer."""
@@ -128,7 +130,7 @@ class Agent:
         until = clock.monotonic_ns() + self._section.interval_ms * 1_000_000
         while True:
             now = clock.wall_ns()
-            lines = await blocking(self._tailer.read, now, min(MOST_LINES, self._section.batch_records))
+            lines = await blocking(self._tailer.read, now, self._most_lines)
             if not await self._queue_up(lines, now) or not lines.more:
                 return
             if clock.monotonic_ns() >= until:
@@ -136,28 +138,42 @@ class Agent:
                 return
 
     async def _queue_up(self, lines: Lines, now_ns: int) -> bool:
+        """Whether everything was queued."""
         samples, alerts = self._samples, self._alerts
         self._samples, self._alerts = [], []
-        records: list[Record] = [*samples, *alerts, *self._confession(now_ns), *lines.records]
-        if not records:
-            self._tailer.commit(lines)  # the rest of a line that was too long: the next batch makes it durable
+        records: list[Record] = [*samples, *alerts, *self._confession(now_ns)]
+        try:
+            await self._append(records, lines)
+            self._most_lines = min(self._full_lines, 2 * self._most_lines)
             return True
+        except Unavailable as error:
+            found = error
+        if lines.records:
+            # Lines can wait in their files, so they do not take the room of what cannot.
+            self._most_lines = max(1, self._most_lines // 2)
+            try:
+                await self._append(records, Lines())
+                return False
+            except Unavailable as error:
+                found = error
+        await self._no_room(samples, alerts, now_ns, found)
+        return False
+
+    async def _append(self, records: list[Record], lines: Lines) -> None:
+        if not records and not lines.records:
+            self._tailer.commit(lines)  # the rest of a line that was too long: the next batch makes it durable
+            return
         note = {
             CHANGES: {LOGS: self._tailer.changes(lines)},
             SOURCES: self._tailer.begun,
             FIRING: self._rules.state(),
             CONFESSED: self._dropped(),
         }
-        try:
-            await self.queue.append(records, note)
-        except Unavailable as error:
-            await self._no_room(samples, alerts, now_ns, error)
-            return False
+        await self.queue.append([*records, *lines.records], note)
         self._tailer.commit(lines)
         self._tailer.saved()
         self._short_since_ns = None
         self.shipper.notify()
-        return True
 
     async def _no_room(self, samples: list[Record], alerts: list[Alert], now_ns: int, error: Unavailable) -> None:
         if self._short_since_ns is None:

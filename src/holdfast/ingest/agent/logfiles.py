@@ -18,6 +18,8 @@ from typing import Self
 from holdfast.base.config import LogSource
 
 ABSENT = -1
+SCANS = 3
+"""Times a folder is looked through: a file that is renamed meanwhile can be missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,14 @@ def _kept(file: LogFile, before: Mapping[str, Place]) -> bool:
 def renamed_to(path: str, place: Place) -> str | None:
     """The name beside ``path`` of the file that was there. An inode may have been given to another file since, so what
     was read of it must still be in it."""
+    for _ in range(SCANS):
+        found = _renamed_to(path, place)
+        if found is not None:
+            return found
+    return None
+
+
+def _renamed_to(path: str, place: Place) -> str | None:
     folder, name = os.path.split(path)
     with suppress(FileNotFoundError), os.scandir(folder or ".") as entries:
         for entry in entries:

@@ -4,6 +4,8 @@
     {first seq}.segment    entries (see ``segment``); only the newest grows, only the oldest are removed
     cursor.json            up to where everything is accepted or parked, and totals that must not run backwards
     {start}-{end}.parked   batches outside the order (see ``parked``)
+    queue.reserve          some room for the day on which the disk is full: accepted batches can go only after a new
+                           segment was begun
 
 Order of writes, which is the whole of its safety: an entry is durable before anybody may send its frame; a parked copy
 is durable before the cursor passes its original; a new segment, with the state, is durable before an old one goes. The
@@ -14,7 +16,9 @@ cursor may be lost at any time: batches are then sent again, and are duplicates.
 
 import asyncio
 import builtins
+import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +37,8 @@ from holdfast.ingest.records import Record
 
 ABOUT = "queue.json"
 CURSOR = "cursor.json"
+RESERVE = "queue.reserve"
+_BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(16 << 10)
 FORMAT = "holdfast.agent_queue"
 VERSION = 1
 MOST_RECORDS = 1 << 20
@@ -51,7 +57,7 @@ class QueueFull(Unavailable):
 class QueueOptions:
     max_bytes: int = 1 << 30
     """Of segments and parked batches together."""
-    segment_bytes: int = 4 << 20
+    segment_bytes: int = 1 << 20
     """A segment that is as large as this is followed by another."""
     tidy_bytes: int = 256 << 10
     """A segment whose batches are all accepted is given up from this size on."""
@@ -107,19 +113,29 @@ class Queue:
             batch = pack(self.agent_id, self.boot_id, records, seq_start=self.next_seq)
             note = dict(note or {})
             data = Entry(encode(batch), note).encode()
-            if self.bytes + len(data) > self.options.max_bytes:
-                raise QueueFull(
-                    f"the queue of {self.agent_id} holds {self.bytes} bytes of at most {self.options.max_bytes}",
-                    remedy="bring the collectors back, resolve parked batches, or raise agent.queue_max_bytes",
-                )
-            newest = self._segments[-1]
-            if newest.size >= self.options.segment_bytes:
-                newest = await self._roll()
-            await self.folder.append(newest.name, newest.size, data)
-            newest.size += len(data)
+            try:
+                await self._write(data)
+            except Unavailable:
+                # What is accepted already stays on disk while it does not hurt, and here it does.
+                if not await self._give_way():
+                    raise
+                await self._write(data)
             self.next_seq = batch.identity.seq_end + 1
             fold(self.state, note)
             return batch.identity
+
+    async def _write(self, data: builtins.bytes) -> None:
+        if self.bytes + len(data) > self.options.max_bytes:
+            raise QueueFull(
+                f"the queue of {self.agent_id} holds {self.bytes} bytes of at most {self.options.max_bytes}",
+                remedy="bring the collectors back, resolve parked batches, or raise agent.queue_max_bytes",
+            )
+        newest = self._segments[-1]
+        # Small enough that a queue with little room has several: the oldest goes while the others wait.
+        if newest.size >= min(self.options.segment_bytes, self.options.max_bytes // 8):
+            newest = await self._roll()
+        await self.folder.append(newest.name, newest.size, data)
+        newest.size += len(data)
 
     async def read(self, at: Position) -> Queued | None:
         """The batch at ``at``, or the first one after it; None if there is none yet."""
@@ -176,16 +192,45 @@ class Queue:
     def count(self, name: str, number: int) -> None:
         self.totals[name] = self.totals.get(name, 0) + number
 
-    async def _tidy(self) -> None:
+    async def _give_way(self) -> bool:
+        """Give up a newest segment whose batches are all accepted; whether there was one."""
         newest = self._segments[-1]
-        at_the_end = self.cursor == Position(newest.first_seq, newest.size)
-        if at_the_end and newest.size >= self.options.tidy_bytes and newest.first_seq < self.next_seq:
-            try:
-                fresh = await self._roll()
-            except Unavailable as error:
-                _log.warning("no new segment can be begun yet: %s", error)
-            else:
-                self.cursor = Position(fresh.first_seq, fresh.size)
+        if self.cursor != Position(newest.first_seq, newest.size) or newest.first_seq == self.next_seq:
+            return False
+        try:
+            fresh = await self._roll_somehow()
+        except Unavailable as error:
+            _log.warning("no new segment can be begun yet: %s", error)
+            return False
+        self.cursor = Position(fresh.first_seq, fresh.size)
+        await self._remove_passed()
+        await self._keep_reserve()
+        await self.save_cursor()
+        return True
+
+    async def _roll_somehow(self) -> Segment:
+        """On a disk that is full to the last byte the reserve makes room for the state, which frees the rest."""
+        try:
+            return await self._roll()
+        except Unavailable:
+            await self.use_reserve()
+            return await self._roll()
+
+    async def use_reserve(self) -> None:
+        """Make some room on a full disk, for what frees more."""
+        await self.folder.remove(RESERVE)
+
+    async def _keep_reserve(self) -> None:
+        if await self.folder.size(RESERVE) is None:
+            with suppress(Unavailable):  # then there is none, until there is room
+                await self.folder.replace(RESERVE, _BALLAST, durable=False)
+
+    async def _tidy(self) -> None:
+        if self._segments[-1].size >= self.options.tidy_bytes:
+            await self._give_way()
+        await self._remove_passed()
+
+    async def _remove_passed(self) -> None:
         while self._segments[0].first_seq < self.cursor.segment:
             await self.folder.remove(self._segments[0].name)
             del self._segments[0]
@@ -230,6 +275,7 @@ class Queue:
         if not self._segments:
             await self._roll()
         await self._load_cursor()
+        await self._keep_reserve()
 
     async def _give_up(self, segment: Segment) -> int:
         """Begun and not finished, most likely; but bytes that nobody can read are not ours to throw away. The first

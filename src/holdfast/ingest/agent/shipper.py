@@ -263,6 +263,7 @@ class Shipper:
             before = await self._queue.folder.size(parked.name) or 0
             self._queue.parked_bytes += await write_parked(self._queue.folder, parked) - before
         except Unavailable:
+            await self._queue.use_reserve()  # everything behind this batch waits for it to be parked
             self._hands.unparked.append(effect)
             return
         self.shipped.parked += 1

@@ -25,7 +25,7 @@ from pathlib import Path
 from holdfast.base.codec import Document
 from holdfast.base.config import LogSource
 from holdfast.base.telemetry import logger
-from holdfast.ingest.agent.logfiles import Known, Place, found_files, is_marked, renamed_to
+from holdfast.ingest.agent.logfiles import Known, LogFile, Place, found_files, is_marked, renamed_to
 from holdfast.ingest.records import Log, Severity
 
 MOST_LINE = 64 << 10
@@ -34,6 +34,7 @@ MOST_READ = 512 << 10
 MOST_BYTES = 2 << 20
 """Bytes per round over all files: a batch must fit into a frame."""
 MARK_BYTES = 256
+LOOKS = 8
 PATH = "log.file.path"
 CUT = "log.truncated"
 _log = logger("agent")
@@ -70,7 +71,10 @@ class Tailer:
     def read(self, now_ns: int, most_lines: int) -> Lines:
         """Blocking. At most so many lines, fewer if files are large."""
         lines = Lines()
-        known = Known.of(self._places, found_files(self._sources, self._places, self._report))
+        found = self._look()
+        if found is None:
+            return lines
+        known = Known.of(self._places, found)
         self._skip_what_was_there(known)
         lines.places.update(known.moves)
         for source, path in known.order:
@@ -84,8 +88,20 @@ class Tailer:
                     if place is None:
                         continue
                 if path in known.files:
-                    self._read_file(source, path, place, lines, now_ns, most_lines)
+                    self._read_file(source, known.files[path], place, lines, now_ns, most_lines)
         return lines
+
+    def _look(self) -> list[LogFile] | None:
+        """The files, as they are at one moment: looks are taken until two agree, since files that are renamed between
+        two names' looks have none, or two. None if they are renamed all the time."""
+        before: list[tuple[str, int, int]] | None = None
+        for _ in range(LOOKS):
+            found = found_files(self._sources, self._places, self._report)
+            now = [(file.path, file.device, file.inode) for file in found]
+            if now == before:
+                return found
+            before = now
+        return None
 
     def commit(self, lines: Lines) -> None:
         """These lines are queued, or there were none."""
@@ -123,16 +139,18 @@ class Tailer:
         self._begun |= {source.path for source in self._sources}
 
     def _read_file(
-        self, source: LogSource, path: str, place: Place | None, lines: Lines, now_ns: int, most: int
+        self, source: LogSource, found: LogFile, place: Place | None, lines: Lines, now_ns: int, most: int
     ) -> None:
-        with _opened(path) as file:
-            found = os.fstat(file)
-            if place is None or (place.device, place.inode) != (found.st_dev, found.st_ino):
-                place = Place(found.st_dev, found.st_ino, 0)
-            elif place.offset > found.st_size or not is_marked(file, place):
-                _log.info("%s was truncated; it is read from its beginning", path)
+        with _opened(found.path) as file:
+            about = os.fstat(file)
+            if (about.st_dev, about.st_ino) != (found.device, found.inode):
+                return  # renamed since it was looked at; the next round sorts it out
+            if place is None or not found.holds(place):
+                place = Place(about.st_dev, about.st_ino, 0)
+            elif place.offset > about.st_size or not is_marked(file, place):
+                _log.info("%s was truncated; it is read from its beginning", found.path)
                 place = replace(place, offset=0, mark_bytes=0, mark=0, skipping=False)
-            lines.places[path] = self._take(source, path, file, place, lines, now_ns, most)
+            lines.places[found.path] = self._take(source, found.path, file, place, lines, now_ns, most)
 
     def _finish_rotated(
         self, source: LogSource, path: str, place: Place, known: Known, lines: Lines, now_ns: int, most: int
@@ -142,11 +160,15 @@ class Tailer:
         renamed = renamed_to(path, place)
         if renamed is not None:
             with _opened(renamed) as file:
+                if os.fstat(file).st_ino != place.inode:
+                    return None  # renamed again meanwhile
                 after = self._take(source, path, file, place, lines, now_ns, most)
             if after.offset > place.offset:
                 lines.places[path] = after
                 lines.more = True
                 return None
+            if any(fnmatch(renamed, each.path) for each in self._sources):
+                lines.places[renamed] = after  # under that name it is found from now on, and was read
         elif path not in known.files:
             lines.places[path] = None  # the file is gone, under every name
             return None

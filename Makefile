@@ -43,8 +43,9 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
 	@tools/ten-million $(BIN)/holdfast
 
-soak: $(STAMP)  ## fresh examples for every property, then a long simulation under another hash seed
+soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
 	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" --timeout 3600
+	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
 bench: $(STAMP)  ## every benchmark package, results as JSON and a table

@@ -148,6 +148,7 @@ class IngestSection(Section):
     live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
     live_window_s: int = Field(default=900, ge=1)
     follow_interval_ms: int = Field(default=1_000, ge=1)
+    holds_refresh_ms: int = Field(default=2_000, ge=1)
 
 
 class LogSource(Section):
@@ -183,7 +184,7 @@ class AgentSection(Section):
     interval_ms: int = Field(default=10_000, ge=100)
     batch_ms: int = Field(default=30_000, ge=0)
     batch_records: int = Field(default=5_000, ge=1, le=100_000)
-    queue_max_bytes: ByteSize = Field(default=ByteSize(1024**3), ge=65_536)
+    queue_max_bytes: ByteSize = Field(default=ByteSize(1024**3), ge=1024**2)
     window: int = Field(default=4, ge=1, le=64)
     request_timeout_ms: int = Field(default=30_000, ge=1)
     parked_retry_ms: int = Field(default=300_000, ge=100)

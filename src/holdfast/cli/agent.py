@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import signal
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,9 +19,9 @@ import typer
 
 from holdfast.base.clock import iso
 from holdfast.base.config import AgentSection
-from holdfast.base.errors import Invalid, Unavailable
+from holdfast.base.errors import Corrupt, Invalid, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, counted
 from holdfast.cli.shell import Shell, noun_app
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
@@ -61,13 +62,15 @@ def agent(
     ]
     if collector is None or agent_id is None or token_file is None or queue is None:
         raise Invalid(f"an agent needs {', '.join(missing)}", remedy="see holdfast agent --help")
+    from holdfast.ingest.tokenfile import TokenSource  # noqa: PLC0415  # slow to import, and of no use to `parked`
+
     urls = collectors_of(collector)
     token = TokenSource(token_file)
     shell.run(_work(shell, urls, agent_id, token, queue, once=once))
 
 
 async def _work(
-    shell: Shell, urls: tuple[str, ...], agent_id: str, token: "TokenSource", folder: Path, *, once: bool
+    shell: Shell, urls: tuple[str, ...], agent_id: str, token: Callable[[], str], folder: Path, *, once: bool
 ) -> None:
     import httpx  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
@@ -93,11 +96,28 @@ async def _work(
             _report_once(shell.out, worker, waiting)
             if not done:
                 raise Unavailable(
-                    f"{waiting} records wait in {folder}: {spoken.last or 'no collector took them in time'}",
-                    remedy="start the agent again; nothing is lost",
+                    f"{waiting_text(waiting)} in {folder}: {spoken.last or 'no collector took them in time'}",
+                    remedy=f"{_advice(worker)}; nothing is lost",
                 )
         elif waiting:
-            shell.out.note(f"{waiting} records wait in {folder} for the next start")
+            shell.out.note(f"{waiting_text(waiting)} in {folder} for the next start")
+
+
+def waiting_text(records: int) -> str:
+    return f"{counted(records, 'record')} {'waits' if records == 1 else 'wait'}"
+
+
+def _advice(worker: Any) -> str:
+    match worker.denied:
+        case None:
+            return "start the agent again"
+        case "identity_quarantined":
+            return "ask those who run the collectors why this agent is held; start it again once it is not"
+        case _:
+            return (
+                "compare --token-file and --agent-id with `holdfast tokens list` where the collectors are, "
+                "and start the agent again"
+            )
 
 
 class _Spoken:
@@ -108,37 +128,6 @@ class _Spoken:
     def __call__(self, text: str) -> None:
         self.last = text
         self._out.note(text)
-
-
-class TokenSource:
-    """The token in a file, read again when the file changes. Once it was read, a file that is gone changes nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int] | None = None
-        self._token = ""
-        try:
-            self._read()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise Invalid(
-                f"token file {path} cannot be read: {reason}",
-                remedy="point --token-file at a readable file that holds the token and nothing else",
-            ) from error
-
-    def __call__(self) -> str:
-        with suppress(OSError, UnicodeDecodeError, Invalid):
-            self._read()
-        return self._token
-
-    def _read(self) -> None:
-        found = self._path.stat()
-        if self._seen == (found.st_mtime_ns, found.st_ino):
-            return
-        token = self._path.read_text(encoding="utf-8").strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise Invalid(f"token file {self._path} holds no token", remedy="put the token into it, and nothing else")
-        self._token, self._seen = token, (found.st_mtime_ns, found.st_ino)
 
 
 def collectors_of(text: str) -> tuple[str, ...]:
@@ -182,7 +171,7 @@ def _announce(out: Output, agent_id: str, boot_id: str, folder: Path, waiting: i
         out.document({"agent_id": agent_id, "boot_id": boot_id, "queue": str(folder), "waiting_records": waiting})
         return
     every = f"{section.interval_ms / 1000:g} s"
-    out.line(f"{agent_id} (boot {boot_id}) measures every {every}; {waiting:,} records wait in {folder}")
+    out.line(f"{agent_id} (boot {boot_id}) measures every {every}; {waiting_text(waiting)} in {folder}")
 
 
 def _report_once(out: Output, worker: Any, waiting: int) -> None:
@@ -196,7 +185,10 @@ def _report_once(out: Output, worker: Any, waiting: int) -> None:
     if out.as_json:
         out.document(fields)
     else:
-        out.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in fields.items()))
+        out.line(
+            f"{counted(shipped.batches, 'batch', 'batches')} accepted, {counted(shipped.duplicates, 'duplicate')}, "
+            f"{shipped.parked:,} parked, {waiting_text(waiting)}"
+        )
 
 
 @parked_app.callback()
@@ -210,7 +202,7 @@ def list_parked(context: typer.Context, queue: Queue) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.ingest.agent.parked import all_parked  # noqa: PLC0415  # see above
+        from holdfast.ingest.agent.parked import Parked, all_parked  # noqa: PLC0415  # see above
 
         rows = [
             (
@@ -220,6 +212,8 @@ def list_parked(context: typer.Context, queue: Queue) -> None:
                 len(each.frame),
                 each.detail,
             )
+            if isinstance(each, Parked)
+            else (each.numbers, "damaged", "", each.size, each.why)
             async for each in all_parked(_folder(queue))
         ]
         shell.out.table(("numbers", "reason", "parked", "bytes", "detail"), rows)
@@ -270,14 +264,19 @@ def drop_parked(
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.ingest.agent.parked import find_parked  # noqa: PLC0415  # see above
+        from holdfast.ingest.agent.parked import find_name, read_parked  # noqa: PLC0415  # see above
 
         folder = _folder(queue)
-        found = await find_parked(folder, numbers)
+        name = await find_name(folder, numbers)
+        try:
+            found = await read_parked(folder, name)
+            what = name if found is None else f"batch {found.identity} ({found.reason})"
+        except Corrupt:
+            what = f"{name} (damaged)"
         if not yes:
-            typer.confirm(f"delete batch {found.identity} ({found.reason}) for good?", abort=True, err=True)
-        await folder.remove(found.name)
-        _say_dropped(shell.out, found.name)
+            typer.confirm(f"delete {what} for good?", abort=True, err=True)
+        await folder.remove(name)
+        _say_dropped(shell.out, name)
 
     shell.run(work())
 

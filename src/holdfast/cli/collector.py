@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.output import Output, Terminated
+from holdfast.cli.output import Output, Terminated, counted
 from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:
@@ -146,11 +146,11 @@ def figures(serving: "Serving") -> str:
     batches = service.meters.batches
     owed, dropped = service.references()
     parts = [
-        f"{batches.get('new', 0):,} batches accepted",
-        f"{batches.get('duplicate', 0):,} duplicates",
-        f"{batches.get('conflict', 0):,} conflicts",
+        f"{counted(batches.get('new', 0), 'batch', 'batches')} accepted",
+        counted(batches.get("duplicate", 0), "duplicate"),
+        counted(batches.get("conflict", 0), "conflict"),
         f"{service.limits.under_way} under way",
-        f"{owed:,} references owed" + (f" ({dropped:,} left out)" if dropped else ""),
-        f"{len(service.live):,} batches live",
+        f"{counted(owed, 'reference')} owed" + (f" ({dropped:,} left out)" if dropped else ""),
+        f"{counted(len(service.live), 'batch', 'batches')} live",
     ]
     return ", ".join(parts)

@@ -156,3 +156,8 @@ def _jsonable(value: object) -> object:
     if isinstance(value, PurePath):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -9,11 +9,12 @@ sent it is accepted once. Records are on no disk: what was not accepted when the
 queue on disk is for that.)
 
 Errors: ``Undelivered`` after the last try, with the frames, which ``send_frame`` takes later; ``BatchConflict`` if
-other bytes were accepted under this identity; ``Denied`` for tokens; ``Invalid`` for what no try can mend.
+other bytes were accepted under this identity; ``Denied`` for tokens; ``Invalid`` for what no try can mend. What an
+answer means is decided in ``transport``, for agents and clients alike; a token in a file is read again when it changes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +23,16 @@ from typing import Any, Self
 
 import httpx
 
-from holdfast.base.errors import Denied, HoldfastError, Invalid, Refused, Unavailable
+from holdfast.base.errors import Denied as NotAllowed
+from holdfast.base.errors import HoldfastError, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest.frame import Identity, encode, inspect, pack
+from holdfast.ingest.agent.sender import Busy, Conflict, Denied, Rejected, Silent, Taken
+from holdfast.ingest.frame import ANY_SIZE, Identity, encode, inspect, pack
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record
+from holdfast.ingest.tokenfile import TokenSource
+from holdfast.ingest.transport import PATH, HttpTransport
 
-PATH = "/ingest/v1/batch"
 LONGEST_WAIT_S = 30.0
-_RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Client:
         self.boot_id = boot_id if boot_id is not None else self._ambient.ids.unique()
         self.next_seq = seq_start
         Identity(agent_id, self.boot_id, seq_start, seq_start)
-        self._urls = [each.rstrip("/") + PATH for each in urls]
+        self._urls = [each.rstrip("/") for each in urls]
         self._at = 0
         self._token = _token(token, token_file)
         self._batch_records = batch_records
@@ -139,37 +142,24 @@ class Client:
         return frame
 
     async def _deliver(self, http: httpx.AsyncClient, frame: bytes) -> Delivered:
-        identity = inspect(frame).identity
-        headers = {
-            b"authorization": f"Bearer {self._token}".encode(),
-            b"content-type": b"application/octet-stream",
-            b"x-lightmetrics-agent": identity.agent_id.encode(),
-            b"x-lightmetrics-seq-start": b"%d" % identity.seq_start,
-            b"x-lightmetrics-seq-end": b"%d" % identity.seq_end,
-        }
+        identity = inspect(frame, ANY_SIZE).identity
+        transport = HttpTransport(http, self._urls, self._token)
         problem = ""
         for number in range(1, self._tries + 1):
-            url = self._urls[self._at]
-            wait_s = 0.0
-            try:
-                answer = await http.post(url, content=frame, headers=headers)
-            except httpx.TransportError as error:
-                problem = f"{url}: {type(error).__name__}: {error}"
-            else:
-                if answer.status_code == 200:
-                    return Delivered(identity, bool(answer.json()["duplicate"]), number, url)
-                refusal = _refusal(answer, identity, frame)
-                if refusal is not None:
-                    raise refusal
-                problem = f"{url}: {answer.status_code} {_said(answer)['message']}"
-                wait_s = _retry_after(answer)
+            answer = await transport.post(self._at, identity, frame)
+            if isinstance(answer, Taken):
+                return Delivered(identity, answer.duplicate, number, self._urls[self._at] + PATH)
+            if not isinstance(answer, Busy | Silent):
+                raise _refusal(answer, identity, frame)
+            problem = f"{self._urls[self._at]}: {answer.detail}"
             self._at = (self._at + 1) % len(self._urls)
             if number < self._tries:
-                await asyncio.sleep(self._pause(number, wait_s))
+                await asyncio.sleep(self._pause(number, answer))
         raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last: {problem}", [frame])
 
-    def _pause(self, number: int, asked_s: float) -> float:
+    def _pause(self, number: int, answer: Busy | Silent) -> float:
         """Full jitter over a doubling bound; at least what the collector asked for."""
+        asked_s = answer.retry_after_ms / 1000 if isinstance(answer, Busy) else 0.0
         # The other collectors may be well: the first round through all of them does not wait.
         if number < len(self._urls) and not asked_s:
             return 0.0
@@ -204,41 +194,18 @@ class Client:
             await http.aclose()
 
 
-def _token(token: str | None, token_file: Path | str | None) -> str:
-    if (token is None) == (token_file is None):
-        raise Invalid("a client needs a token or the file of one", remedy="pass token= or token_file=, and not both")
-    if token is not None:
-        return token
-    path = Path(str(token_file))
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"token file {path} cannot be read: {error}") from error
+def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str]:
+    if token is not None and token_file is None:
+        return lambda: token
+    if token_file is not None and token is None:
+        return TokenSource(Path(token_file))
+    raise Invalid("a client needs a token or the file of one", remedy="pass token= or token_file=, and not both")
 
 
-def _refusal(answer: httpx.Response, identity: Identity, frame: bytes) -> HoldfastError | None:
-    """What no further try can mend; None if the same bytes may go through later."""
-    status = answer.status_code
-    said = _said(answer)
-    text = f"batch {identity}: {said['message']}"
-    if status == 409 and said.get("reason") == "identity_conflict":
-        return BatchConflict(text, frame, said)
-    if status in (401, 403):
-        return Denied(text, remedy=said.get("remedy"))
-    if status in _RETRIED or "reason" not in said:
-        return None
-    return Invalid(text, remedy=said.get("remedy"))
-
-
-def _said(answer: httpx.Response) -> dict[str, Any]:
-    """The error in our shape; whatever else answers, a proxy or a wrong address, decides nothing."""
-    try:
-        error = answer.json()["error"]
-        return {"message": "no message", **error}
-    except (ValueError, KeyError, TypeError):
-        return {"message": f"answered {answer.status_code}, and not as a collector does"}
-
-
-def _retry_after(answer: httpx.Response) -> float:
-    text = answer.headers.get("retry-after", "")
-    return float(text) if text.isascii() and text.isdigit() else 0.0
+def _refusal(answer: Conflict | Denied | Rejected, identity: Identity, frame: bytes) -> HoldfastError:
+    """What no further try can mend."""
+    text, remedy = f"batch {identity}: {answer.detail}", answer.said.get("remedy")
+    if isinstance(answer, Conflict):
+        return BatchConflict(text, frame, dict(answer.said))
+    kind = NotAllowed if isinstance(answer, Denied) else Invalid
+    return kind(text, remedy=remedy if isinstance(remedy, str) else None)

@@ -1,8 +1,8 @@
 """Agents and boots in quarantine: every collector refuses them, by name, until the hold is lifted.
 
 ``meta/ingest-holds.json`` is one register with every hold, lifted ones too: who, when and why. Collectors read it every
-``HOLDS_EVERY_S``, with a condition, so a hold takes effect within that time everywhere and costs no request on the path
-of a batch. What arrives before is accepted as ever; a hold stops an agent, it does not undo.
+``ingest.holds_refresh_ms``, with a condition, so a hold takes effect within that time everywhere and costs no request
+on the path of a batch. What arrives before is accepted as ever; a hold stops an agent, it does not undo.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ from holdfast.objects.store import NotModified, Object, Store, Version
 
 FORMAT = "holdfast.ingest_holds"
 REASON = "identity_quarantined"
-HOLDS_EVERY_S = 2.0
 _log = logger("ingest")
 
 
@@ -84,7 +83,7 @@ class Holds:
         self._active = {(each.agent_id, each.boot_id): each for each in holds if each.active}
         self._version = found.version
 
-    async def run(self, every_s: float = HOLDS_EVERY_S) -> None:
+    async def run(self, every_s: float) -> None:
         """Refresh, until cancelled. While the store does not answer, what is known holds."""
         while True:
             await asyncio.sleep(every_s)

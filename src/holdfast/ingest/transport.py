@@ -25,9 +25,9 @@ from holdfast.ingest.agent.sender import (
 from holdfast.ingest.frame import Identity
 
 PATH = "/ingest/v1/batch"
-AGENT_HEADER = "X-Lightmetrics-Agent"
-SEQ_START_HEADER = "X-Lightmetrics-Seq-Start"
-SEQ_END_HEADER = "X-Lightmetrics-Seq-End"
+AGENT_HEADER = b"X-Lightmetrics-Agent"
+SEQ_START_HEADER = b"X-Lightmetrics-Seq-Start"
+SEQ_END_HEADER = b"X-Lightmetrics-Seq-End"
 AUTHORITATIVE = "existing_is_authoritative"
 MOST_ANSWER_BYTES = 64 << 10
 """More is no answer of a collector."""
@@ -55,18 +55,19 @@ class HttpTransport:
             finally:
                 await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            return Silent(f"{self.urls[route]}: {_why(error)}")
+            return Silent(_why(error))
         return answer_of(response.status_code, response.headers, body, frame)
 
 
-def headers_of(identity: Identity, token: str) -> dict[str, str]:
-    return {
-        "Authorization": f"Bearer {token}",
-        "Content-Type": "application/octet-stream",
-        AGENT_HEADER: identity.agent_id,
-        SEQ_START_HEADER: str(identity.seq_start),
-        SEQ_END_HEADER: str(identity.seq_end),
-    }
+def headers_of(identity: Identity, token: str) -> list[tuple[bytes, bytes]]:
+    """As bytes: names of agents are UTF-8."""
+    return [
+        (b"Authorization", b"Bearer " + token.encode()),
+        (b"Content-Type", b"application/octet-stream"),
+        (AGENT_HEADER, identity.agent_id.encode()),
+        (SEQ_START_HEADER, b"%d" % identity.seq_start),
+        (SEQ_END_HEADER, b"%d" % identity.seq_end),
+    ]
 
 
 def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes) -> Answer:
@@ -74,15 +75,16 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes
     if status == 200:
         return _taken(document, frame)
     reason, message = _error(document)
-    detail = f"{status} {message or reason or 'without an answer of a collector'}"
+    said = document["error"] if reason else {}
+    detail = f"{status} {message or reason or 'and not as a collector does'}"
     if status in {401, 403}:
-        return Denied(reason or ("unauthorized" if status == 401 else "forbidden"), detail)
+        return Denied(reason or ("unauthorized" if status == 401 else "forbidden"), detail, said)
     if status in _BUSY:
         return Busy(detail, retry_after_ms(headers))
     if status == 409 and reason == IDENTITY_CONFLICT:
-        return Conflict(detail, _resolution(document) == AUTHORITATIVE)
+        return Conflict(detail, _resolution(document) == AUTHORITATIVE, said)
     if status in _REFUSING and reason:
-        return Rejected(reason, detail)
+        return Rejected(reason, detail, said)
     return Silent(detail)
 
 

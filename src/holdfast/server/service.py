@@ -106,7 +106,8 @@ class Service:
             return "the store could not be followed lately"
         if not self.follower.audited:
             return "not all manifests were looked at"
-        return f"{self.follower.problems} batches could not be read" if self.follower.problems else None
+        problems = self.follower.problems
+        return f"{problems} {'batch' if problems == 1 else 'batches'} could not be read" if problems else None
 
     def follow_lag_s(self) -> float | None:
         followed = self.follower.followed_ns
@@ -155,6 +156,9 @@ class Service:
             await asyncio.sleep(TOKENS_EVERY_S)
             if await self.tokens.refresh():
                 self.limits.forget({token.token_id for token in self.tokens.table.tokens})
+
+    async def read_holds(self) -> None:
+        await self.holds.run(self.section.holds_refresh_ms / 1000)
 
     async def keep_live(self) -> None:
         """Rebuild live state, then follow if this is a query collector."""
@@ -226,7 +230,7 @@ async def _beside(service: Service) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(lasting("reading tokens", service.read_tokens), name="tokens"),
         asyncio.create_task(lasting("live state", service.keep_live), name="live state"),
-        asyncio.create_task(lasting("reading holds", service.holds.run), name="holds"),
+        asyncio.create_task(lasting("reading holds", service.read_holds), name="holds"),
     ]
     try:
         yield

@@ -7,11 +7,19 @@ from random import Random
 import pytest
 
 from holdfast.base.clock import SystemClock
-from holdfast.base.errors import Invalid, Refused, Unavailable
+from holdfast.base.errors import Corrupt, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import DiskFolder, held_folder
-from holdfast.ingest.agent.parked import Parked, all_parked, find_parked, parked_names, write_parked
+from holdfast.ingest.agent.parked import (
+    Parked,
+    Unreadable,
+    all_parked,
+    find_name,
+    find_parked,
+    parked_names,
+    write_parked,
+)
 from holdfast.ingest.agent.queue import Queue, Queued, QueueFull, QueueOptions, open_queue
 from holdfast.ingest.frame import decode
 from holdfast.ingest.records import Log
@@ -219,3 +227,131 @@ class Counting(DiskFolder):
         found = await super().read(name, start, length)
         self.bytes_read += len(found or b"")
         return found
+
+
+async def test_numbers_of_a_last_batch_that_was_damaged_are_not_given_again(tmp_path: Path) -> None:
+    queue = await opened(tmp_path)
+    await queue.append(lines(0))
+    start = queue.bytes
+    await queue.append(lines(1, 2))
+    segment = next(tmp_path.glob("*.segment"))
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 0xFF
+    segment.write_bytes(data)
+    for _ in range(2):
+        again = await opened(tmp_path)
+        assert again.next_seq > 3
+        assert texts(await all_queued(again)) == ["line 0"]
+        assert again.totals == {"damaged_bytes": len(data) - start}
+        assert next(tmp_path.glob("*.damaged")).read_bytes() == bytes(data[start:])
+    await (await opened(tmp_path)).append(lines(9))
+    assert texts(await all_queued(await opened(tmp_path))) == ["line 0", "line 9"]
+
+
+async def test_a_newest_segment_without_a_readable_entry_gives_no_number_again(tmp_path: Path) -> None:
+    queue = await opened(tmp_path)
+    await queue.append(lines(0))
+    segment = next(tmp_path.glob("*.segment"))
+    data = bytearray(segment.read_bytes())
+    data[20] ^= 0xFF
+    data[-1] ^= 0xFF
+    segment.write_bytes(data)
+    assert (await opened(tmp_path)).next_seq > 1
+    assert segment.with_name(f"{segment.name}.damaged").read_bytes() == bytes(data)
+
+
+async def test_notes_may_tell_of_changes_alone(tmp_path: Path) -> None:
+    queue = await opened(tmp_path)
+    await queue.append(lines(0), {"changes": {"logs": {"a": 1, "b": 2}}, "position": 1})
+    await queue.append(lines(1), {"changes": {"logs": {"a": None, "c": 3}}})
+    assert queue.state == (await opened(tmp_path)).state == {"logs": {"b": 2, "c": 3}, "position": 1}
+
+
+async def test_a_damaged_parked_batch_hides_no_other_and_can_be_dropped(tmp_path: Path) -> None:
+    queue = await opened(tmp_path)
+    await queue.append(lines(0))
+    await queue.append(lines(1))
+    for batch in await all_queued(queue):
+        await write_parked(queue.folder, Parked(batch.identity, batch.frame, "identity_conflict", "", "0", 1))
+    (tmp_path / f"{0:020d}-{0:020d}.parked").write_bytes(b"rubbish")
+    damaged, whole = [each async for each in all_parked(queue.folder)]
+    assert isinstance(damaged, Unreadable)
+    assert (damaged.numbers, damaged.size) == ("0-0", 7)
+    assert isinstance(whole, Parked)
+    assert await find_name(queue.folder, "0-0") == damaged.name
+    with pytest.raises(Corrupt, match="parked drop"):
+        await find_parked(queue.folder, "0-0")
+
+
+async def test_what_an_operator_dropped_gives_its_room_back(tmp_path: Path) -> None:
+    queue = await opened(tmp_path)
+    await queue.append(lines(0))
+    (batch,) = await all_queued(queue)
+    before = queue.bytes
+    queue.parked_bytes += await write_parked(queue.folder, Parked(batch.identity, batch.frame, "too_large", "", "0", 1))
+    assert await queue.look_at_parked() == 1
+    assert queue.bytes > before
+    await queue.folder.remove((await parked_names(queue.folder))[0])
+    assert await queue.look_at_parked() == 0
+    assert queue.bytes == before
+
+
+async def test_what_is_accepted_gives_way_when_there_is_no_room(tmp_path: Path) -> None:
+    """The newest segment is kept for a while after its batches are accepted; a small queue must not end by it."""
+    queue = await opened(tmp_path, QueueOptions(max_bytes=2_000))
+    for number in range(100):
+        await queue.append(lines(number), {"position": number})
+        for batch in await all_queued(queue):
+            await queue.advance(batch.after, batch.identity.seq_end + 1)
+    assert queue.bytes <= 2_000
+    assert (await opened(tmp_path)).state == {"position": 99}
+    assert (await opened(tmp_path)).next_seq == 100
+
+
+async def test_a_small_queue_is_freed_piece_by_piece(tmp_path: Path) -> None:
+    queue = await opened(tmp_path, QueueOptions(max_bytes=8_000))
+    while queue.bytes < 7_600:
+        await queue.append(lines(queue.next_seq))
+    with pytest.raises(QueueFull):
+        await queue.append(lines(*range(2_000)))
+    waiting = await all_queued(queue)
+    for batch in waiting[: len(waiting) // 2]:
+        await queue.advance(batch.after, batch.identity.seq_end + 1)
+    await queue.append(lines(1_000))
+    assert texts(await all_queued(queue))[-1] == "line 1000"
+
+
+class TinyDisk(DiskFolder):
+    """A disk of so many bytes, full to the last one before it refuses."""
+
+    room = 40_000
+
+    async def append(self, name: str, at: int, data: bytes) -> None:
+        await self._fits(at + len(data) - (await self.size(name) or 0))
+        await super().append(name, at, data)
+
+    async def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        await self._fits(len(data))
+        await super().replace(name, data, durable=durable)
+
+    async def _fits(self, more: int) -> None:
+        if sum([await self.size(name) or 0 for name in await self.names()]) + more > self.room:
+            raise Unavailable("the disk is full")
+
+
+async def test_on_a_disk_that_is_full_to_the_last_byte_what_is_accepted_can_still_go(tmp_path: Path) -> None:
+    disk = TinyDisk(tmp_path)
+    queue = await open_queue(disk, "web-1", AMBIENT)
+    for _ in range(3):
+        while sum([await disk.size(name) or 0 for name in await disk.names()]) < disk.room - 300:
+            await queue.append(lines(queue.next_seq))
+        (tmp_path / "of others").write_bytes(bytes(disk.room - sum(each.stat().st_size for each in tmp_path.iterdir())))
+        with pytest.raises(Unavailable):
+            await queue.append(lines(queue.next_seq))
+        for batch in await all_queued(queue):
+            await queue.advance(batch.after, batch.identity.seq_end + 1)
+        await queue.append(lines(queue.next_seq))
+        (tmp_path / "of others").unlink()
+        again = await open_queue(disk, "web-1", AMBIENT)
+        assert again.next_seq == queue.next_seq
+        queue = again

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.config import LogSource
+from holdfast.ingest.agent import tail
+from holdfast.ingest.agent.logfiles import LogFile, found_files
 from holdfast.ingest.agent.tail import CUT, MOST_LINE, PATH, Tailer
 
 
@@ -33,7 +35,7 @@ class Desk:
                 return messages
 
     def die(self) -> None:
-        self.tailer = Tailer([self.source], self.tailer.positions())
+        self.tailer = Tailer([self.source], self.tailer.positions(), self.tailer.begun)
 
 
 @pytest.fixture
@@ -153,5 +155,146 @@ def test_what_cannot_be_read_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
         for _ in range(3):
             assert tailer.read(5, 10).records == []
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path / 'app.log'} cannot be read: Is a directory; it is tried again every round"
+        f"{tmp_path / 'app.log'} cannot be read: it is no regular file; it is tried again every round"
     ]
+
+
+def test_a_pipe_is_not_waited_for_and_a_name_that_is_no_text_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "folder.log").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")).write_text("hidden\n")
+    (tmp_path / "app.log").write_text("one\n")
+    desk = Desk(tmp_path / "*.log")
+    with caplog.at_level(logging.WARNING, logger="holdfast.agent"):
+        assert desk.read() == ["one"]
+        assert desk.read() == []
+    reasons = sorted(record.message.partition("read: ")[2].partition(";")[0] for record in caplog.records)
+    assert reasons == ["it is no regular file", "its name is no UTF-8"]
+
+
+def test_a_pattern_that_matches_rotated_names_too_takes_each_line_once(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "app.log*")
+    log = tmp_path / "app.log"
+    for turn in range(4):
+        with log.open("a") as file:
+            file.write(f"read {turn}\n")
+        assert desk.read() == [f"read {turn}"]
+        with log.open("a") as file:
+            file.write(f"rest {turn}\n")
+        for number in range(turn, 0, -1):
+            (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
+        log.rename(tmp_path / "app.log.1")
+        log.write_text(f"new {turn}\n")
+        if turn % 2:
+            desk.die()
+        assert desk.read(most=1) == [f"rest {turn}", f"new {turn}"]
+    assert desk.read() == []
+
+
+def test_a_file_with_two_names_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("one\n")
+    os.link(tmp_path / "app.log", tmp_path / "hard.log")
+    (tmp_path / "soft.log").symlink_to(tmp_path / "app.log")
+    sources = [LogSource(path=str(tmp_path / name), from_start=True) for name in ("*.log", "app.log")]
+    tailer = Tailer(sources, {})
+    lines = tailer.read(5, 100)
+    tailer.commit(lines)
+    assert [record.message for record in lines.records] == ["one"]
+    assert tailer.read(5, 100).records == []
+
+
+def test_a_renamed_file_is_known_by_its_contents_and_not_by_its_name(desk: Desk) -> None:
+    desk.write("one\n")
+    assert desk.read() == ["one"]
+    desk.write("two\n")
+    desk.log.rename(desk.log.with_name("2024-archived"))
+    desk.write("three\n")
+    assert desk.read() == ["two", "three"]
+
+
+def test_an_inode_that_was_given_to_another_file_is_not_read_as_the_log(desk: Desk) -> None:
+    desk.write("one\n")
+    assert desk.read() == ["one"]
+    desk.log.rename(desk.log.with_name("other"))
+    desk.log.with_name("other").write_text("not a log, and longer than it was\n")
+    desk.write("two\n")
+    assert desk.read() == ["two"]
+
+
+def test_a_log_that_came_while_no_agent_ran_is_read_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "old.log").write_text("before\n")
+    desk = Desk(tmp_path / "*.log", from_start=False)
+    assert desk.read() == []
+    (tmp_path / "new.log").write_text("meanwhile\n")
+    desk.die()
+    assert desk.read() == ["meanwhile"]
+
+
+def test_positions_of_files_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "*.log")
+    for number in range(20):
+        path = tmp_path / f"{number}.log"
+        path.write_text("line\n")
+        desk.read()
+        path.unlink()
+    desk.read()
+    assert desk.tailer.positions() == {}
+
+
+def test_only_what_changed_is_noted(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number:02}.log").write_text("one\n")
+    tailer = Tailer([LogSource(path=str(tmp_path / "*.log"), from_start=True)], {})
+    first = tailer.read(5, 100)
+    assert len(tailer.changes(first)) == 50
+    tailer.commit(first)
+    assert len(tailer.changes(tailer.read(5, 100))) == 50  # committed, and no batch has made it durable
+    tailer.saved()
+    with (tmp_path / "07.log").open("a") as file:
+        file.write("two\n")
+    assert list(tailer.changes(tailer.read(5, 100))) == [str(tmp_path / "07.log")]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_files_that_are_renamed_while_they_are_looked_at_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    desk = Desk(tmp_path / "app.log*")
+    written: list[str] = []
+    looked = 0
+
+    def write(name: str) -> None:
+        written.append(f"line {len(written)}")
+        with (tmp_path / name).open("a") as file:
+            file.write(f"{written[-1]}\n")
+
+    def rotate() -> None:
+        for number in range(len(written), 0, -1):
+            if (tmp_path / f"app.log.{number}").exists():
+                (tmp_path / f"app.log.{number}").rename(tmp_path / f"app.log.{number + 1}")
+        (tmp_path / "app.log").rename(tmp_path / "app.log.1")
+
+    def look(*args: object) -> list[LogFile]:
+        nonlocal looked
+        found = found_files(*args)  # type: ignore[arg-type]  # passed through
+        looked += 1
+        if looked % 5 == 0:
+            write("app.log")
+            rotate()
+            write("app.log.1")
+            write("app.log")
+        return found
+
+    monkeypatch.setattr(tail, "found_files", look)
+    read: list[str] = []
+    write("app.log")
+    for turn in range(30):
+        write("app.log")
+        read += desk.read()
+        if dies and turn % 4 == 0:
+            desk.die()
+    looked = 0
+    read += desk.read() + desk.read()
+    assert sorted(read) == sorted(written)

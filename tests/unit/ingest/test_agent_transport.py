@@ -63,7 +63,7 @@ def test_anything_else_decides_nothing(status: int) -> None:
 
 
 def test_who_sends_is_refused_apart_from_what_is_sent() -> None:
-    assert answer(401, {}) == Denied("unauthorized", "401 without an answer of a collector")
+    assert answer(401, {}) == Denied("unauthorized", "401 and not as a collector does")
     assert answer(403, error("denied", reason="identity_quarantined")) == Denied("identity_quarantined", "403 why")
 
 
@@ -104,7 +104,7 @@ async def test_no_answer_is_silence() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
         transport = HttpTransport(client, ["http://a.test"], lambda: "secret")
-        assert await transport.post(0, Identity("a", "b", 0, 0), FRAME) == Silent("http://a.test: refused")
+        assert await transport.post(0, Identity("a", "b", 0, 0), FRAME) == Silent("refused")
 
 
 async def test_an_endless_answer_is_not_read_to_its_end() -> None:
@@ -113,3 +113,16 @@ async def test_an_endless_answer_is_not_read_to_its_end() -> None:
     ) as client:
         transport = HttpTransport(client, ["http://a.test"], lambda: "secret")
         assert isinstance(await transport.post(0, BATCH.identity, FRAME), Silent)
+
+
+async def test_a_name_that_is_no_ascii_is_sent_as_it_is() -> None:
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"duplicate": False})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
+        transport = HttpTransport(client, ["http://a.test"], lambda: "secret")
+        assert await transport.post(0, Identity("wäb", "b", 0, 0), FRAME) == Taken(False)
+    assert (b"X-Lightmetrics-Agent", "wäb".encode()) in seen[0].headers.raw

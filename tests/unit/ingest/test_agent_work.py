@@ -148,3 +148,21 @@ async def test_the_state_of_a_queue_has_positions_and_what_fires(tmp_path: Path)
     queue: Queue = (await desk.agent()).queue
     assert queue.state["logs"][str(tmp_path / "app.log")][2] == 8
     assert queue.state["firing"] == {}
+
+
+async def test_lines_that_do_not_fit_leave_room_for_samples(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_bytes(
+        b"".join(random.Random(1).randbytes(90).hex().encode() + b"\n" for _ in range(500))
+    )
+    desk = Desk(tmp_path / "q", Collector(), logs=[{"path": str(tmp_path / "app.log"), "from_start": True}])
+    agent = await desk.agent(max_bytes=30_000)
+    assert not desk.spoken
+    for _ in range(100):
+        await agent.round()
+        while (batch := await agent.queue.read(agent.queue.cursor)) is not None:
+            await desk.collector.post(0, batch.identity, batch.frame)
+            await agent.queue.advance(batch.after, batch.identity.seq_end + 1)
+    samples = [each for each in desk.collector.records if isinstance(each, Counter)]
+    assert len({each.time_ns for each in samples}) == 100
+    assert sum(isinstance(each, Log) for each in desk.collector.records) == 500
+    assert "dropped_metrics" not in agent.queue.totals

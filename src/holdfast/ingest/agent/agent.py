@@ -16,16 +16,16 @@ from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest.agent.host import HostMeter
-from holdfast.ingest.agent.parked import parked_names
-from holdfast.ingest.agent.queue import Queue
+from holdfast.ingest.agent.queue import CHANGES, Queue
 from holdfast.ingest.agent.rules import Rules
-from holdfast.ingest.agent.sender import Effect, Park, Release, Say
+from holdfast.ingest.agent.sender import BUSY, SILENT, Effect, Park, Release, Say
 from holdfast.ingest.agent.shipper import Shipper, ShipperOptions, Transport
 from holdfast.ingest.agent.tail import Lines, Tailer
 from holdfast.ingest.frame import Identity
 from holdfast.ingest.records import Alert, Counter, Gauge, Log, Record, Severity, State
 
 LOGS = "logs"
+SOURCES = "log_sources"
 FIRING = "firing"
 CONFESSED = "confessed"
 """Of what was dropped, how much a record in the queue tells of."""
@@ -58,7 +58,7 @@ class Agent:
         self._collectors = collectors
         self._speak = speak
         self._meter = HostMeter(folder, processes=section.processes) if section.host else None
-        self._tailer = Tailer(section.logs, queue.state.get(LOGS, {}))
+        self._tailer = Tailer(section.logs, queue.state.get(LOGS, {}), queue.state.get(SOURCES, ()))
         self._rules = Rules(section.rules, queue.state.get(FIRING, {}))
         options = ShipperOptions(len(collectors), section.window, parked_retry_ms=section.parked_retry_ms)
         self.shipper = Shipper(queue, transport, ambient, options, self._told)
@@ -67,7 +67,11 @@ class Agent:
         self._short_since_ns: int | None = None
         """Since when there is no room."""
         self._cut_at_ns: int | None = None
+        self._most_lines = self._full_lines = min(MOST_LINES, section.batch_records)
+        """Of a batch; fewer while there is little room."""
         self._troubled: dict[int, str] = {}
+        self.denied: str | None = None
+        """Why this agent, rather than what it sends, was refused last; None if it was not, or is no longer."""
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Until ``stop``; then one last round, and what is queued is sent if collectors take it in time. Whether
@@ -111,8 +115,8 @@ class Agent:
         measured: list[Record] = [] if self._meter is None else await blocking(self._meter.measure, now)
         measured += await self._own(now)
         self._samples += measured
-        self._alerts += self._rules.judge(measured, now)
         monotonic = self._ambient.clock.monotonic_ns()
+        self._alerts += self._rules.judge(measured, now, monotonic)
         if self._cut_at_ns is None:
             self._cut_at_ns = monotonic + self._section.batch_ms * 1_000_000
         full = len(self._samples) + len(self._alerts) >= self._section.batch_records
@@ -121,34 +125,55 @@ class Agent:
             await self.cut()
 
     async def cut(self) -> None:
-        """One batch of what was gathered, and more while logs have more to read."""
+        """One batch of what was gathered, and more while logs have more to read; but measuring goes on in its time."""
+        clock = self._ambient.clock
+        until = clock.monotonic_ns() + self._section.interval_ms * 1_000_000
         while True:
-            now = self._ambient.clock.wall_ns()
-            lines = await blocking(self._tailer.read, now, min(MOST_LINES, self._section.batch_records))
+            now = clock.wall_ns()
+            lines = await blocking(self._tailer.read, now, self._most_lines)
             if not await self._queue_up(lines, now) or not lines.more:
+                return
+            if clock.monotonic_ns() >= until:
+                self._cut_at_ns = clock.monotonic_ns()  # the next round goes on
                 return
 
     async def _queue_up(self, lines: Lines, now_ns: int) -> bool:
+        """Whether everything was queued."""
         samples, alerts = self._samples, self._alerts
         self._samples, self._alerts = [], []
-        records: list[Record] = [*samples, *alerts, *self._confession(now_ns), *lines.records]
-        if not records:
-            self._tailer.commit(lines)  # the rest of a line that was too long: the next batch makes it durable
+        records: list[Record] = [*samples, *alerts, *self._confession(now_ns)]
+        try:
+            await self._append(records, lines)
+            self._most_lines = min(self._full_lines, 2 * self._most_lines)
             return True
+        except Unavailable as error:
+            found = error
+        if lines.records:
+            # Lines can wait in their files, so they do not take the room of what cannot.
+            self._most_lines = max(1, self._most_lines // 2)
+            try:
+                await self._append(records, Lines())
+                return False
+            except Unavailable as error:
+                found = error
+        await self._no_room(samples, alerts, now_ns, found)
+        return False
+
+    async def _append(self, records: list[Record], lines: Lines) -> None:
+        if not records and not lines.records:
+            self._tailer.commit(lines)  # the rest of a line that was too long: the next batch makes it durable
+            return
         note = {
-            LOGS: {**self._tailer.positions(), **lines.note()},
+            CHANGES: {LOGS: self._tailer.changes(lines)},
+            SOURCES: self._tailer.begun,
             FIRING: self._rules.state(),
             CONFESSED: self._dropped(),
         }
-        try:
-            await self.queue.append(records, note)
-        except Unavailable as error:
-            await self._no_room(samples, alerts, now_ns, error)
-            return False
+        await self.queue.append([*records, *lines.records], note)
         self._tailer.commit(lines)
+        self._tailer.saved()
         self._short_since_ns = None
         self.shipper.notify()
-        return True
 
     async def _no_room(self, samples: list[Record], alerts: list[Alert], now_ns: int, error: Unavailable) -> None:
         if self._short_since_ns is None:
@@ -166,7 +191,8 @@ class Agent:
         if records <= 0:
             return []
         since = "" if self._short_since_ns is None else f" since {iso(self._short_since_ns)}"
-        text = f"{records} records were dropped{since}: the queue had no room"
+        were = "record was" if records == 1 else "records were"
+        text = f"{records} {were} dropped{since}: the queue had no room"
         return [Log(text, now_ns, Severity.WARN, {"source": "lmagent", "dropped": str(records)})]
 
     def _dropped(self) -> int:
@@ -180,7 +206,7 @@ class Agent:
         return [
             Gauge("lmagent_queue_bytes", queue.bytes, now_ns),
             Gauge("lmagent_queue_records", queue.waiting_records, now_ns),
-            Gauge("lmagent_parked_batches", len(await parked_names(queue.folder)), now_ns),
+            Gauge("lmagent_parked_batches", await queue.look_at_parked(), now_ns),
             Counter("lmagent_dropped_records_total", totals.get(METRICS_DROPPED, 0), now_ns, {"kind": "metrics"}),
             Counter("lmagent_dropped_records_total", totals.get(ALERTS_DROPPED, 0), now_ns, {"kind": "alerts"}),
             Counter("lmagent_damaged_bytes_total", totals.get(DAMAGED, 0), now_ns),
@@ -204,6 +230,7 @@ class Agent:
     def _say(self, route: int, reason: str, detail: str, good: bool, now_ns: int) -> None:
         """A collector that fails in the same way again is no news."""
         url = self._collectors[route]
+        self.denied = None if good or reason in {BUSY, SILENT} else reason
         before = self._troubled.pop(route, None)
         if not good:
             self._troubled[route] = reason

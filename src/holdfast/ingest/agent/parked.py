@@ -14,7 +14,7 @@ from holdfast.base.errors import Corrupt, NotFound
 from holdfast.ingest.agent import entry as entries
 from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import Folder
-from holdfast.ingest.frame import Identity, inspect
+from holdfast.ingest.frame import ANY_SIZE, FrameInvalid, Identity, inspect
 
 PARKED = ".parked"
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parked")
@@ -66,11 +66,18 @@ async def read_parked(folder: Folder, name: str) -> Parked | None:
     if data is None:
         return None
     entry = entries.read(data)
-    if entry is None:
-        raise Corrupt(f"{name}: is no entry of a queue", remedy="keep the file, and drop it when nobody needs it")
+    try:
+        identity = None if entry is None else inspect(entry.frame, ANY_SIZE).identity
+    except FrameInvalid:
+        identity = None
+    if entry is None or identity is None:
+        raise Corrupt(
+            f"{name}: is no parked batch that can be read",
+            remedy="keep the file for whoever can, or drop it with `holdfast agent parked drop`",
+        )
     note = entry.note
     return Parked(
-        inspect(entry.frame).identity,
+        identity,
         entry.frame,
         str(note.get("reason", "")),
         str(note.get("detail", "")),
@@ -79,18 +86,48 @@ async def read_parked(folder: Folder, name: str) -> Parked | None:
     )
 
 
-async def all_parked(folder: Folder) -> AsyncIterator[Parked]:
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A parked batch whose file is damaged."""
+
+    name: str
+    size: int
+    why: str
+
+    @property
+    def numbers(self) -> str:
+        start, _, end = self.name.removesuffix(PARKED).partition("-")
+        return f"{int(start)}-{int(end)}"
+
+
+async def all_parked(folder: Folder) -> AsyncIterator[Parked | Unreadable]:
+    """One that is damaged does not hide the others."""
     for name in await parked_names(folder):
-        parked = await read_parked(folder, name)
+        try:
+            parked = await read_parked(folder, name)
+        except Corrupt as error:
+            yield Unreadable(name, await folder.size(name) or 0, str(error))
+            continue
         if parked is not None:
             yield parked
 
 
 async def find_parked(folder: Folder, numbers: str) -> Parked:
-    """By its numbers, as people write them: ``120-140``."""
+    """By its numbers, as people write them: ``120-140``. ``Corrupt`` if its file is damaged."""
+    parked = await read_parked(folder, await find_name(folder, numbers))
+    if parked is None:
+        raise _no_such(numbers)
+    return parked
+
+
+async def find_name(folder: Folder, numbers: str) -> str:
+    """The file of a parked batch, whatever is in it."""
     start, _, end = numbers.removesuffix(PARKED).partition("-")
     name = f"{start:0>20}-{end:0>20}{PARKED}"
-    parked = await read_parked(folder, name) if _NAME.fullmatch(name) else None
-    if parked is None:
-        raise NotFound(f"no parked batch {numbers}", remedy="see `holdfast agent parked list`")
-    return parked
+    if not _NAME.fullmatch(name) or await folder.size(name) is None:
+        raise _no_such(numbers)
+    return name
+
+
+def _no_such(numbers: str) -> NotFound:
+    return NotFound(f"no parked batch {numbers}", remedy="see `holdfast agent parked list`")

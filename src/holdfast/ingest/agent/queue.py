@@ -4,6 +4,8 @@
     {first seq}.segment    entries (see ``segment``); only the newest grows, only the oldest are removed
     cursor.json            up to where everything is accepted or parked, and totals that must not run backwards
     {start}-{end}.parked   batches outside the order (see ``parked``)
+    queue.reserve          some room for the day on which the disk is full: accepted batches can go only after a new
+                           segment was begun
 
 Order of writes, which is the whole of its safety: an entry is durable before anybody may send its frame; a parked copy
 is durable before the cursor passes its original; a new segment, with the state, is durable before an old one goes. The
@@ -13,8 +15,12 @@ cursor may be lost at any time: batches are then sent again, and are duplicates.
 """
 
 import asyncio
+import builtins
+import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -23,17 +29,23 @@ from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import LOCK, Folder
-from holdfast.ingest.agent.parked import PARKED
-from holdfast.ingest.agent.segment import Damage, Found, Segment, first_seq_of, read_at, scan
-from holdfast.ingest.frame import FrameInvalid, Identity, encode, inspect, pack
+from holdfast.ingest.agent.parked import PARKED, parked_names
+from holdfast.ingest.agent.segment import Damage, Found, Segment, first_seq_of, is_whole, read_at, scan
+from holdfast.ingest.frame import ANY_SIZE, FrameInvalid, Identity, encode, inspect, pack
 from holdfast.ingest.identity import MAX_AGENT_BYTES, check_name
 from holdfast.ingest.records import Record
 
 ABOUT = "queue.json"
 CURSOR = "cursor.json"
+RESERVE = "queue.reserve"
+_BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(16 << 10)
 FORMAT = "holdfast.agent_queue"
 VERSION = 1
+MOST_RECORDS = 1 << 20
+"""More than any batch holds."""
 DAMAGED = ".damaged"
+CHANGES = "changes"
+"""In a note: parts of the state of which only what changed is told. None takes an element away."""
 _log = logger("agent")
 
 
@@ -45,7 +57,7 @@ class QueueFull(Unavailable):
 class QueueOptions:
     max_bytes: int = 1 << 30
     """Of segments and parked batches together."""
-    segment_bytes: int = 4 << 20
+    segment_bytes: int = 1 << 20
     """A segment that is as large as this is followed by another."""
     tidy_bytes: int = 256 << 10
     """A segment whose batches are all accepted is given up from this size on."""
@@ -101,19 +113,29 @@ class Queue:
             batch = pack(self.agent_id, self.boot_id, records, seq_start=self.next_seq)
             note = dict(note or {})
             data = Entry(encode(batch), note).encode()
-            if self.bytes + len(data) > self.options.max_bytes:
-                raise QueueFull(
-                    f"the queue of {self.agent_id} holds {self.bytes} bytes of at most {self.options.max_bytes}",
-                    remedy="bring the collectors back, resolve parked batches, or raise agent.queue_max_bytes",
-                )
-            newest = self._segments[-1]
-            if newest.size >= self.options.segment_bytes:
-                newest = await self._roll()
-            await self.folder.append(newest.name, newest.size, data)
-            newest.size += len(data)
+            try:
+                await self._write(data)
+            except Unavailable:
+                # What is accepted already stays on disk while it does not hurt, and here it does.
+                if not await self._give_way():
+                    raise
+                await self._write(data)
             self.next_seq = batch.identity.seq_end + 1
-            self.state.update(note)
+            fold(self.state, note)
             return batch.identity
+
+    async def _write(self, data: builtins.bytes) -> None:
+        if self.bytes + len(data) > self.options.max_bytes:
+            raise QueueFull(
+                f"the queue of {self.agent_id} holds {self.bytes} bytes of at most {self.options.max_bytes}",
+                remedy="bring the collectors back, resolve parked batches, or raise agent.queue_max_bytes",
+            )
+        newest = self._segments[-1]
+        # Small enough that a queue with little room has several: the oldest goes while the others wait.
+        if newest.size >= min(self.options.segment_bytes, self.options.max_bytes // 8):
+            newest = await self._roll()
+        await self.folder.append(newest.name, newest.size, data)
+        newest.size += len(data)
 
     async def read(self, at: Position) -> Queued | None:
         """The batch at ``at``, or the first one after it; None if there is none yet."""
@@ -134,7 +156,7 @@ class Queue:
                 case Found(_, end, entry):
                     after = Position(segment.first_seq, end)
                     if entry.frame:
-                        return Queued(inspect(entry.frame).identity, entry.frame, at, after)
+                        return Queued(_identity(segment.name, entry.frame), entry.frame, at, after)
                     at = after
         return None
 
@@ -160,19 +182,55 @@ class Queue:
         except Unavailable as error:
             _log.warning("the cursor could not be saved: %s", error)
 
+    async def look_at_parked(self) -> int:
+        """How many batches are parked. Operators drop them behind our back, so their bytes are counted anew."""
+        names = await parked_names(self.folder)
+        sizes = [await self.folder.size(name) or 0 for name in names]
+        self.parked_bytes = sum(sizes)
+        return len(names)
+
     def count(self, name: str, number: int) -> None:
         self.totals[name] = self.totals.get(name, 0) + number
 
-    async def _tidy(self) -> None:
+    async def _give_way(self) -> bool:
+        """Give up a newest segment whose batches are all accepted; whether there was one."""
         newest = self._segments[-1]
-        at_the_end = self.cursor == Position(newest.first_seq, newest.size)
-        if at_the_end and newest.size >= self.options.tidy_bytes and newest.first_seq < self.next_seq:
-            try:
-                fresh = await self._roll()
-            except Unavailable as error:
-                _log.warning("no new segment can be begun yet: %s", error)
-            else:
-                self.cursor = Position(fresh.first_seq, fresh.size)
+        if self.cursor != Position(newest.first_seq, newest.size) or newest.first_seq == self.next_seq:
+            return False
+        try:
+            fresh = await self._roll_somehow()
+        except Unavailable as error:
+            _log.warning("no new segment can be begun yet: %s", error)
+            return False
+        self.cursor = Position(fresh.first_seq, fresh.size)
+        await self._remove_passed()
+        await self._keep_reserve()
+        await self.save_cursor()
+        return True
+
+    async def _roll_somehow(self) -> Segment:
+        """On a disk that is full to the last byte the reserve makes room for the state, which frees the rest."""
+        try:
+            return await self._roll()
+        except Unavailable:
+            await self.use_reserve()
+            return await self._roll()
+
+    async def use_reserve(self) -> None:
+        """Make some room on a full disk, for what frees more."""
+        await self.folder.remove(RESERVE)
+
+    async def _keep_reserve(self) -> None:
+        if await self.folder.size(RESERVE) is None:
+            with suppress(Unavailable):  # then there is none, until there is room
+                await self.folder.replace(RESERVE, _BALLAST, durable=False)
+
+    async def _tidy(self) -> None:
+        if self._segments[-1].size >= self.options.tidy_bytes:
+            await self._give_way()
+        await self._remove_passed()
+
+    async def _remove_passed(self) -> None:
         while self._segments[0].first_seq < self.cursor.segment:
             await self.folder.remove(self._segments[0].name)
             del self._segments[0]
@@ -212,42 +270,56 @@ class Queue:
                 self.parked_bytes += size
         given = 0
         while self._segments and not await self._load_newest(self._segments[-1]):
-            given = max(given, self._segments[-1].first_seq)
-            await self._give_up(self._segments.pop())
+            given = max(given, await self._give_up(self._segments.pop()))
         self.next_seq = max(self.next_seq, given)
         if not self._segments:
             await self._roll()
         await self._load_cursor()
+        await self._keep_reserve()
 
-    async def _give_up(self, segment: Segment) -> None:
-        """Begun and not finished, most likely; but bytes that nobody can read are not ours to throw away."""
-        data = await self.folder.read(segment.name)
+    async def _give_up(self, segment: Segment) -> int:
+        """Begun and not finished, most likely; but bytes that nobody can read are not ours to throw away. The first
+        number that was surely not given in it."""
+        data = await self.folder.read(segment.name) or b""
         if data:
             await self.folder.replace(f"{segment.name}{DAMAGED}", data)
         await self.folder.remove(segment.name)
+        return segment.first_seq + (MOST_RECORDS if is_whole(data) else 0)
 
     async def _load_newest(self, newest: Segment) -> bool:
         """Whether anything stands in it. A segment that was begun and not finished is none."""
         await self.folder.force(newest.name)
         data = await self.folder.read(newest.name) or b""
         end = 0
-        next_seq, state, totals = newest.first_seq, {}, {}
+        next_seq = newest.first_seq
+        state: Document = {}
+        totals: dict[str, int] = {}
         for found in scan(data):
             end = found.end
             if isinstance(found, Damage):
                 continue
             if found.entry.frame:
-                next_seq = _next_seq(newest.name, found.entry.frame)
-                state.update(found.entry.note)
+                next_seq = _identity(newest.name, found.entry.frame).seq_end + 1
+                fold(state, found.entry.note)
             else:
                 state, totals = dict(found.entry.note.get("state", {})), dict(found.entry.note.get("totals", {}))
         if end == 0:
             return False
-        if end < len(data):
-            await self.folder.append(newest.name, end, b"")
         newest.size = end
         self.next_seq, self.state, self.totals = next_seq, state, totals
+        if is_whole(data[end:]):
+            await self._pass_over(newest, data[end:])
+        elif end < len(data):
+            await self.folder.append(newest.name, end, b"")
         return True
+
+    async def _pass_over(self, newest: Segment, damaged: builtins.bytes) -> None:
+        """The last entry is all there and not what was written, so it may have been durable and sent before it was
+        damaged. Its numbers are not given again, and it is set aside like any damage."""
+        at, newest.size = newest.size, newest.size + len(damaged)
+        await self._set_aside(newest, at, newest.size)
+        self.next_seq += MOST_RECORDS
+        await self._roll()
 
     async def _load_cursor(self) -> None:
         self.cursor = Position(self._segments[0].first_seq, 0)
@@ -267,11 +339,25 @@ class Queue:
             self.cursor, self.cursor_seq = saved, seq
 
 
-def _next_seq(name: str, frame: bytes) -> int:
+def fold(state: Document, note: Mapping[str, Any]) -> None:
+    """What a note changes in the state."""
+    for name, value in note.items():
+        if name != CHANGES:
+            state[name] = value
+            continue
+        for part, changes in value.items():
+            merged = {**state.get(part, {}), **changes}
+            state[part] = {key: each for key, each in merged.items() if each is not None}
+
+
+def _identity(name: str, frame: bytes) -> Identity:
     try:
-        return inspect(frame).identity.seq_end + 1
+        return inspect(frame, ANY_SIZE).identity
     except FrameInvalid as error:
-        raise Corrupt(f"{name}: an entry holds no frame: {error}") from error
+        raise Corrupt(
+            f"{name}: an entry holds no frame that can be read: {error}",
+            remedy="use the version of holdfast that wrote this queue",
+        ) from error
 
 
 async def open_queue(

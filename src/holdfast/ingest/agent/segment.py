@@ -77,6 +77,12 @@ async def read_at(folder: Folder, name: str, at: int, size: int) -> Found | Dama
     return Damage(at, size if following is None else at + following)
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether an entry begins here that is all there, by its length; it need not be right."""
+    length = entries.length_of(data[:HEAD_BYTES])
+    return length is not None and length <= len(data)
+
+
 def _entry_at(data: bytes, at: int) -> Found | None:
     length = entries.length_of(data[at : at + HEAD_BYTES])
     if length is None:

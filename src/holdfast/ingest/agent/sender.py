@@ -15,13 +15,16 @@ a rest a single batch probes it; one good answer ends the probing.
     Denied, Busy, Silent         waiting    rests
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from holdfast.base.errors import check
 
 Batch = int
 """Batches are told apart by their first sequence number."""
+Said = Mapping[str, Any]
+"""The error as the collector put it: message, remedy, keys. Nothing is decided by it here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Conflict:
 
     detail: str
     resolved: bool = False
+    said: Said = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Rejected:
 
     reason: str
     detail: str
+    said: Said = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Denied:
 
     reason: str
     detail: str
+    said: Said = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,8 @@ class _Step:
 
 
 IDENTITY_CONFLICT = "identity_conflict"
+BUSY = "busy"
+SILENT = "silent"
 
 
 def step(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Effect, ...]]:
@@ -225,10 +233,10 @@ def _answered(done: _Step, event: Answered, now_ms: int) -> None:
             route = _failed(done, event, route, now_ms, reason, detail)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
         case Busy(detail, asked_ms):
-            route = _failed(done, event, route, now_ms, "busy", detail, asked_ms)
+            route = _failed(done, event, route, now_ms, BUSY, detail, asked_ms)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
         case Silent(detail):
-            route = _failed(done, event, route, now_ms, "silent", detail)
+            route = _failed(done, event, route, now_ms, SILENT, detail)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
     routes = tuple(route if number == event.route else each for number, each in enumerate(state.routes))
     done.state = replace(state, routes=routes)

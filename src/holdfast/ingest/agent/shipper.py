@@ -116,6 +116,7 @@ class Shipper:
         self._changed = asyncio.Event()
         self._sends: set[asyncio.Task[None]] = set()
         self._offering: asyncio.Task[int] | None = None
+        self._broken: BaseException | None = None
 
     @property
     def idle(self) -> bool:
@@ -145,6 +146,8 @@ class Shipper:
         offer_at = self._now_ms()
         while True:
             self._changed.clear()
+            if self._broken is not None:
+                raise self._broken
             if self._now_ms() >= offer_at:
                 if self._offering is not None:
                     await self._offering
@@ -232,7 +235,14 @@ class Shipper:
     def _send(self, queued: Queued, route: int) -> None:
         task = asyncio.create_task(self._post(queued, route), name=f"batch {queued.identity}")
         self._sends.add(task)
-        task.add_done_callback(self._sends.discard)
+        task.add_done_callback(self._sent)
+
+    def _sent(self, task: "asyncio.Task[None]") -> None:
+        """A transport that raises is broken, and so is whatever waits for its answer: the shipper ends by it."""
+        self._sends.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broken = error
+            self._changed.set()
 
     async def _post(self, queued: Queued, route: int) -> None:
         answer = await self._transport.post(route, queued.identity, queued.frame)
@@ -253,6 +263,7 @@ class Shipper:
             before = await self._queue.folder.size(parked.name) or 0
             self._queue.parked_bytes += await write_parked(self._queue.folder, parked) - before
         except Unavailable:
+            await self._queue.use_reserve()  # everything behind this batch waits for it to be parked
             self._hands.unparked.append(effect)
             return
         self.shipped.parked += 1

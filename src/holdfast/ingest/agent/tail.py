@@ -3,25 +3,29 @@
 A position is a file (device and inode), an offset behind the last line that was queued, and a checksum of the file's
 first bytes. It is kept with the batch that holds the lines (see ``queue``), so lines and position are durable at once.
 
-* Rotation by renaming: the old file is found again by its inode, among its siblings, and read to its end first.
+* Rotation by renaming: the old file is found again by its inode, under another name that is read too or among its
+  neighbours, and read to its end.
 * Truncation: the file is shorter than the offset, or its first bytes are others; it is read from its beginning.
 * A line without its end stays in the file. One that is longer than ``MOST_LINE`` is cut, marked, and its rest skipped.
+* One file is read once, however many names and patterns lead to it.
 
-``read`` only proposes; what it read counts once ``commit`` was called. A file that cannot be read is reported once, and
-tried again every round.
+``read`` only proposes; what it read counts once ``commit`` was called. What cannot be read, or is no regular file, is
+reported once, and tried again every round.
 """
 
-import glob
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from holdfast.base.codec import Document
 from holdfast.base.config import LogSource
 from holdfast.base.telemetry import logger
+from holdfast.ingest.agent.logfiles import Known, LogFile, Place, found_files, is_marked, renamed_to
 from holdfast.ingest.records import Log, Severity
 
 MOST_LINE = 64 << 10
@@ -30,115 +34,145 @@ MOST_READ = 512 << 10
 MOST_BYTES = 2 << 20
 """Bytes per round over all files: a batch must fit into a frame."""
 MARK_BYTES = 256
+LOOKS = 8
 PATH = "log.file.path"
 CUT = "log.truncated"
 _log = logger("agent")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    device: int
-    inode: int
-    offset: int
-    mark_bytes: int = 0
-    """How many of the first bytes are in the checksum."""
-    mark: int = 0
-    skipping: bool = False
-    """The rest of a line that was too long is still to be passed over."""
-
-    def document(self) -> list[int]:
-        return [self.device, self.inode, self.offset, self.mark_bytes, self.mark, int(self.skipping)]
-
-    @classmethod
-    def of(cls, found: object) -> "Place | None":
-        if not isinstance(found, list) or len(found) != 6 or not all(isinstance(each, int) for each in found):
-            return None
-        device, inode, offset, mark_bytes, mark, skipping = found
-        return cls(device, inode, offset, mark_bytes, mark, bool(skipping))
-
-
 @dataclass(slots=True)
 class Lines:
-    """What was read, and the positions behind it."""
+    """What was read, and the positions behind it. None for a file that is gone for good."""
 
     records: list[Log] = field(default_factory=list)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, Place | None] = field(default_factory=dict)
     more: bool = False
     """There is more to read at once."""
     bytes: int = 0
 
-    def note(self) -> Document:
-        return {path: place.document() for path, place in self.places.items()}
-
 
 class Tailer:
-    def __init__(self, sources: Sequence[LogSource], known: Mapping[str, object]) -> None:
-        """``known`` are the positions of an earlier life."""
+    def __init__(self, sources: Sequence[LogSource], known: Mapping[str, object], begun: Sequence[str] = ()) -> None:
+        """``known`` are the positions of an earlier life, ``begun`` the sources that it had begun to read."""
         self._sources = tuple(sources)
         self._places = {path: place for path, found in known.items() if (place := Place.of(found)) is not None}
-        self._unreadable: set[str] = set()
-        self._first_round = True
+        self._begun = {source.path for source in sources if source.path in begun or self._knows(source)}
+        self._unsaved: set[str] = set()
+        self._reported: set[str] = set()
+
+    def _knows(self, source: LogSource) -> bool:
+        return any(fnmatch(path, source.path) for path in self._places)
+
+    @property
+    def begun(self) -> list[str]:
+        """Sources that were looked at: a file of theirs that appears later is read from its beginning."""
+        return sorted(self._begun)
 
     def read(self, now_ns: int, most_lines: int) -> Lines:
         """Blocking. At most so many lines, fewer if files are large."""
         lines = Lines()
-        for source in self._sources:
-            for path in _paths(source.path):
-                if len(lines.records) >= most_lines or lines.bytes >= MOST_BYTES:
-                    lines.more = True
-                    break
-                try:
-                    self._read_path(source, path, lines, now_ns, most_lines)
-                    self._unreadable.discard(path)
-                except OSError as error:
-                    self._report(path, error)
-        self._first_round = False
+        found = self._look()
+        if found is None:
+            return lines
+        known = Known.of(self._places, found)
+        self._skip_what_was_there(known)
+        lines.places.update(known.moves)
+        for source, path in known.order:
+            if len(lines.records) >= most_lines or lines.bytes >= MOST_BYTES:
+                lines.more = True
+                break
+            with self._reporting(path):
+                place = known.places.get(path)
+                if place is not None and not known.is_at(path, place):
+                    place = self._finish_rotated(source, path, place, known, lines, now_ns, most_lines)
+                    if place is None:
+                        continue
+                if path in known.files:
+                    self._read_file(source, known.files[path], place, lines, now_ns, most_lines)
         return lines
 
+    def _look(self) -> list[LogFile] | None:
+        """The files, as they are at one moment: looks are taken until two agree, since files that are renamed between
+        two names' looks have none, or two. None if they are renamed all the time."""
+        before: list[tuple[str, int, int]] | None = None
+        for _ in range(LOOKS):
+            found = found_files(self._sources, self._places, self._report)
+            now = [(file.path, file.device, file.inode) for file in found]
+            if now == before:
+                return found
+            before = now
+        return None
+
     def commit(self, lines: Lines) -> None:
-        """These lines are queued."""
-        self._places.update(lines.places)
+        """These lines are queued, or there were none."""
+        for path, place in lines.places.items():
+            if self._places.get(path) == place:
+                continue
+            self._unsaved.add(path)
+            if place is None:
+                del self._places[path]
+            else:
+                self._places[path] = place
+
+    def saved(self) -> None:
+        """What ``changes`` gave is durable."""
+        self._unsaved.clear()
+
+    def changes(self, lines: Lines) -> Document:
+        """What a batch with these lines has to make durable. None for a file that is gone."""
+        found: dict[str, Place | None] = {path: self._places.get(path) for path in self._unsaved}
+        found |= {path: place for path, place in lines.places.items() if self._places.get(path) != place}
+        return {path: None if place is None else place.document() for path, place in found.items()}
 
     def positions(self) -> Document:
         return {path: place.document() for path, place in self._places.items()}
 
-    def _read_path(self, source: LogSource, path: str, lines: Lines, now_ns: int, most: int) -> None:
-        place = self._places.get(path)
-        if place is not None:
-            place = self._finish_rotated(source, path, place, lines, now_ns, most)
-            if place is None:
-                return
-        with Path(path).open("rb") as file:
-            found = os.fstat(file.fileno())
-            if place is None or (place.device, place.inode) != (found.st_dev, found.st_ino):
-                fresh = place is None and self._first_round and not source.from_start
-                place = Place(found.st_dev, found.st_ino, found.st_size if fresh else 0)
-                if fresh:
+    def _skip_what_was_there(self, known: Known) -> None:
+        """Of a source that was never looked at, what its files hold by now is not sent, unless it is asked for."""
+        for source, path in known.order:
+            if source.path not in self._begun and not source.from_start and path in known.files:
+                file = known.files[path]
+                place = known.places.setdefault(path, Place(file.device, file.inode, file.size))
+                if path not in self._places:
                     self._places[path] = place
-            elif place.offset > found.st_size or not _is_marked(file.fileno(), place):
-                _log.info("%s was truncated; it is read from its beginning", path)
+                    self._unsaved.add(path)
+        self._begun |= {source.path for source in self._sources}
+
+    def _read_file(
+        self, source: LogSource, found: LogFile, place: Place | None, lines: Lines, now_ns: int, most: int
+    ) -> None:
+        with _opened(found.path) as file:
+            about = os.fstat(file)
+            if (about.st_dev, about.st_ino) != (found.device, found.inode):
+                return  # renamed since it was looked at; the next round sorts it out
+            if place is None or not found.holds(place):
+                place = Place(about.st_dev, about.st_ino, 0)
+            elif place.offset > about.st_size or not is_marked(file, place):
+                _log.info("%s was truncated; it is read from its beginning", found.path)
                 place = replace(place, offset=0, mark_bytes=0, mark=0, skipping=False)
-            lines.places[path] = self._take(source, path, file.fileno(), place, lines, now_ns, most)
+            lines.places[found.path] = self._take(source, found.path, file, place, lines, now_ns, most)
 
     def _finish_rotated(
-        self, source: LogSource, path: str, place: Place, lines: Lines, now_ns: int, most: int
+        self, source: LogSource, path: str, place: Place, known: Known, lines: Lines, now_ns: int, most: int
     ) -> Place | None:
         """The place to go on from; None if the old file is not finished. That is not so before the new one has bytes:
         whoever writes goes on in the old one until it opens the new."""
-        begun = False
-        with suppress(FileNotFoundError):  # between the renaming and the new file
-            found = Path(path).stat()
-            if (found.st_dev, found.st_ino) == (place.device, place.inode):
-                return place
-            begun = found.st_size > 0
-        renamed = _sibling(path, place)
+        renamed = renamed_to(path, place)
         if renamed is not None:
-            with Path(renamed).open("rb") as file:
-                after = self._take(source, path, file.fileno(), place, lines, now_ns, most)
-                if after.offset > place.offset:
-                    lines.places[path] = after
-                    lines.more = True
-                    return None
+            with _opened(renamed) as file:
+                if os.fstat(file).st_ino != place.inode:
+                    return None  # renamed again meanwhile
+                after = self._take(source, path, file, place, lines, now_ns, most)
+            if after.offset > place.offset:
+                lines.places[path] = after
+                lines.more = True
+                return None
+            if any(fnmatch(renamed, each.path) for each in self._sources):
+                lines.places[renamed] = after  # under that name it is found from now on, and was read
+        elif path not in known.files:
+            lines.places[path] = None  # the file is gone, under every name
+            return None
+        begun = path in known.files and known.files[path].size > 0
         return place if begun else None
 
     def _take(
@@ -167,34 +201,32 @@ class Tailer:
         marked = min(offset, MARK_BYTES)
         return Place(place.device, place.inode, offset, marked, zlib.crc32(os.pread(file, marked, 0)), skipping)
 
-    def _report(self, path: str, error: OSError) -> None:
-        if path not in self._unreadable and not isinstance(error, FileNotFoundError):
-            _log.warning("%s cannot be read: %s; it is tried again every round", path, error.strerror)
-        self._unreadable.add(path)
+    @contextmanager
+    def _reporting(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            return  # between being found and being opened
+        except OSError as error:
+            self._report(path, error.strerror or str(error))
+        else:
+            self._reported.discard(path)
+
+    def _report(self, path: str, reason: str) -> None:
+        if path not in self._reported:
+            _log.warning("%s cannot be read: %s; it is tried again every round", path, reason)
+        self._reported.add(path)
 
 
-def _paths(pattern: str) -> Iterator[str]:
-    """The file, there or not; or the files that a pattern names."""
-    if not glob.has_magic(pattern):
-        yield pattern
-        return
-    yield from sorted(glob.glob(pattern))
-
-
-def _sibling(path: str, place: Place) -> str | None:
-    """The file that was at ``path`` before it was renamed."""
-    folder, name = os.path.split(path)
-    with os.scandir(folder or ".") as entries:
-        for entry in entries:
-            if entry.name.startswith(name) and entry.name != name and entry.is_file():
-                found = entry.stat()
-                if (found.st_dev, found.st_ino) == (place.device, place.inode):
-                    return entry.path
-    return None
-
-
-def _is_marked(file: int, place: Place) -> bool:
-    return zlib.crc32(os.pread(file, place.mark_bytes, 0)) == place.mark
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    file = os.open(Path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError("it is no regular file")
+        yield file
+    finally:
+        os.close(file)
 
 
 def _line(data: bytes, now_ns: int, attributes: Mapping[str, str]) -> Log:

@@ -5,13 +5,14 @@
 """
 
 from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples, Sequenced, Series
-from holdfast.ingest.frame.envelope import VERSION, Header, Identity, Limits, inspect
+from holdfast.ingest.frame.envelope import ANY_SIZE, VERSION, Header, Identity, Limits, inspect
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.pack import pack, pack_sequenced
 from holdfast.ingest.frame.read import Unpacked, decode, unpack
 from holdfast.ingest.frame.write import encode
 
 __all__ = [
+    "ANY_SIZE",
     "VERSION",
     "Alerts",
     "Batch",

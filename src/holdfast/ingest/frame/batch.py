@@ -21,11 +21,12 @@ import pyarrow as pa
 from holdfast.ingest.frame.columns import NONE, Ints
 from holdfast.ingest.frame.envelope import Identity
 from holdfast.ingest.frame.scales import Flags, Floats
+from holdfast.ingest.frame.texts import text_array
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Kind, Log, Record, State
 
 NO_FLOATS: Floats = NONE.view(np.float64)
 NO_FLAGS: Flags = np.zeros(0, np.bool_)
-NO_TEXTS = pa.array([], pa.string())
+NO_TEXTS = text_array([])
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,10 @@ class Limits:
             raise Invalid(f"limit of {self.payload_bytes} bytes for a payload: it must be below {LARGEST}")
 
 
+ANY_SIZE = Limits(frame_bytes=LARGEST, payload_bytes=LARGEST - 1, records=1 << 32, elements=1 << 32)
+"""For frames of one's own: what others take is theirs to say."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Identity:
     """What acceptance is decided by. Bounds are inclusive, and both are numbers of records in the batch."""

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples, Sequenced, Series
 from holdfast.ingest.frame.columns import Ints
 from holdfast.ingest.frame.envelope import Identity
+from holdfast.ingest.frame.texts import text_array
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Kind, Labels, Log, Record
 
 Pairs = tuple[tuple[str, str], ...]
@@ -159,7 +159,7 @@ def _logs(logs: list[tuple[int, Log]], attributes: Ints) -> Logs:
         time_ns=_ints(log.time_ns for _, log in logs),
         severity=_ints(log.severity for _, log in logs),
         attributes=attributes,
-        message=pa.array([log.message for _, log in logs], pa.string()),
+        message=text_array([log.message for _, log in logs]),
     )
 
 
@@ -172,5 +172,5 @@ def _alerts(alerts: list[tuple[int, Alert]], names: Ints, labels: Ints) -> Alert
         labels=labels,
         valued=np.array([alert.value is not None for _, alert in alerts], np.bool_),
         value=np.array([0.0 if alert.value is None else alert.value for _, alert in alerts], np.float64),
-        message=pa.array([alert.message for _, alert in alerts], pa.string()),
+        message=text_array([alert.message for _, alert in alerts]),
     )

@@ -6,9 +6,11 @@ whose loop the simulator replaces.
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROS = 1_000_000
 
 
 class Clock(Protocol):
@@ -31,7 +33,14 @@ class SystemClock:
 
 def iso(wall_ns: int) -> str:
     """UTC with microseconds and ``+00:00``, the form that every stored timestamp has."""
-    return (_EPOCH + timedelta(microseconds=wall_ns // 1000)).isoformat(timespec="microseconds")
+    seconds, micros = divmod(wall_ns // 1000, _MICROS)
+    return f"{_second(seconds)}.{micros:06d}+00:00"
+
+
+@lru_cache(maxsize=64)
+def _second(since_1970: int) -> str:
+    """Most times of a busy process are of the same few seconds."""
+    return (_EPOCH + timedelta(seconds=since_1970)).replace(tzinfo=None).isoformat(timespec="seconds")
 
 
 def parse_iso(text: str) -> int:

@@ -46,10 +46,10 @@ class RetryPolicy:
 class Budget:
     """One operation's allowance of attempts and time."""
 
-    def __init__(self, policy: RetryPolicy, ambient: Ambient) -> None:
+    def __init__(self, policy: RetryPolicy, ambient: Ambient, started_ns: int | None = None) -> None:
         self._policy = policy
         self._ambient = ambient
-        self._started_ns = ambient.clock.monotonic_ns()
+        self._started_ns = started_ns if started_ns is not None else ambient.clock.monotonic_ns()
         self.spent = 0
 
     async def another(self) -> bool:
@@ -85,12 +85,18 @@ class Retrying(Layer):
         return await self._repeat(lambda: self.inner.range(key, start, end))
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        unconditional = isinstance(mode, Overwrite)
-
-        def safe(trouble: Unavailable) -> bool:
-            return unconditional or not (trouble.maybe_applied or isinstance(trouble, Contended))
-
-        return await self._repeat(lambda: self.inner.put(key, body, mode), safe)
+        started_ns = self._ambient.clock.monotonic_ns()
+        budget: Budget | None = None
+        while True:
+            try:
+                return await self.inner.put(key, body, mode)
+            except Unavailable as trouble:
+                certain = not (trouble.maybe_applied or isinstance(trouble, Contended))
+                if not (certain or isinstance(mode, Overwrite)):
+                    raise
+                budget = budget if budget is not None else Budget(self._policy, self._ambient, started_ns)
+                if not await budget.another():
+                    raise
 
     async def delete(self, key: str) -> None:
         await self._repeat(lambda: self.inner.delete(key))
@@ -117,15 +123,13 @@ class Retrying(Layer):
     def _budget(self) -> Budget:
         return self._policy.start(self._ambient)
 
-    async def _repeat(
-        self, call: Callable[[], Awaitable[T]], safe: Callable[[Unavailable], bool] = lambda _: True
-    ) -> T:
+    async def _repeat(self, call: Callable[[], Awaitable[T]]) -> T:
         budget = self._budget()
         while True:
             try:
                 return await call()
-            except Unavailable as trouble:
-                if not safe(trouble) or not await budget.another():
+            except Unavailable:
+                if not await budget.another():
                     raise
 
 

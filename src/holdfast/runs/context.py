@@ -280,7 +280,8 @@ class Context:
     async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
         """Record a step's result, and return what a replay will return."""
         value = packed.read_back()
-        await self._append(Draft("step", {**marks, **await self._fields("result", packed)}))
+        fields = packed.small_fields("result") or await self._fields("result", packed)
+        await self._append(Draft("step", {**marks, **fields}))
         return value
 
     async def _run_child(

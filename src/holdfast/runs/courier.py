@@ -74,7 +74,7 @@ class Post:
         """Bring out what these entries, and those before them, hold."""
         for entry in entries:
             self._note(entry)
-        for offset in sorted(self._left):
+        for offset in sorted(self._left) if self._left else ():
             documents = self._left.get(offset)
             if documents is not None:
                 await self._courier().publish(documents)

@@ -18,6 +18,8 @@ class Deferred:
 
     def take(self, *whose: Whose) -> list[Draft]:
         """What these tasks have kept, in order; without a task, what all have."""
+        if not self._kept:
+            return []
         due = [draft for task, draft in self._kept if not whose or task in whose]
         self._kept = [(task, draft) for task, draft in self._kept if whose and task not in whose]
         return due

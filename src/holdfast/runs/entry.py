@@ -29,6 +29,8 @@ CANCEL = "cancel"
 TYPES = frozenset((START, STEP, SUSPEND, RESUME, COMPLETE, ERROR, CANCEL))
 
 _RESERVED = frozenset(("type", "session", "offset", "timestamp"))
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+"""What JSON gives back as it was, if it takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,13 @@ def format_line(entry: Entry) -> bytes:
         "timestamp": entry.timestamp,
     }
     return codec.encode(document) + b"\n"
+
+
+def as_read(entry: Entry, line: bytes, *, key: str) -> Entry:
+    """The entry as a reader of its line will have it: JSON may give back something else than was put in."""
+    if _SCALARS.issuperset(map(type, entry.fields.values())):
+        return entry
+    return parse_line(line, key=key, number=entry.offset + 1)
 
 
 def parse_line(line: bytes, *, key: str, number: int, first: int = 0) -> Entry:

@@ -26,7 +26,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, Fenced
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
 from holdfast.runs import layout, readback
-from holdfast.runs.entry import START, Draft, Entry, format_line, parse_line
+from holdfast.runs.entry import START, Draft, Entry, as_read, format_line
 from holdfast.runs.history import HeadLine, History, parse_face, read_history, read_previous
 from holdfast.runs.readback import Attempt, Call
 from holdfast.runs.run import RunState, advance
@@ -238,7 +238,7 @@ class Journal:
             self._check_not_stopped()
             if self._in_doubt:
                 await self._look(None)
-            refs = await self._seal()
+            refs = await self._seal() if self._is_seal_due() else self.history.refs
             sending += self._waiting
             self._waiting = []
             self._claim(sending)
@@ -284,11 +284,9 @@ class Journal:
                 for draft in call.drafts:
                     if draft.type == START and (not opening or entries):
                         raise Invalid(f"run {self.run_id}: only begin writes a start entry")
-                    line = format_line(
-                        Entry(draft.type, self.session, state.next_offset, timestamp, dict(draft.fields))
-                    )
-                    # What callers get is what a reader will get: decoded from the line, not passed through.
-                    entry = parse_line(line, key=self._key, number=state.next_offset + 1)
+                    entry = Entry(draft.type, self.session, state.next_offset, timestamp, dict(draft.fields))
+                    line = format_line(entry)
+                    entry = as_read(entry, line, key=self._key)
                     state = _advanced(state, entry, self.run_id)
                     entries.append(entry)
                     lines.append(line)
@@ -314,11 +312,13 @@ class Journal:
         history.refs, history.state, history.version = attempt.refs, attempt.state, version
         self._in_doubt.clear()
 
+    def _is_seal_due(self) -> bool:
+        tail = self.history.tail
+        return len(tail) >= self._seal_from and self._policy.is_due(tail)
+
     async def _seal(self) -> tuple[Ref, ...]:
-        """The references for the next PUT, after sealing the tail where that is due."""
+        """Seal the tail. The references for the next PUT."""
         history, tail = self.history, self.history.tail
-        if len(tail) < self._seal_from or not self._policy.is_due(tail):
-            return history.refs
         seal = plan_seal(self._policy, history.refs, len(history.lines), sum(map(len, tail)))
         body = b"".join(history.lines[seal.first : seal.end])
         attempt = self._ambient.ids.write_id()

@@ -42,13 +42,17 @@ class Packed:
                 remedy="mend the codec, or keep the class where it can be found",
             ) from error
 
+    def small_fields(self, field: str) -> dict[str, Any] | None:
+        """The entry's fields that hold this value, if it certainly fits into the entry."""
+        return {field: self._json} if self._raw is None and _certainly_small(self._json) else None
+
     async def fields(self, field: str, store: Store, ambient: Ambient, run_id: str) -> dict[str, Any]:
         """The entry's fields that hold this value, after the payload is safe where there is one."""
         if self._raw is not None:
             reference = await put_payload(store, ambient, run_id, self._raw)
             return {"payload": {**reference, "encoding": "bytes"}}
-        if _certainly_small(self._json):
-            return {field: self._json}
+        if (small := self.small_fields(field)) is not None:
+            return small
         body = codec.encode({_ENVELOPE: self._json})
         if len(body) <= INLINE_LIMIT:
             return {field: self._json}

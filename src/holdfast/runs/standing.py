@@ -10,8 +10,7 @@ that was cancelled in the middle of a question, and goes on, may ask nothing mor
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 from holdfast.base.errors import Ambiguous, HoldfastError, Invalid
@@ -47,32 +46,32 @@ class Standing:
         self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
         self._quiet: asyncio.Future[None] | None = None
 
-    @contextmanager
-    def question(self, what: str, *, main: bool) -> Iterator[None]:
+    def question(self, what: str, *, main: bool) -> "_Question":
         """Around everything that a workflow asks for. ``main``: in its own task."""
-        task = _this_task()
+        return _Question(self, what, main=main)
+
+    def begin(self, task: "asyncio.Task[Any]") -> None:
+        """A task asks for something."""
         self.check(task)
         self._asking[task] = self._asking.get(task, 0) + 1
-        try:
-            yield
-        except StepFailed:
-            raise
-        except HoldfastError as error:
-            self.broken = self.broken or error
-            raise
-        except asyncio.CancelledError:
-            if main:
+
+    def end(self, task: "asyncio.Task[Any]", error: BaseException | None, what: str, *, main: bool) -> None:
+        """It was answered, or is not going to be."""
+        if error is not None and not isinstance(error, StepFailed):
+            if isinstance(error, HoldfastError):
+                self.broken = self.broken or error
+            elif isinstance(error, asyncio.CancelledError) and main:
                 self._interrupted[task] = Invalid(
                     f"{what} was cancelled, and the workflow went on: a replay could not",
                     remedy="give the step a timeout= and catch StepFailed, instead of a timeout around it",
                 )
-            raise
-        finally:
-            self._asking[task] -= 1
-            if not self._asking[task]:
-                del self._asking[task]
-            if self._quiet is not None and not self._asking and not self._quiet.done():
-                self._quiet.set_result(None)
+        left = self._asking[task] - 1
+        if left:
+            self._asking[task] = left
+            return
+        del self._asking[task]
+        if self._quiet is not None and not self._asking and not self._quiet.done():
+            self._quiet.set_result(None)
 
     def check(self, task: "asyncio.Task[Any] | None" = None) -> None:
         """Raise if nothing may be asked any more."""
@@ -91,20 +90,19 @@ class Standing:
             self.broken = self._interrupted[task]
             raise self.broken
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> "_Recording":
         """Around every write to the journal."""
-        try:
-            yield
-        except asyncio.CancelledError:
+        return _Recording(self)
+
+    def not_recorded(self, error: BaseException) -> None:
+        """A write to the journal was given up or failed."""
+        if isinstance(error, asyncio.CancelledError):
             self._interrupted[_this_task()] = Ambiguous(
                 "a task was cancelled while its step was being recorded, and went on",
                 remedy="call the run again: the next session reads what was recorded",
             )
-            raise
-        except Exception as error:
+        elif isinstance(error, Exception):
             self.broken = self.broken or error
-            raise
 
     def leave(self, how: BaseException) -> BaseException:
         self.left = how
@@ -118,6 +116,42 @@ class Standing:
             for task in self._asking:
                 task.cancel()
             await self._quiet
+
+
+class _Question:
+    """Cheaper than a generator: every step asks one."""
+
+    __slots__ = ("_main", "_standing", "_task", "_what")
+
+    def __init__(self, standing: Standing, what: str, *, main: bool) -> None:
+        self._standing = standing
+        self._what = what
+        self._main = main
+
+    def __enter__(self) -> None:
+        self._task = _this_task()
+        self._standing.begin(self._task)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._standing.end(self._task, error, self._what, main=self._main)
+
+
+class _Recording:
+    __slots__ = ("_standing",)
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+
+    def __enter__(self) -> None:
+        """Nothing to do before."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._standing.not_recorded(error)
 
 
 def _this_task() -> "asyncio.Task[Any]":

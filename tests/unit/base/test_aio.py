@@ -4,13 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base import aio
-from holdfast.base.aio import blocking, finishing, map_bounded, stream_bounded
+from holdfast.base.aio import Later, blocking, finishing, map_bounded, stream_bounded
 from holdfast.base.errors import Invalid
 
 
@@ -167,6 +168,89 @@ class TestBlocking:
 
         with asyncio.Runner(loop_factory=Inline) as runner:
             assert runner.run(ident(threading.get_ident)) == threading.get_ident()
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    async def test_many_calls_share_few_threads(self, threads: int) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(threads))
+        calls = [blocking(divmod, number, 7) for number in range(500)]
+        assert await asyncio.gather(*calls) == [divmod(number, 7) for number in range(500)]
+
+    async def test_calls_that_wait_for_each_other_run_at_the_same_time(self) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(5))
+        together = threading.Barrier(5)
+        assert sorted(await asyncio.gather(*(blocking(together.wait, 30) for _ in range(5)))) == [0, 1, 2, 3, 4]
+
+    async def test_a_steady_stream_of_calls_leaves_the_executor_to_others_too(self) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        other = None
+        async with asyncio.timeout(60):
+            while other is None or not other.done():
+                assert await blocking(divmod, 17, 5) == (3, 2)
+                other = other or asyncio.get_running_loop().run_in_executor(None, threading.get_ident)
+        assert other.result() != threading.get_ident()
+
+    async def test_a_call_sees_the_context_of_its_caller(self) -> None:
+        variable = ContextVar("variable", default=0)
+        variable.set(5)
+        assert await blocking(variable.get) == 5
+
+    async def test_an_exception_that_no_future_can_hold(self) -> None:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await blocking(next, iter(()))
+
+
+def settled(result: int, afterwards: Callable[[], None]) -> int | Later[int]:
+    later: Later[int] = Later(afterwards)
+    later.settle(result)
+    return later
+
+
+class TestLater:
+    async def test_another_thread_has_the_answer_and_the_first_one_is_free_meanwhile(self) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        laters = [Later[int](), Later[int]()]
+
+        def leave(which: int) -> int | Later[int]:
+            return laters[which]
+
+        calls = [asyncio.ensure_future(finishing(leave, which)) for which in (0, 1)]
+        assert await blocking(divmod, 17, 5) == (3, 2)
+        assert not any(call.done() for call in calls)
+        await blocking(laters[0].settle, 1)
+        await blocking(laters[1].settle, 2, KeyError("two"))
+        assert await calls[0] == 1
+        with pytest.raises(KeyError, match="two"):
+            await calls[1]
+
+    async def test_an_answer_does_not_wait_for_what_comes_afterwards(self) -> None:
+        release, done = threading.Event(), threading.Event()
+
+        def afterwards() -> None:
+            release.wait(30)
+            done.set()
+
+        assert await finishing(settled, 1, afterwards) == 1
+        assert not done.is_set()
+        release.set()
+        assert await blocking(done.wait, 30)
+
+    def test_in_a_simulated_loop_there_is_no_other_thread(self) -> None:
+        class Inline(asyncio.SelectorEventLoop):
+            runs_blocking_inline = True
+
+        done: list[int] = []
+
+        def never() -> int | Later[int]:
+            return Later()
+
+        async def both() -> int:
+            with pytest.raises(Invalid, match="another thread"):
+                await finishing(never)
+            return await finishing(settled, 7, lambda: done.append(1))
+
+        with asyncio.Runner(loop_factory=Inline) as runner:
+            assert runner.run(both()) == 7
+        assert done == [1]
 
 
 class TestFinishing:

@@ -207,9 +207,10 @@ async def test_what_is_answered_is_on_disk(store: LocalStore, root: Path, monkey
         path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(root)
         steps.append("sync staged" if path.is_relative_to(".%holdfast/staging") else f"sync {path}")
 
-    def noted_rename(old: bytes, new: bytes) -> None:
-        rename(old, new)
-        steps.append(f"rename to {Path(os.fsdecode(new)).relative_to(root)}")
+    def noted_rename(old: bytes, new: bytes, *, dst_dir_fd: int | None = None) -> None:
+        rename(old, new, dst_dir_fd=dst_dir_fd)
+        folder = root if dst_dir_fd is None else Path(f"/proc/self/fd/{dst_dir_fd}").readlink()
+        steps.append(f"rename to {(folder / os.fsdecode(new)).relative_to(root)}")
 
     async def steps_of(call: Awaitable[object]) -> list[str]:
         steps.clear()

@@ -1,7 +1,5 @@
 """What a journal says of a session's writes."""
 
-from dataclasses import replace
-
 from holdfast.runs.entry import Draft, Entry
 from holdfast.runs.readback import Attempt, Call, damaged, landed, superseded
 from holdfast.runs.run import RunState
@@ -16,8 +14,8 @@ def entry(offset: int, name: str, *, session: int = 1, timestamp: str = TIME) ->
 def test_a_higher_session_or_another_writer_stops_a_session() -> None:
     mine = RunState(session=2, writer="me")
     assert superseded(mine, 2, "me") is None
-    assert superseded(replace(mine, writer="you"), 2, "me") == "session 2 belongs to another writer"
-    assert superseded(replace(mine, session=3), 2, "me") == "session 3 has started"
+    assert superseded(mine._replace(writer="you"), 2, "me") == "session 2 belongs to another writer"
+    assert superseded(mine._replace(session=3), 2, "me") == "session 3 has started"
 
 
 def test_what_was_recorded_must_still_be_there() -> None:
@@ -25,7 +23,7 @@ def test_what_was_recorded_must_still_be_there() -> None:
     assert damaged(state, 2, 5) is None
     assert damaged(state, 2, 4) is None
     assert damaged(state, 2, 6) == "6 entries were recorded, and 5 are left"
-    assert damaged(replace(state, session=1), 2, 5) is not None
+    assert damaged(state._replace(session=1), 2, 5) is not None
 
 
 def test_an_attempt_has_landed_if_all_its_lines_are_in_their_places() -> None:

@@ -7,8 +7,7 @@ requests: those are given together, so that no two can wait for each other.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 
 class Slots:
@@ -17,18 +16,11 @@ class Slots:
         self._free = limit
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
-    @asynccontextmanager
-    async def taken(self, wanted: int = 1) -> AsyncIterator[None]:
+    def taken(self, wanted: int = 1) -> "_Taken":
         """Hold so many slots, at most all that there are."""
-        wanted = min(wanted, self.limit)
-        await self._take(wanted)
-        try:
-            yield
-        finally:
-            self._free += wanted
-            self._serve()
+        return _Taken(self, min(wanted, self.limit))
 
-    async def _take(self, wanted: int) -> None:
+    async def take(self, wanted: int) -> None:
         if not self._waiting and self._free >= wanted:
             self._free -= wanted
             return
@@ -42,6 +34,10 @@ class Slots:
             self._serve()
             raise
 
+    def give_back(self, count: int) -> None:
+        self._free += count
+        self._serve()
+
     def _serve(self) -> None:
         while self._waiting:
             turn, wanted = self._waiting[0]
@@ -51,3 +47,21 @@ class Slots:
                 self._free -= wanted
                 turn.set_result(None)
             self._waiting.popleft()
+
+
+class _Taken:
+    """Cheaper than a generator: every request takes a slot."""
+
+    __slots__ = ("_count", "_slots")
+
+    def __init__(self, slots: Slots, count: int) -> None:
+        self._slots = slots
+        self._count = count
+
+    async def __aenter__(self) -> None:
+        await self._slots.take(self._count)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._slots.give_back(self._count)

@@ -39,7 +39,10 @@ class Explained:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError):
-            raise _explain(error, self._doing, os.fsdecode(self._root), self) from error
+            raise self.explain(error) from error
+
+    def explain(self, error: OSError) -> HoldfastError:
+        return _explain(error, self._doing, os.fsdecode(self._root), self)
 
 
 def _explain(error: OSError, doing: str, root: str, change: Explained) -> HoldfastError:

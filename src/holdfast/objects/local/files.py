@@ -91,8 +91,9 @@ class Staged:
         self._descriptor = descriptor
         self._placed = False
 
-    def place(self, path: bytes) -> None:
-        os.rename(self.path, path)
+    def place(self, path: bytes, folder: int | None = None) -> None:
+        """``path`` is below the open folder, if one is given."""
+        os.rename(self.path, path, dst_dir_fd=folder)
         self._placed = True
 
     def __enter__(self) -> Self:
@@ -230,6 +231,12 @@ class OpenFolder:
     def sync(self) -> None:
         """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
         os.fsync(self.descriptor)
+
+    def is_same(self, other: "OpenFolder") -> bool:
+        return os.path.sameopenfile(self.descriptor, other.descriptor)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
 
     def __enter__(self) -> Self:
         return self

@@ -23,13 +23,14 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from holdfast.base.aio import blocking, finishing
+from holdfast.base.aio import Later, blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
+from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.tree import Spot, Tree
 from holdfast.objects.local.walk import walk
 from holdfast.objects.memory import content_version
@@ -62,6 +63,7 @@ class LocalStore(Store):
     def __init__(self, root: Path, *, clock: Clock | None = None, unsafe_network_filesystem: bool = False) -> None:
         clock = clock if clock is not None else SystemClock()
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
+        self._syncs: Syncs[Written | Lost] = Syncs()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -137,17 +139,17 @@ class LocalStore(Store):
             with file:
                 yield file
 
-    def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
+    def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost | Later[Written | Lost]:
         with Explained(f"put {key}", self._root.path) as change:
             tree = self._root.writable()
             names = tree.names(key)
             if not _lost_already(mode, tree, names):
                 with self._root.stage(body) as staged:
-                    folder = _place(staged, tree, names, mode, change)
-                if folder is not None:
-                    with folder:
-                        folder.sync()
-                    return Written(content_version(body))
+                    placed = _place(staged, tree, names, mode, change)
+                if placed is not None:
+                    spot, folder = placed
+                    outcome = Written(content_version(body))
+                    return self._syncs.force(tree.at(spot.folder), folder, outcome, change)
             tree.sync(names)
             return Lost()
 
@@ -174,7 +176,7 @@ def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:
     return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
 
 
-def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explained) -> OpenFolder | None:
+def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explained) -> tuple[Spot, OpenFolder] | None:
     """Give a staged file its place; None if the condition does not hold."""
     for _ in range(TRIES):
         with tree.locks.writing(names):
@@ -185,7 +187,7 @@ def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explain
                 change.begun = True
                 folder = tree.place(staged, spot)
                 change.made = True
-                return folder
+                return spot, folder
         tree.make_room(names[:-1])
     raise Unavailable(f"{os.fsdecode(tree.at(names))}: the folders on this path come and go too fast")
 

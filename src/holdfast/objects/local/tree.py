@@ -107,16 +107,16 @@ class Tree:
 
     def place(self, staged: Staged, spot: Spot) -> OpenFolder:
         """Give a file its place. The folder is still to be forced to disk, for which nobody needs to wait."""
-        folder, path = self.at(spot.folder), self.at(spot.names)
-        opened = OpenFolder(folder)
+        opened = OpenFolder(self.at(spot.folder))
+        name = spot.names[-1]  # in the folder that is open: its path may belong to another one by now
         try:
             if spot.taken:
                 with sharing(opened):
-                    staged.place(path)
+                    staged.place(name, opened.descriptor)
             else:
-                staged.place(path)
+                staged.place(name, opened.descriptor)
         except BaseException:
-            opened.__exit__(None, None, None)
+            opened.close()
             raise
         return opened
 

@@ -39,7 +39,7 @@ async def test_a_large_request_waits_for_all_its_slots_and_is_not_overtaken() ->
 async def test_more_slots_than_there_are_means_all_of_them() -> None:
     slots = Slots(2)
     async with slots.taken(9):
-        waiting = asyncio.ensure_future(slots._take(1))
+        waiting = asyncio.ensure_future(slots.take(1))
         await settled()
         assert not waiting.done()
     await waiting

@@ -1,11 +1,14 @@
 """Concurrency helpers: bounded fan-out and the one door to threads.
 
-``blocking`` is the only place where library code reaches a thread. A loop that sets ``runs_blocking_inline`` (the
+Only here does library code reach a thread: ``blocking`` and ``finishing`` by the loop's own, ``apart`` by one of its
+own. A loop that sets ``runs_blocking_inline`` (the
 simulator's) gets the call made in place, so that simulated runs stay deterministic.
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import suppress
 from contextvars import copy_context
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar
@@ -25,6 +28,40 @@ async def blocking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
     if getattr(asyncio.get_running_loop(), "runs_blocking_inline", False):
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Like ``blocking``, in a thread of its own, for functions of users, which may hang.
+
+    One that hangs takes no thread from the store, and does not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        return function(*args, **kwargs)
+    ended: asyncio.Future[R] = loop.create_future()
+    context = copy_context()
+
+    def settle(result: R | None, error: BaseException | None) -> None:
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(result)  # type: ignore[arg-type]  # what the function returned
+        elif isinstance(error, StopIteration):  # which no future can carry
+            ended.set_exception(RuntimeError("the function raised StopIteration"))
+        else:
+            ended.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001  # it goes to whoever waits
+            error = raised
+        with suppress(RuntimeError):  # the loop is gone, and so is who waited
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="holdfast-apart", daemon=True).start()
+    return await ended
 
 
 async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -218,6 +218,8 @@ class DigestShape(Shape[Digest]):
 
 
 def _read_section(value: Any) -> Section:
+    if not all("_" in name for name in value["open"]):
+        raise ValueError("among the open events is the name of none")  # it could never be claimed
     return Section(
         types=tuple(value["types"]),
         cursor=str(value["cursor"]),

@@ -1,7 +1,8 @@
 """Concurrency helpers: bounded fan-out and the one door to threads.
 
-``blocking`` is the only place where library code reaches a thread. A loop that sets ``runs_blocking_inline`` (the
-simulator's) gets the call made in place, so that simulated runs stay deterministic.
+Only here does library code reach a thread: ``blocking`` and ``finishing`` by those of the loop, ``apart`` by one of
+its own. A loop that sets ``runs_blocking_inline`` (the simulator's) gets the call made in place, so that simulated runs
+stay deterministic.
 """
 
 import asyncio
@@ -45,6 +46,40 @@ async def blocking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
     except asyncio.CancelledError:
         call.begin()  # so that nobody else does
         raise
+
+
+async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Like ``blocking``, in a thread of its own, for functions of users, which may hang.
+
+    One that hangs takes no thread from the store, and does not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        return function(*args, **kwargs)
+    ended: asyncio.Future[R] = loop.create_future()
+    context = copy_context()
+
+    def settle(result: R | None, error: BaseException | None) -> None:
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(result)  # type: ignore[arg-type]  # what the function returned
+        elif isinstance(error, StopIteration):  # which no future can carry
+            ended.set_exception(RuntimeError("the function raised StopIteration"))
+        else:
+            ended.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001  # it goes to whoever waits
+            error = raised
+        with suppress(RuntimeError):  # the loop is gone, and so is who waited
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="holdfast-apart", daemon=True).start()
+    return await ended
 
 
 async def finishing(function: Callable[P, "R | Later[R]"], *args: P.args, **kwargs: P.kwargs) -> R:

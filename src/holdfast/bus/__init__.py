@@ -10,6 +10,7 @@ from holdfast.bus.errors import (
     ClaimLost,
     DeadLetter,
     Later,
+    TypeTaken,
     UnknownEventType,
 )
 from holdfast.bus.event import DeadLettered, Envelope, Event
@@ -40,6 +41,7 @@ __all__ = [
     "Published",
     "Retry",
     "Schedule",
+    "TypeTaken",
     "UnknownEventType",
     "Worked",
     "on",

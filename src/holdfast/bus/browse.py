@@ -1,10 +1,10 @@
 """Looking at a namespace: events with their status, one event with its claims, dead letters, namespaces, figures.
 
 Nothing here needs the classes of events or handlers. Statistics read the digest alone. An event's status is the
-first that any claim gives it of: dead_lettered, acked, claimed; else it is pending.
+first that any claim gives it of: dead_lettered, acked, claimed; else it is pending. What cannot be read is shown as
+``unreadable``, and hides nothing else; what only lies among events without the name of one is passed over.
 """
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,12 @@ from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
 from holdfast.bus.sessions import list_sessions
 from holdfast.objects.observe import DOLLARS_PER_REQUEST
-from holdfast.objects.store import Store
+from holdfast.objects.store import Object, Store
 
 PRECEDENCE = (State.DEAD, State.ACKED, State.CLAIMED)
 PENDING = "pending"
-STATUSES = (*(state.value for state in PRECEDENCE), PENDING)
+UNREADABLE = "unreadable"
+STATUSES = (*(state.value for state in PRECEDENCE), PENDING, UNREADABLE)
 READS_AT_ONCE = 16
 
 COSTS = {"put": 3, "get": 2}
@@ -64,7 +65,8 @@ class HandlerStats:
 
 
 async def names(store: Store, namespace: str) -> list[str]:
-    return [layout.name_of(key) async for key in store.keys(layout.event_folder(namespace))]
+    found = [layout.name_of(key) async for key in store.keys(layout.event_folder(namespace))]
+    return [name for name in found if layout.is_name(name)]
 
 
 async def list_events(
@@ -77,16 +79,20 @@ async def list_events(
     type_name: str | None = None,
 ) -> list[Listed]:
     """Events, the newest first. Reads events and claims as far as it must."""
-    found: list[Listed] = []
-    for name in reversed(await names(store, namespace)):
-        if limit is not None and len(found) >= limit:
-            break
-        envelope = await _read(store, namespace, name)
+
+    async def look(name: str) -> Listed | None:
+        envelope = await read(store, namespace, name)
         if envelope is None or type_name not in (None, envelope.type):
-            continue
+            return None
         listed = Listed(envelope, status_of(await _claims(store, namespace, envelope.id), ambient.clock.wall_ns()))
-        if status in (None, listed.status):
-            found.append(listed)
+        return listed if status in (None, listed.status) else None
+
+    found: list[Listed] = []
+    left = (await names(store, namespace))[::-1]
+    while left and (limit is None or len(found) < limit):
+        some = min(READS_AT_ONCE, len(left)) if limit is None else min(READS_AT_ONCE, limit - len(found))
+        now, left = left[:some], left[some:]
+        found += [each for each in await map_bounded(now, look, limit=READS_AT_ONCE) if each is not None]
     return found
 
 
@@ -95,7 +101,7 @@ async def inspect(store: Store, event_id: str, ambient: Ambient, *, namespace: s
     for each in [namespace] if namespace is not None else await _folders(store, layout.EVENTS):
         for name in await names(store, each):
             if layout.event_id(name) == event_id:
-                envelope = await _read(store, each, name)
+                envelope = await read(store, each, name)
                 if envelope is not None:
                     claims = await _claims(store, each, event_id)
                     return Inspected(envelope, status_of(claims, ambient.clock.wall_ns()), claims)
@@ -104,17 +110,50 @@ async def inspect(store: Store, event_id: str, ambient: Ambient, *, namespace: s
 
 
 def status_of(claims: list[Document], now_ns: int) -> str:
-    states = {Claim.parse(claim, key="claim").state(now_ns) for claim in claims}
-    return next((state.value for state in PRECEDENCE if state in states), PENDING)
+    readable = [claim for claim in claims if UNREADABLE not in claim]
+    states = {Claim.parse(claim, key="claim").state(now_ns) for claim in readable}
+    rest = PENDING if len(readable) == len(claims) else UNREADABLE
+    return next((state.value for state in PRECEDENCE if state in states), rest)
+
+
+def is_readable(envelope: Envelope) -> bool:
+    return UNREADABLE not in envelope.extra
+
+
+def check_readable(envelope: Envelope) -> None:
+    if not is_readable(envelope):
+        raise Corrupt(str(envelope.extra[UNREADABLE]), remedy="there is nothing in it to publish again")
 
 
 async def dead_letters(store: Store, namespace: str, *, limit: int | None = 100) -> list[Document]:
     """Dead letters, the latest failure first; each with its event's ``type``, empty where the writer gave none."""
     keys = [key async for key in store.keys(layout.dead_letter_folder(namespace))]
     found = await map_bounded(keys, store.find, limit=READS_AT_ONCE)
-    letters = [codec.decode(each.body, key=each.key) for each in found if each is not None]
-    letters = [{**letter, "type": letter.get("event_type", "")} for letter in letters]
+    letters = [letter for each in found if each is not None and (letter := _letter(each)) is not None]
     return sorted(letters, key=lambda letter: str(letter.get("failed_at")), reverse=True)[:limit]
+
+
+def _letter(found: Object) -> Document | None:
+    """A dead letter; None for what lies there and is none by its name. Whose it is is said by where it lies."""
+    parts = found.key.removesuffix(".json").split("/")
+    if len(parts) != 4 or not found.key.endswith(".json"):
+        return None
+    try:
+        letter = codec.decode(found.body, key=found.key)
+    except Corrupt as error:
+        letter = {"namespace": parts[1], "last_error": f"{UNREADABLE}: {error}"}
+    return {**letter, "event_id": parts[2], "handler_id": parts[3], "type": letter.get("event_type", "")}
+
+
+async def letter_of(store: Store, key: str) -> Envelope:
+    """The event in a dead letter."""
+    found = await store.find(key)
+    if found is None:
+        raise NotFound(f"{key}: no such dead letter", remedy="see holdfast events dead-letters list")
+    event = codec.decode(found.body, key=key).get("event")
+    if not isinstance(event, dict):
+        raise NotFound(f"{key}: its event was cleaned up, and the letter has no copy", remedy="drop the letter")
+    return Envelope.parse(event, key=key)
 
 
 async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int) -> list[Namespace]:
@@ -161,30 +200,32 @@ def dollars_per_million(handlers: int = 1) -> float:
     return 1_000_000 * (per_event + DOLLARS_PER_REQUEST["get"] * COSTS["get"] * handlers)
 
 
-async def tail(store: Store, namespace: str, *, after: str = "") -> AsyncIterator[Envelope]:
-    """Events whose names come after ``after``, in order."""
-    start = layout.event_key(namespace, after) if after else None
-    async for key in store.keys(layout.event_folder(namespace), after=start):
-        envelope = await _read(store, namespace, layout.name_of(key))
-        if envelope is not None:
-            yield envelope
-
-
-async def _read(store: Store, namespace: str, name: str) -> Envelope | None:
+async def read(store: Store, namespace: str, name: str) -> Envelope | None:
+    """An event by its name; None if there is none."""
     key = layout.event_key(namespace, name)
     found = await store.find(key)
     if found is None:
         return None
     try:
         return Envelope.decode(found.body, key=key)
-    except Corrupt:
-        return Envelope(layout.event_id(name), namespace, "unreadable", {}, 0, 0, "", 0)
+    except Corrupt as error:
+        created_ns, event_id = layout.parse_name(name)
+        return Envelope(event_id, namespace, UNREADABLE, {}, created_ns, 0, event_id, 0, extra={UNREADABLE: str(error)})
 
 
 async def _claims(store: Store, namespace: str, event_id: str) -> list[Document]:
     keys = [key async for key in store.keys(layout.claim_folder(namespace, event_id))]
     found: list[Any] = await map_bounded(keys, store.find, limit=READS_AT_ONCE) if keys else []
-    return [codec.decode(each.body, key=each.key) for each in found if each is not None]
+    return [_claim(each) for each in found if each is not None]
+
+
+def _claim(found: Object) -> Document:
+    try:
+        document = codec.decode(found.body, key=found.key)
+        Claim.parse(document, key=found.key)
+    except Corrupt as error:
+        return {"handler_id": layout.name_of(found.key), UNREADABLE: str(error)}
+    return document
 
 
 async def _folders(store: Store, root: str) -> list[str]:

@@ -10,7 +10,8 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import browse, layout, sessions
 from holdfast.bus.browse import HandlerStats, Inspected, Listed, Namespace
 from holdfast.bus.cleanup import Cleaned, cleanup
-from holdfast.bus.event import DEFAULT_PRIORITY, Event
+from holdfast.bus.errors import BadHandler
+from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Published, Publisher
@@ -76,6 +77,9 @@ class Bus:
         metadata: dict[str, Any] | None = None,
         context: Callable[[Context], Context] | None = None,
     ) -> Runner:
+        given: object = handlers
+        if isinstance(given, Handler):
+            raise BadHandler(f"{given.id} stands where a list of handlers should", remedy="write [handler]")
         return Runner(
             self.store,
             self.namespace,
@@ -119,7 +123,10 @@ class Bus:
 
     async def replay(self, event_id: str, *, key: str | None = None) -> Published:
         """Publish a copy with a new id and time: same type, payload and priority, a lineage of its own."""
-        found = (await self.inspect(event_id)).envelope
+        return await self._copy((await self.inspect(event_id)).envelope, key)
+
+    async def _copy(self, found: Envelope, key: str | None) -> Published:
+        browse.check_readable(found)
         return await self._publisher.publish_raw(
             found.type, found.payload, priority=found.priority, order_key=found.order_key, key=key
         )
@@ -129,15 +136,22 @@ class Bus:
     ) -> list[Published]:
         """Replay every event that the filter finds, oldest first."""
         chosen = await self.events(limit=limit, status=status, type_name=type_name)
-        return [await self.replay(each.envelope.id) for each in reversed(chosen)]
+        readable = [each.envelope for each in chosen if browse.is_readable(each.envelope)]
+        return [await self._copy(envelope, None) for envelope in reversed(readable)]
 
     async def dead_letters(self, *, limit: int | None = 100) -> list[Document]:
         return await browse.dead_letters(self.store, self.namespace, limit=limit)
 
     async def replay_dead_letter(self, event_id: str, handler_id: str) -> Published:
         """Publish a copy of a dead event, once per dead letter, and drop the letter."""
-        published = await self.replay(event_id, key=f"dead-letter\x00{event_id}\x00{handler_id}")
-        await self.store.delete(layout.dead_letter_key(self.namespace, event_id, handler_id))
+        key = f"dead-letter\x00{event_id}\x00{handler_id}"
+        place = layout.dead_letter_key(self.namespace, event_id, handler_id)
+        try:
+            published = await self.replay(event_id, key=key)
+        except NotFound:  # the event was cleaned up; its letter has a copy
+            letter = await browse.letter_of(self.store, place)
+            published = await self._copy(letter, key)
+        await self.store.delete(place)
         return published
 
     async def drop_dead_letter(self, event_id: str, handler_id: str) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Self
 
+from holdfast.base import codec
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
@@ -200,7 +201,7 @@ class Claim:
                 commits=tuple((int(n), int(at), str(path)) for n, at, path in document.get("commits", ())),
                 extra={name: value for name, value in document.items() if name not in _FIELDS},
             )
-        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        except codec.MALFORMED as error:
             raise Corrupt(f"{key}: not a claim ({error!r})") from error
 
 

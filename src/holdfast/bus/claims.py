@@ -186,7 +186,7 @@ class Claims:
 
 
 def dead_letter(claim: Claim, envelope: Envelope | None, namespace: str) -> Document:
-    """The specification's six fields, and what the event was."""
+    """The specification's six fields, and the event, which cleanup may remove long before its letter."""
     lineage: Document = {}
     if envelope is not None:
         lineage = {
@@ -194,6 +194,7 @@ def dead_letter(claim: Claim, envelope: Envelope | None, namespace: str) -> Docu
             "event_name": envelope.name,
             "root_event_id": envelope.root_event_id,
             "chain_depth": envelope.chain_depth,
+            "event": envelope.document(),
         }
     return {
         "event_id": claim.event_id,

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 
 from holdfast.base import telemetry
 from holdfast.base.codec import Document
-from holdfast.base.errors import Ambiguous, Conflict, HoldfastError, Unavailable
+from holdfast.base.errors import Ambiguous, Conflict, HoldfastError, Invalid, Unavailable
 from holdfast.bus.claim import Claim
 from holdfast.bus.claims import Hold
-from holdfast.bus.errors import Abandoned, BadPayload, ChainTooDeep, ClaimLost, DeadLetter, Later, UnknownEventType
+from holdfast.bus.errors import (
+    Abandoned,
+    BadPayload,
+    Cancelled,
+    ChainTooDeep,
+    ClaimLost,
+    DeadLetter,
+    Later,
+    TimedOut,
+    UnknownEventType,
+)
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Context, Handler
 
@@ -23,6 +33,8 @@ log = telemetry.logger("bus")
 
 HOPELESS = (Abandoned, BadPayload, UnknownEventType, ChainTooDeep, DeadLetter)
 SETTLE_TRIES = 8
+STUBBORN_S = 5.0
+"""How long a handler that was cancelled may go on before its event is handed back all the same."""
 _MS = 1_000_000
 
 
@@ -60,8 +72,8 @@ class Delivery:
             log.info("event %s: %s", self.name, error)
             feed.defer(self.handler.id, self.name, self._now() + self.runner.options.poll_ms * _MS)
             return Ended.LOST
-        except HoldfastError as error:
-            log.warning("event %s: %s; it is claimed again when its lease is over", self.name, error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must stop neither worker nor event
+            log.warning("event %s: %s; it is claimed again when its lease is over", self.name, told(error))
             feed.defer(self.handler.id, self.name, max(self.hold.claim.lease_ns, self._now()))
             return Ended.LOST
 
@@ -69,14 +81,18 @@ class Delivery:
         context = self._context(envelope)
         work = asyncio.ensure_future(self._call(context, envelope))
         renewal = asyncio.ensure_future(self._keep(work))
+        failure: BaseException | None
         try:
-            failure = await work
+            await asyncio.wait([work])  # to await it itself would be to wait for one that refuses to be cancelled
+            failure = work.result()
         except asyncio.CancelledError:
-            if not self.hold.lost:
+            if self.hold.lost:
+                raise ClaimLost(f"event {self.name}: another worker has taken over") from None
+            if _is_cancelled():
                 work.cancel()
-                await asyncio.gather(work, return_exceptions=True)
+                await asyncio.wait([work], timeout=STUBBORN_S)
                 raise
-            raise ClaimLost(f"event {self.name}: another worker has taken over") from None
+            failure = Cancelled()  # the handler did that to itself
         finally:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
@@ -84,19 +100,30 @@ class Delivery:
             return await self._put_off(failure)
         if failure is not None:
             return await self._fail(envelope, failure)
-        outbox = await self._outbox(context, envelope)
-        await self._settle(envelope, outbox)
+        try:
+            await self._settle(envelope, await self._outbox(context, envelope))
+        except Exception as error:
+            if isinstance(error, HoldfastError) and not isinstance(error, Invalid):
+                raise
+            return await self._fail(envelope, error)  # what it left behind cannot be written
         return Ended.HANDLED
 
-    async def _call(self, context: Context, envelope: Envelope) -> Exception | None:
+    async def _call(self, context: Context, envelope: Envelope) -> BaseException | None:
+        limit_s = self.handler.timeout
+        limit = asyncio.timeout(limit_s)
         try:
-            await self.handler.handle(context, self.handler.event_of(envelope))
+            async with limit:
+                await self.handler.handle(context, self.handler.event_of(envelope))
             context.finish()
-        except Exception as error:  # noqa: BLE001  # whatever a handler dies of is a failed attempt of this event alone
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except TimeoutError as error:
+            return TimedOut(limit_s) if limit_s is not None and limit.expired() else error
+        except BaseException as error:  # noqa: BLE001  # whatever a handler dies of is a failed attempt of this event alone
             return error
         return None
 
-    async def _keep(self, work: "asyncio.Future[Exception | None]") -> None:
+    async def _keep(self, work: "asyncio.Future[BaseException | None]") -> None:
         """Renew every third of the lease. Once another worker has the event there is no point in going on."""
         while True:
             await asyncio.sleep(self.runner.options.lease_ms / 3000)
@@ -109,7 +136,8 @@ class Delivery:
                 log.debug("event %s: not renewed (%s)", self.name, error)
 
     async def _put_off(self, later: Later) -> Ended:
-        until_ns = later.until_ns if later.until_ns is not None else self._now() + int(later.seconds * 1e9)
+        seconds = later.seconds or self.runner.options.poll_ms / 1000
+        until_ns = later.until_ns if later.until_ns is not None else self._now() + int(seconds * 1e9)
         claim = await self._insist(lambda: self.runner.claims.release(self.hold, until_ns))
         self.runner.feed.defer(self.handler.id, self.name, claim.due_ns)
         return Ended.HANDED_BACK
@@ -119,9 +147,9 @@ class Delivery:
         await self.runner.claims.effects(claim, envelope)
         self.runner.feed.settle(self.handler.id, self.name)
 
-    async def _fail(self, envelope: Envelope, failure: Exception) -> Ended:
+    async def _fail(self, envelope: Envelope, failure: BaseException) -> Ended:
         retry = self.handler.retry if self.handler.retry is not None else self.runner.options.retry
-        text = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+        text = told(failure)
         hopeless = isinstance(failure, HOPELESS)
         log.info("event %s failed in %s: %s", self.name, self.handler.id, text)
         claim = await self._insist(lambda: self.runner.claims.fail(self.hold, text, retry, hopeless=hopeless))
@@ -181,3 +209,19 @@ class Delivery:
 
     def _now(self) -> int:
         return self.runner.ambient.clock.wall_ns()
+
+
+def told(error: BaseException) -> str:
+    """What an error says, in characters that can be written down."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001  # it is somebody else's, and may do anything
+        said = "it cannot say what happened"
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody wants the running task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -202,7 +202,7 @@ class DigestShape(Shape[Digest]):
             sections = {name: _read_section(value) for name, value in document["handlers"].items()}
             workers = tuple(map(str, document.get("workers", ())))
             return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except codec.MALFORMED as error:
             raise Corrupt(f"{key}: not a digest ({error!r})", remedy="delete it: it is derived anew") from error
 
     def write(self, value: Digest, previous: Document | None) -> Document:
@@ -218,6 +218,8 @@ class DigestShape(Shape[Digest]):
 
 
 def _read_section(value: Any) -> Section:
+    if not all("_" in name for name in value["open"]):
+        raise ValueError("among the open events is the name of none")  # it could never be claimed
     return Section(
         types=tuple(value["types"]),
         cursor=str(value["cursor"]),

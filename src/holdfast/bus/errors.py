@@ -3,6 +3,7 @@
 Invalid
 ├── UnknownEventType   no class in this program declares the event's type
 ├── BadPayload         a payload does not fit its event's class
+├── TypeTaken          two event classes would have the same type
 ├── ChainTooDeep       an event would be too many emissions away from its root
 ├── BadHandler         a handler cannot be imported, or is declared wrongly
 └── BadSchedule        a cron expression, a time zone or a policy that means nothing
@@ -10,7 +11,11 @@ Fenced
 └── ClaimLost          another worker has the event now
 """
 
+import math
+
 from holdfast.base.errors import Fenced, Invalid
+
+MAX_SECONDS = 10**9
 
 
 class UnknownEventType(Invalid):
@@ -19,6 +24,10 @@ class UnknownEventType(Invalid):
 
 class BadPayload(Invalid):
     """A payload does not fit its event's class."""
+
+
+class TypeTaken(Invalid):
+    """Two event classes would have the same type."""
 
 
 class ChainTooDeep(Invalid):
@@ -48,10 +57,27 @@ class Abandoned(Exception):
         super().__init__(f"no worker has answered for it {times} times in a row: it may be what ends them")
 
 
+class TimedOut(Exception):
+    """A handler took longer than it may."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the handler was not done after {seconds:g} s")
+
+
+class Cancelled(Exception):
+    """A handler was cancelled, and not by its worker."""
+
+    def __init__(self) -> None:
+        super().__init__("the handler was cancelled from within")
+
+
 class Later(Exception):
-    """Raised by a handler: not now. The event is handed back, without blame, until then."""
+    """Raised by a handler: not now. The event is handed back, without blame, until then; at least for one poll if no
+    time is given."""
 
     def __init__(self, *, seconds: float = 0.0, until_ns: int | None = None) -> None:
+        if not math.isfinite(seconds) or not 0 <= seconds < MAX_SECONDS:
+            raise Invalid(f"an event cannot come back in {seconds!r} s", remedy="give seconds from now on, 0 or more")
         super().__init__(f"in {seconds} s" if until_ns is None else "at a set time")
         self.seconds = seconds
         self.until_ns = until_ns

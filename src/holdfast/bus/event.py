@@ -1,34 +1,46 @@
 """Typed events and their envelopes. Pure.
 
 An event's class is a pydantic model; its type is the class's dotted lower-case name (``OrderPlaced``: ``order.placed``)
-unless the class says ``type_name``. An envelope is the event as it lies in the store: the eight fields of the
-specification, ours behind them, and whatever else was there, kept.
+unless the class says ``type_name``. Two classes cannot have one type: the second is refused where it is declared,
+unless it is the first one again, reloaded or defined anew in a notebook; then the newest counts. An envelope is the
+event as it lies in the store: the eight fields of the specification, ours behind them, and whatever else was there,
+kept.
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from holdfast.base import codec
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.bus import layout
-from holdfast.bus.errors import BadPayload, UnknownEventType
+from holdfast.bus.errors import BadPayload, TypeTaken, UnknownEventType
 
 DEFAULT_PRIORITY = 100
 DEAD_LETTER_TYPE = "event.dead_letter"
+MAX_TYPE_CHARS = 500
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def check_type(name: str) -> str:
+    given: object = name
+    if not isinstance(given, str) or not 1 <= len(given) <= MAX_TYPE_CHARS or not given.isprintable():
+        raise Invalid(f"{str(name)[:60]!r} is no name of an event type", remedy="name it like order.placed")
+    return given
 
 
 class Event(BaseModel):
     """Base of event classes. Fields are the payload; unknown ones are an error unless a class allows them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     type_name: ClassVar[str] = ""
 
@@ -37,9 +49,15 @@ class Event(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if "type_name" not in cls.__dict__:
             cls.type_name = _WORD.sub(".", cls.__name__).lower()
-        if not cls.type_name or not cls.type_name.isprintable():
-            raise Invalid(f"{cls.__name__}: type_name {cls.type_name!r} is no name of an event type")
-        _registry[cls.type_name] = cls
+        check_type(cls.type_name)
+        _declare(cls)
+
+    def to_payload(self) -> dict[str, Any]:
+        """The fields as JSON has them; ``from_payload`` reads them back."""
+        try:
+            return self.model_dump(mode="json", round_trip=True)
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            raise BadPayload(f"{type(self).type_name}: it has no JSON form ({error})") from None
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
@@ -54,6 +72,31 @@ class Event(BaseModel):
 
 
 _registry: dict[str, type[Event]] = {}
+
+
+def _declare(cls: type[Event]) -> None:
+    known = _registry.get(cls.type_name)
+    if known is not None and not _is_same(known, cls):
+        raise TypeTaken(
+            f"{_spelled(cls)} would be the type {cls.type_name!r}, which {_spelled(known)} is",
+            remedy="give one of them a type_name of its own",
+        )
+    _registry[cls.type_name] = cls
+
+
+def _is_same(known: type[Event], cls: type[Event]) -> bool:
+    """The same class, declared once more: a reload, a notebook's cell, or one file that was run and imported."""
+    if known.__qualname__ != cls.__qualname__:
+        return False
+    return known.__module__ == cls.__module__ or _file(known) == _file(cls) != ""
+
+
+def _file(cls: type[Event]) -> str:
+    return str(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")
+
+
+def _spelled(cls: type[Event]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def event_class(type_name: str) -> type[Event]:
@@ -160,7 +203,7 @@ class Envelope:
                 parent_event_id=document.get("parent_event_id"),
                 extra={name: value for name, value in document.items() if name not in _FIELDS},
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except codec.MALFORMED as error:
             raise Corrupt(f"{key}: not an event ({error!r})") from error
 
     @classmethod

@@ -9,6 +9,7 @@ Nothing here decides who gets an event. When the digest cannot be written the ch
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from holdfast.base import codec, telemetry
@@ -20,7 +21,7 @@ from holdfast.bus.digest import Change, Digest, DigestShape, Fold, Item, Section
 from holdfast.bus.event import Envelope
 from holdfast.objects.register import Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import NotModified, Object, Store
+from holdfast.objects.store import IfMatch, NotModified, Object, Store
 
 log = telemetry.logger("bus")
 
@@ -148,10 +149,24 @@ class Feed:
             self._forget_views()
             return self.digest
         if isinstance(found, Object):
-            self._seen = found
-            self.digest = self._shape.read(codec.decode(found.body, key=self._key), self._key)
+            try:
+                self.digest = self._shape.read(codec.decode(found.body, key=self._key), self._key)
+                self._seen = found
+            except Corrupt as error:
+                await self._begin_anew(found, error)
             self._forget_views()
         return self.digest
+
+    async def _begin_anew(self, found: Object | None, error: Corrupt) -> None:
+        """A digest that cannot be read is replaced by an empty one: all that was in it can be found again."""
+        log.error("%s; it is derived anew", error)
+        self._seen, self.digest = None, Digest()
+        if found is not None:
+            document = self._shape.write(Digest(), None)
+            body = codec.encode({**document, "write_id": self._ambient.ids.write_id()})
+            await self._store.put(self._key, body, IfMatch(found.version))
+        with suppress(Corrupt):  # spoilt again already: the next poll sees to it
+            await self._register.read()  # it must not go on from what it remembers
 
     async def learn(self, names: Iterable[str], *, greedy: bool = True) -> int:
         """Sort names into the sections that do not know them; how many were read.
@@ -243,6 +258,9 @@ class Feed:
             edited = await self._register.edit(self._ambient.ids.unique(), merge)
         except (Ambiguous, Conflict, Unavailable) as error:
             log.debug("%s: %s; again later", self._key, error)
+            return False
+        except Corrupt as error:
+            await self._begin_anew(await self._store.find(self._key), error)
             return False
         self._greeted = True
         self.digest = edited.value

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict
 
-from holdfast.base.aio import blocking
+from holdfast.base import codec
+from holdfast.base.aio import apart
 from holdfast.bus import layout
 from holdfast.bus.claims import Claims, Hold
-from holdfast.bus.errors import BadHandler, BadPayload, ChainTooDeep, UnknownEventType
+from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.feed import ANY
-from holdfast.bus.publish import check_delay
+from holdfast.bus.publish import check_delay, check_order_key, check_priority
 from holdfast.bus.retry import Retry
 from holdfast.objects.store import Store
 
@@ -48,7 +49,11 @@ class Emission:
     ) -> Self:
         if not isinstance(event, Event):
             raise BadPayload(f"{event!r} is no event", remedy="emit an object of a class that derives from Event")
-        return cls(type(event).type_name, event.model_dump(mode="json"), check_delay(delay), priority, order_key)
+        payload = event.to_payload()
+        codec.encode(payload)  # what has no bytes is the emitter's error, not the ack's
+        return cls(
+            type(event).type_name, payload, check_delay(delay), check_priority(priority), check_order_key(order_key)
+        )
 
 
 @dataclass
@@ -115,6 +120,8 @@ class Handler:
     """Which handler of a worker gets events first: the higher."""
     concurrency: int = 8
     ordered: bool = False
+    timeout: float | None = None
+    """Seconds after which a try has failed."""
     durable: bool = False
     """The function is a workflow: every event is a run. It takes the platform to run it."""
 
@@ -126,7 +133,7 @@ class Handler:
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(ctx, event)
         else:
-            result = await blocking(self.function, ctx, event)
+            result = await apart(self.function, ctx, event)
         if isinstance(result, Awaitable):
             await result
 
@@ -147,24 +154,28 @@ def on(
     priority: int = DEFAULT_PRIORITY,
     concurrency: int = 8,
     ordered: bool = False,
+    timeout: float | None = None,
     durable: bool = False,
 ) -> Callable[[Function], Handler]:
     """Make a function the handler of these events.
 
     Its ``id`` is module and name unless given; claims are kept under it, so a handler that is renamed starts anew.
-    ``ordered`` hands out events with the same ``order_key`` one after the other, oldest first. ``durable`` makes the
-    function a workflow: it is given a run's context, and its steps are done once, whatever crashes.
+    ``ordered`` hands out events with the same ``order_key`` one after the other, oldest first. A try that takes longer
+    than ``timeout`` seconds has failed; without one, a handler that hangs keeps its event, and a place of its
+    ``concurrency``. ``durable`` makes the function a workflow: it is given a run's context, and its steps are done
+    once, whatever crashes.
     """
     given: tuple[Any, ...] = types
     if not given or not all(inspect.isclass(each) and issubclass(each, Event) for each in given):
         raise BadHandler("on() needs the classes of the events to handle", remedy="write @on(OrderPlaced)")
     if concurrency < 1:
         raise BadHandler(f"a handler with concurrency {concurrency} would never be called")
+    if timeout is not None and not 0 < timeout < MAX_SECONDS:
+        raise BadHandler(f"a handler cannot be given {timeout!r} s", remedy="give seconds, or no timeout at all")
 
     def declare(function: Function) -> Handler:
-        if not callable(function):
-            raise BadHandler(f"{function!r} cannot be called, so it handles nothing")
-        name = id if id is not None else f"{function.__module__}.{function.__qualname__}"
+        name = id if id is not None else _name(function)
+        check_function(function, name, durable=durable)
         return Handler(
             id=layout.check_part("handler id", name),
             types=tuple(each.type_name for each in types),
@@ -173,7 +184,36 @@ def on(
             priority=priority,
             concurrency=concurrency,
             ordered=ordered,
+            timeout=timeout,
             durable=durable,
         )
 
     return declare
+
+
+def _name(function: Function) -> str:
+    try:
+        return f"{function.__module__}.{function.__qualname__}"
+    except AttributeError:
+        raise BadHandler(f"{function!r} has no name", remedy="give the handler one: @on(..., id=...)") from None
+
+
+def check_function(function: Function, name: str, *, durable: bool) -> None:
+    """Whether it can be called with a context and an event, and does its work when it is."""
+    if not callable(function):
+        raise BadHandler(f"{function!r} cannot be called, so it handles nothing")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadHandler(f"{name} is a generator: calling it does nothing", remedy="take the yield out of it")
+    if durable and not inspect.iscoroutinefunction(function):
+        raise BadHandler(f"{name} cannot be durable: it is not an async function", remedy="write async def")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some of what is built in does not say
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise BadHandler(
+            f"{name}{signature} cannot be called with a context and an event: {error}",
+            remedy="declare it as def handler(ctx, event)",
+        ) from None

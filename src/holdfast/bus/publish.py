@@ -12,17 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.base import codec
+from holdfast.base import codec, telemetry
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.errors import ChainTooDeep
-from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
+from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event, check_type
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import CREATE, Lost, Store, Written
 
+log = telemetry.logger("bus")
+
 BOUNDARY_SHAPE = Plain("holdfast.bus.boundary")
+MAX_PRIORITY = 2**63 - 1
+MAX_KEY_BYTES = 1_024
 TRUST_NS = 60 * 1_000_000_000
 """How old a known boundary may be when an event is dated."""
 
@@ -34,12 +38,35 @@ def check_delay(seconds: float) -> float:
     return seconds
 
 
+def check_priority(priority: int) -> int:
+    given: object = priority
+    if isinstance(given, bool) or not isinstance(given, int) or abs(given) > MAX_PRIORITY:
+        raise Invalid(f"{priority!r} is no priority", remedy="give a whole number; higher ones come first")
+    return priority
+
+
+def check_order_key(key: str | None) -> str | None:
+    return None if key is None else _check_text("an ordering key", key)
+
+
+def _check_text(what: str, text: str) -> str:
+    given: object = text
+    try:
+        if isinstance(given, str) and len(given.encode()) <= MAX_KEY_BYTES:
+            return given
+    except UnicodeEncodeError:
+        pass  # half a character
+    raise Invalid(f"{str(text)[:60]!r} is not {what}", remedy=f"give a text of at most {MAX_KEY_BYTES} bytes")
+
+
 @dataclass(frozen=True)
 class Published:
-    """``envelope`` is in the store. ``duplicate``: an earlier publish with the same key had put it there."""
+    """``envelope`` is in the store. ``duplicate``: an earlier publish with the same key had put it there. ``differs``:
+    that one has another type or payload, so what was asked for now is not published."""
 
     envelope: Envelope
     duplicate: bool = False
+    differs: bool = False
 
     @property
     def id(self) -> str:
@@ -102,10 +129,9 @@ class Publisher:
         given: object = event
         if not isinstance(given, Event):
             raise Invalid(f"a {type(given).__name__} is no event", remedy="publish an object of a class of Event")
-        payload = event.model_dump(mode="json")
         return await self.publish_raw(
             type(event).type_name,
-            payload,
+            event.to_payload(),
             delay=delay,
             priority=priority,
             key=key,
@@ -124,6 +150,8 @@ class Publisher:
         order_key: str | None = None,
         parent: Envelope | None = None,
     ) -> Published:
+        if key is not None:
+            _check_text("the key of an event", key)
         await self._boundary.recent()
         envelope = self.compose(type_name, payload, delay=delay, priority=priority, order_key=order_key, parent=parent)
         if key is not None:
@@ -143,11 +171,10 @@ class Publisher:
         event_id: str | None = None,
     ) -> Envelope:
         """The envelope, dated now and not published."""
-        if not type_name or not type_name.isprintable():
-            raise Invalid(f"{type_name!r} is no name of an event type")
+        given: object = payload
+        if not check_type(type_name) or not isinstance(given, Mapping):
+            raise Invalid(f"{type_name}: {type(payload).__name__} is no payload", remedy="give an object with fields")
         check_delay(delay)
-        if isinstance(priority, bool) or not isinstance(priority, int):
-            raise Invalid(f"{priority!r} is no priority", remedy="give a whole number; higher ones come first")
         depth = 0 if parent is None else parent.chain_depth + 1
         if parent is not None and depth > self._max_chain_depth:
             raise ChainTooDeep(f"{type_name}: it would be {depth} emissions away from event {parent.root_event_id}")
@@ -159,11 +186,11 @@ class Publisher:
             type=type_name,
             payload=dict(payload),
             created_ns=created_ns,
-            priority=priority,
+            priority=check_priority(priority),
             root_event_id=new_id if parent is None else parent.root_event_id,
             chain_depth=depth,
             available_ns=created_ns + int(delay * 1e9) if delay else None,
-            order_key=order_key,
+            order_key=check_order_key(order_key),
             parent_event_id=None if parent is None else parent.id,
         )
 
@@ -190,4 +217,11 @@ class Publisher:
         first = Envelope.parse(earlier.get("event") or {}, key=place)
         if first.created_ns > await self._boundary.read():
             await self.put(first)  # whoever came first may have died before it did
-        return Published(first, duplicate=True)
+        differs = _content(first) != _content(envelope)
+        if differs:
+            log.warning("key %r: taken by event %s, which has other content; nothing was published", key, first.id)
+        return Published(first, duplicate=True, differs=differs)
+
+
+def _content(envelope: Envelope) -> bytes:
+    return codec.encode({"type": envelope.type, "payload": envelope.payload})

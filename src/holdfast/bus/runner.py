@@ -128,7 +128,7 @@ class Runner:
         if self.schedules:
             ticker = Ticker(self.store, self.publisher, self.ambient, self.schedules)
             if until_idle:
-                self.worked.fired += await ticker.catch_up()
+                self.worked.fired = await ticker.catch_up()
             else:
                 helpers.append(asyncio.ensure_future(self._tick(ticker)))
         stopping = asyncio.ensure_future(stop.wait())
@@ -191,9 +191,9 @@ class Runner:
             await self.feed.flush()
         self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
         self._polls += 1
-        greedy = (
-            self._greedy or self._polls % HELP_EVERY == 0
-        )  # a worker that is never idle must not starve the others'
+        # A worker that is never idle must not starve the others'; and what comes first of an ordering key is known only
+        # to who has read everything.
+        greedy = self._greedy or self._polls % HELP_EVERY == 0 or any(each.ordered for each in self.handlers)
         self._hungry = await self.feed.poll(greedy=greedy) > 0
         self._looked_ns = self.ambient.clock.monotonic_ns()
 
@@ -271,11 +271,7 @@ class Runner:
 
     async def _claim_for(self, handler: Handler, names: list[str]) -> int:
         outcomes = await asyncio.gather(*(self.claims.take(name, handler.id) for name in names), return_exceptions=True)
-        if any(isinstance(outcome, Hold) and outcome.created for outcome in outcomes):
-            # A name that was cleaned up can be claimed anew; only the boundary tells, and only after the create.
-            spent = layout.time_name(await self.boundary.read())
-        else:
-            spent = ""
+        spent = await self._spent([outcome for outcome in outcomes if isinstance(outcome, Hold)])
         started = 0
         for name, outcome in zip(names, outcomes, strict=True):
             match outcome:
@@ -295,6 +291,18 @@ class Runner:
                 case BaseException():
                     raise outcome
         return started
+
+    async def _spent(self, holds: list[Hold]) -> str:
+        """Names before this one were cleaned up. They can be claimed anew; only the boundary tells, and only after the
+        create. Who cannot ask gives back what it has claimed."""
+        if not any(hold.created for hold in holds):
+            return ""
+        try:
+            return layout.time_name(await self.boundary.read())
+        except HoldfastError:
+            released = (self.claims.release(hold, untried=True) for hold in holds)
+            await asyncio.gather(*released, return_exceptions=True)
+            raise
 
     async def _set_aside(self, handler: Handler, name: str, hold: Hold) -> None:
         """Give an event back that may be what kills workers, to claim it again when nothing else is in flight."""
@@ -370,10 +378,9 @@ class Runner:
 
     async def _tick(self, ticker: Ticker) -> None:
         while True:
-            try:
-                self.worked.fired += await ticker.fire_due()
-            except HoldfastError as error:
-                log.warning("a schedule could not fire (%s); again later", error)
+            with suppress(HoldfastError):  # it was told; again later
+                await ticker.fire_due()
+            self.worked.fired = ticker.fired
             await asyncio.sleep(min(ticker.rest_s(), self.options.poll_ms / 1000))
 
     async def _close(self, helpers: list["asyncio.Future[Any]"]) -> None:

@@ -3,18 +3,23 @@
 A tick's event has an id made from the schedule's name and the tick, and the tick's time as its own, so that
 create-if-absent lets one session publish it. The last tick is kept per schedule, for the question what was missed while
 nobody ran: ``misfire`` says whether that is skipped, made good once, or made good tick by tick.
+
+Where clocks are put back, a schedule at fixed hours ticks once, at the first of the two; one for every hour ticks in
+both. Where they are put forward, a tick within the gap comes right after it.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 
+from holdfast.base import telemetry
 from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.errors import BadSchedule
@@ -23,10 +28,33 @@ from holdfast.bus.publish import Publisher
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
 from holdfast.objects.store import Store
 
+log = telemetry.logger("bus")
+
 Misfire = Literal["skip", "once", "all"]
 SHAPE = Plain("holdfast.bus.schedule")
 MANY = 1_000
 """Ticks that are made good at most, however long nobody ran."""
+LONG_S = 3_600.0
+_SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def _check_cron(cron: str) -> None:
+    given: object = cron
+    fields = given.split() if isinstance(given, str) else []
+    # h and r are drawn anew by every reader, and then no two workers mean the same ticks
+    drawn = any(each[0] in "hHrR" for each in fields)
+    if len(fields) != 5 or drawn or not croniter.is_valid(cron):
+        raise BadSchedule(f"{cron!r} is no cron expression", remedy="write five fields, such as '0 3 * * *'")
+    try:
+        croniter(cron, _SOME_DAY).get_next(datetime)
+    except CroniterBadDateError:
+        raise BadSchedule(f"{cron!r} never comes", remedy="write a date that exists") from None
+
+
+def _check_event(event: Event) -> None:
+    given: object = event
+    if not isinstance(given, Event):
+        raise BadSchedule(f"a {type(given).__name__} is no event", remedy="give an object of a class of Event")
 
 
 @dataclass(frozen=True)
@@ -44,37 +72,41 @@ class Schedule:
     priority: int = DEFAULT_PRIORITY
 
     def __post_init__(self) -> None:
-        if len(self.cron.split()) != 5 or not croniter.is_valid(self.cron):
-            raise BadSchedule(f"{self.cron!r} is no cron expression", remedy="write five fields, such as '0 3 * * *'")
+        _check_event(self.event)
+        _check_cron(self.cron)
         if self.misfire not in get_args(Misfire):
             raise BadSchedule(f"there is no misfire policy {self.misfire!r}", remedy="use skip, once or all")
         try:
             ZoneInfo(self.tz)
-        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
             raise BadSchedule(f"there is no time zone {self.tz!r}", remedy="use a name like Europe/Berlin") from error
         if not self.name:
             kind = type(self.event).type_name
-            text = f"{self.cron}\x00{self.tz}\x00{kind}\x00{self.event.model_dump_json()}"
+            text = f"{self.cron}\x00{self.tz}\x00{kind}\x00{self.event.model_dump_json()}"  # old names must not change
             object.__setattr__(self, "name", f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}")
         layout.check_part("schedule", self.name)
 
     def ticks(self, after_ns: int, until_ns: int) -> Iterator[int]:
         """The ticks after one moment, up to and with another."""
-        zone = ZoneInfo(self.tz)
-        start = datetime.fromtimestamp(after_ns / 1e9, zone)
-        for tick in croniter(self.cron, start).all_next(datetime):
-            moment_ns = round(tick.timestamp()) * 1_000_000_000
+        for moment_ns in self._from(after_ns):
             if moment_ns > until_ns:
                 return
-            if moment_ns > after_ns:
-                yield moment_ns
+            yield moment_ns
 
-    def next_tick(self, after_ns: int) -> int:
-        """The first tick after a moment."""
-        year_ns = int(timedelta(days=366 * 9).total_seconds()) * 1_000_000_000
-        for moment_ns in self.ticks(after_ns, after_ns + year_ns):
-            return moment_ns
-        raise BadSchedule(f"{self.cron!r} never comes", remedy="write a date that exists")
+    def next_tick(self, after_ns: int) -> int | None:
+        """The first tick after a moment; None if there is none within decades."""
+        return next(self._from(after_ns), None)
+
+    def _from(self, after_ns: int) -> Iterator[int]:
+        zone = ZoneInfo(self.tz)
+        hourly = self.cron.split()[1].startswith("*")
+        try:
+            for tick in croniter(self.cron, datetime.fromtimestamp(after_ns / 1e9, zone)).all_next(datetime):
+                moment_ns = round(tick.timestamp()) * 1_000_000_000
+                if moment_ns > after_ns and (hourly or not datetime.fromtimestamp(moment_ns / 1e9, zone).fold):
+                    yield moment_ns
+        except CroniterBadDateError:
+            return
 
     def missed(self, last_ns: int, now_ns: int) -> list[int]:
         """What to make good after a time in which nobody ran."""
@@ -94,7 +126,7 @@ class Schedule:
             id=tick_id,
             namespace=namespace,
             type=type(self.event).type_name,
-            payload=self.event.model_dump(mode="json"),
+            payload=self.event.to_payload(),
             created_ns=tick_ns,
             priority=self.priority,
             root_event_id=tick_id,
@@ -111,6 +143,8 @@ class Ticker:
     publisher: Publisher
     ambient: Ambient
     schedules: Sequence[Schedule]
+    fired: int = 0
+    """Ticks that this session has published."""
     _last: dict[str, int] = field(default_factory=dict)
 
     async def catch_up(self) -> int:
@@ -118,25 +152,42 @@ class Ticker:
         return await self.fire_due()
 
     async def fire_due(self) -> int:
-        """Publish the ticks that have come; how many of them this session published."""
+        """Publish the ticks that have come; how many of them this session published.
+
+        What keeps one schedule from firing keeps no other: it is raised when all have had their turn.
+        """
         fired = 0
+        failure: HoldfastError | None = None
         for schedule in self.schedules:
-            now_ns, name = self.ambient.clock.wall_ns(), schedule.name
-            known = self._last.get(name)
-            ticks, seen_ns = (
-                await self._begin(schedule, now_ns) if known is None else (schedule.ticks(known, now_ns), known)
-            )
-            for tick_ns in ticks:
-                fired += await self._fire(schedule, tick_ns)
-                self._last[name] = tick_ns  # one by one: what fails here is tried again from here
-            self._last[name] = max(self._last.get(name, 0), seen_ns)
+            try:
+                fired += await self._fire_due(schedule)
+            except HoldfastError as error:
+                log.warning("schedule %s could not fire (%s); again later", schedule.name, error)
+                failure = error
+        self.fired += fired
+        if failure is not None:
+            raise failure
+        return fired
+
+    async def _fire_due(self, schedule: Schedule) -> int:
+        fired = 0
+        now_ns, name = self.ambient.clock.wall_ns(), schedule.name
+        known = self._last.get(name)
+        ticks, seen_ns = (
+            await self._begin(schedule, now_ns) if known is None else (schedule.ticks(known, now_ns), known)
+        )
+        for tick_ns in ticks:
+            fired += await self._fire(schedule, tick_ns)
+            self._last[name] = tick_ns  # one by one: what fails here is tried again from here
+        self._last[name] = max(self._last.get(name, 0), seen_ns)
         return fired
 
     def rest_s(self) -> float:
         """Seconds until the next tick of any schedule."""
         now_ns = self.ambient.clock.wall_ns()
         nexts = [schedule.next_tick(max(now_ns, self._last.get(schedule.name, 0))) for schedule in self.schedules]
-        return max(0.001, (min(nexts) - now_ns) / 1e9)
+        coming = [each for each in nexts if each is not None]
+        return max(0.001, (min(coming) - now_ns) / 1e9) if coming else LONG_S
 
     async def _begin(self, schedule: Schedule, now_ns: int) -> tuple[Iterable[int], int]:
         """The missed ticks of a schedule that this session meets for the first time, up to when it has seen then."""

@@ -80,8 +80,13 @@ async def list_sessions(store: Store, namespace: str, ambient: Ambient, *, sessi
     sessions: list[SessionInfo] = []
     async for key in store.keys(layout.session_folder(namespace)):
         found = await store.find(key)
-        if found is not None:
+        if found is None:
+            continue
+        try:
             sessions.append(_info(found, now_ns, session_ttl_ms))
+        except Corrupt as error:  # one of others' making must not hide the rest
+            metadata = {"unreadable": str(error)}
+            sessions.append(SessionInfo(layout.name_of(key), namespace, "", "", metadata, is_dead=True))
     return sessions
 
 
@@ -115,5 +120,5 @@ def _info(found: Object, now_ns: int, ttl_ms: int) -> SessionInfo:
             metadata=dict(document.get("metadata") or {}),
             is_dead=now_ns - heartbeat_ns > ttl_ms * 1_000_000,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except codec.MALFORMED as error:
         raise Corrupt(f"{found.key}: not a session ({error!r})") from error

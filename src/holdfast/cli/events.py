@@ -11,8 +11,9 @@ import typer
 from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.bus import Bus, Envelope
-from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, names, tail
+from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million
 from holdfast.bus.event import DEFAULT_PRIORITY
+from holdfast.bus.tail import Tail
 from holdfast.cli import events_dead
 from holdfast.cli.runs_shared import check_choice
 from holdfast.cli.shell import Shell, noun_app
@@ -66,11 +67,17 @@ def publish(
                 type_name, fields, delay=seconds, priority=priority, key=key, order_key=order_key
             )
             if shell.out.as_json:
-                shell.out.document({**envelope_document(told.envelope), "duplicate": told.duplicate})
-            else:
-                shell.out.line(told.id)
-                if told.duplicate:
-                    shell.out.note("this key was published before")
+                answer = {"duplicate": told.duplicate, "differs": told.differs}
+                shell.out.document({**envelope_document(told.envelope), **answer})
+                return
+            shell.out.line(told.id)
+            if told.differs:
+                shell.out.note(
+                    "this key was taken by the event above, which has another type or payload: it stays as it is, and "
+                    "nothing was published now; see holdfast events inspect, or use another key"
+                )
+            elif told.duplicate:
+                shell.out.note("this key was published before")
 
     shell.run(work())
 
@@ -107,7 +114,8 @@ def list_events(
                 (each.envelope.id, each.envelope.type, each.status, each.envelope.priority, each.envelope.created_at)
                 for each in found
             ]
-            shell.out.table(("id", "type", "status", "priority", "created"), rows)
+            empty = f"no events in namespace {namespace}" + (" are like that" if status or type_name else "")
+            shell.out.table(("id", "type", "status", "priority", "created"), rows, empty=empty)
 
     shell.run(work())
 
@@ -137,6 +145,8 @@ def inspect(context: typer.Context, event_id: EventId, namespace: NamespaceOptio
                 )
                 shell.out.line("")
                 shell.out.table(columns, [[claim.get(name) for name in columns] for claim in found.claims])
+            else:
+                shell.out.note("no handler has claimed it yet")
 
     shell.run(work())
 
@@ -164,6 +174,8 @@ def replay(
                 told = await bus.replay_many(status=status, type_name=type_name, limit=limit)
             if shell.out.as_json:
                 shell.out.document([envelope_document(each.envelope) for each in told])
+            elif not told:
+                shell.out.note(f"no events in namespace {namespace} are like that: nothing was replayed")
             for each in told:
                 shell.out.line(each.id)
 
@@ -179,7 +191,8 @@ def sessions(context: typer.Context, namespace: NamespaceOption = "default") -> 
         async with open_bus(shell, namespace) as (_, bus):
             found = await bus.sessions()
             columns = ("session_id", "started_at", "last_heartbeat", "is_dead", "metadata")
-            shell.out.table(columns, [[getattr(each, name) for name in columns] for each in found])
+            rows = [[getattr(each, name) for name in columns] for each in found]
+            shell.out.table(columns, rows, empty=f"no worker is at namespace {namespace}")
 
     shell.run(work())
 
@@ -193,7 +206,8 @@ def namespaces(context: typer.Context) -> None:
         async with open_bus(shell) as (_, bus):
             columns = ("namespace", "events", "sessions", "dead_sessions", "dead_letters")
             found = await bus.namespaces()
-            shell.out.table(columns, [[getattr(each, name) for name in columns] for each in found])
+            rows = [[getattr(each, name) for name in columns] for each in found]
+            shell.out.table(columns, rows, empty="there are no namespaces yet: nothing was published")
 
     shell.run(work())
 
@@ -228,27 +242,36 @@ def follow(
     context: typer.Context,
     namespace: NamespaceOption = "default",
     interval: Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two looks.")] = 1.0,
-    lines: Annotated[int, typer.Option(min=0, metavar="N", help="Begin with the last so many events.")] = 10,
+    lines: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Begin with the last so many events (10; all with --since).")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Begin with events from then on: 30m, 2h, or ISO 8601.")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after the first look.")] = False,
 ) -> None:
-    """Print events as they are published. One LIST per look."""
+    """Print events as they are published, after the last few. One LIST per look."""
     shell = Shell.of(context)
+
+    def show(envelope: Envelope) -> None:
+        if shell.out.as_json:
+            shell.out.document(envelope_document(envelope))
+        else:
+            text = json.dumps(envelope.payload, ensure_ascii=False)
+            shell.out.line(f"{envelope.created_at[:23]}  {envelope.id}  {envelope.type}  {text}")
 
     async def work() -> None:
         async with open_bus(shell, namespace) as (store, _):
-            known = await names(store, namespace)
-            last = known[-lines - 1] if len(known) > lines else ""
-            while True:
-                async for envelope in tail(store, namespace, after=last):
-                    last = envelope.name
-                    if shell.out.as_json:
-                        shell.out.document(envelope_document(envelope))
-                    else:
-                        text = json.dumps(envelope.payload, ensure_ascii=False)
-                        shell.out.line(f"{envelope.created_at[:23]}  {envelope.id}  {envelope.type}  {text}")
-                if once:
-                    return
+            now_ns = store.ambient.clock.wall_ns()
+            since_ns = None if since is None else parse_moment(since, now_ns)
+            first = 10 if lines is None and since is None else lines
+            tail = Tail(store, namespace, store.ambient)
+            for envelope in await tail.begin(lines=first, since_ns=since_ns):
+                show(envelope)
+            while not once:
                 await asyncio.sleep(interval)
+                async for envelope in tail.look():
+                    show(envelope)
 
     shell.run(work())
 
@@ -276,7 +299,7 @@ def show_stats(shell: Shell, store: OpenStore, found: list[HandlerStats]) -> Non
         shell.out.document({"handlers": found, **cost})
         return
     rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
-    shell.out.table(columns, rows)
+    shell.out.table(columns, rows, empty="no handler has looked at this namespace yet")
     shell.out.line("")
     handlers = f"{max(1, len(found))} handler{'s' if len(found) > 1 else ''}"
     shell.out.line(f"a million events with {handlers} cost about ${price:.2f} in requests on S3, besides polling")

@@ -38,7 +38,8 @@ def list_letters(
                 shell.out.document(found)
                 return
             columns = ("event_id", "handler_id", "type", "attempts", "failed_at", "last_error")
-            shell.out.table(columns, [[letter.get(name) for name in columns] for letter in found])
+            rows = [[letter.get(name) for name in columns] for letter in found]
+            shell.out.table(columns, rows, empty=f"no dead letters in namespace {namespace}")
 
     shell.run(work())
 
@@ -93,5 +94,7 @@ def _each(shell: Shell, namespace: str, event_id: str | None, handler: str | Non
                 shell.out.document(told)
             elif told:
                 shell.out.table(tuple(told[0]), [tuple(each.values()) for each in told])
+            else:
+                shell.out.note(f"no dead letters in namespace {namespace} are like that: nothing was done")
 
     shell.run(work())

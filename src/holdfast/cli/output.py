@@ -60,10 +60,24 @@ class Output:
         if not self.as_json:
             print(printable(text), file=self._stderr, flush=True)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-        """Rows as a table, or with ``--json`` as one array of objects keyed by column."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        title: str | None = None,
+        empty: str | None = None,
+    ) -> None:
+        """Rows as a table, or with ``--json`` as one array of objects keyed by column.
+
+        Where there are none, ``empty`` says so instead of a bare header; it is a note, since it is no row.
+        """
         if self.as_json:
             self.document([dict(zip(columns, row, strict=True)) for row in rows])
+            return
+        rows = list(rows)
+        if not rows and empty is not None:
+            self.note(empty)
             return
         from rich.table import Table  # noqa: PLC0415  # slow to import, see above
         from rich.text import Text  # noqa: PLC0415  # as above

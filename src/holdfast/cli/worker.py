@@ -81,8 +81,9 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
         sys.path.insert(0, folder)
     try:
         found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise BadHandler(f"{target}: {error}", remedy="name an importable module and what is in it") from error
+    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+        said = f"{error}" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        raise BadHandler(f"{target}: {said}", remedy="name an importable module and what is in it") from error
     members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
     for member in members:
         if not isinstance(member, Handler | Schedule):
@@ -92,14 +93,16 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
 
 
 def _stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> None:
-    """The first signal asks, the second insists."""
+    """The first signal asks, the second insists, the third ends the process: a handler may refuse to be cancelled."""
+    loop = asyncio.get_running_loop()
 
     def heard() -> None:
         if stop.is_set() and task is not None:
             task.cancel()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
         stop.set()
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(RuntimeError, ValueError):  # not in the main thread, which alone hears of signals
             loop.add_signal_handler(number, heard)

@@ -6,7 +6,6 @@ fails counts as a failed try (recorded steps stay recorded), and its last failur
 """
 
 import hashlib
-import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from holdfast.base import telemetry
 from holdfast.base.clock import parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
-from holdfast.bus import BadHandler, ChainTooDeep, Context, DeadLetter, Handler, Later
+from holdfast.bus import ChainTooDeep, Context, DeadLetter, Handler, Later
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Emission
 from holdfast.bus.layout import check_part, spelled_id
@@ -104,9 +103,6 @@ def as_run(handler: Handler, store: Store, ambient: Ambient) -> Handler:
 
 
 def _workflow(handler: Handler) -> Workflow:
-    if not inspect.iscoroutinefunction(handler.function):
-        raise BadHandler(f"{handler.id} cannot be durable: it is not an async function", remedy="write async def")
-
     async def body(run: RunContext, document: Document) -> None:
         await handler.function(run, handler.event_of(Envelope.parse(document, key=run.run_id)))
 

@@ -1,11 +1,14 @@
 """Cron ticks: once each across sessions, in their time zone, with a policy for what was missed."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from holdfast.base.clock import iso, parse_iso
+from holdfast.base.errors import Corrupt
 from holdfast.bus import BadSchedule, Schedule
 from holdfast.bus.publish import Boundary, Publisher
 from holdfast.bus.schedule import Ticker
@@ -33,7 +36,15 @@ def fired(desk: Desk) -> list[str]:
         ({"cron": "every day"}, "cron"),
         ({"cron": "61 * * * *"}, "cron"),
         ({"cron": "* * * * * *"}, "cron"),
+        ({"cron": None}, "cron"),
+        ({"cron": "R 3 * * *"}, "cron"),
+        ({"cron": "0 h(1-3) * * *"}, "cron"),
+        ({"cron": "0 0 30 2 *"}, "never comes"),
+        ({"cron": "0 0 31 4 *"}, "never comes"),
         ({"tz": "Mars/Base"}, "time zone"),
+        ({"tz": "../etc/passwd"}, "time zone"),
+        ({"tz": None}, "time zone"),
+        ({"event": {"a": 1}}, "a dict is no event"),
         ({"misfire": "maybe"}, "misfire"),
     ],
 )
@@ -45,8 +56,60 @@ def test_what_cannot_be_read_is_refused_when_it_is_written(wrong: dict[str, Any]
 def test_ticks_follow_the_time_zone() -> None:
     berlin = Schedule("0 3 * * *", EVENT, tz="Europe/Berlin")
     winter, summer = parse_iso("2026-01-10T00:00:00Z"), parse_iso("2026-07-10T00:00:00Z")
-    assert iso(berlin.next_tick(winter))[:16] == "2026-01-10T02:00"
-    assert iso(berlin.next_tick(summer))[:16] == "2026-07-10T01:00"
+    assert [iso(each)[:16] for each in (berlin.next_tick(winter), berlin.next_tick(summer)) if each] == [
+        "2026-01-10T02:00",
+        "2026-07-10T01:00",
+    ]
+
+
+def local(cron: str, tz: str, begin: str, end: str) -> list[str]:
+    ticks = Schedule(cron, EVENT, tz=tz).ticks(parse_iso(begin), parse_iso(end))
+    return [datetime.fromtimestamp(tick / 1e9, ZoneInfo(tz)).isoformat()[5:] for tick in ticks]
+
+
+@pytest.mark.parametrize(
+    ("cron", "tz", "begin", "end", "expected"),
+    [
+        # the hour that does not exist: right after the gap
+        (
+            "30 2 * * *", "Europe/Berlin", "2027-03-27T12:00:00Z", "2027-03-29T12:00:00Z",
+            ["03-28T03:00:00+02:00", "03-29T02:30:00+02:00"],
+        ),
+        # the hour that comes twice: once
+        (
+            "30 2 * * *", "Europe/Berlin", "2027-10-30T12:00:00Z", "2027-11-01T12:00:00Z",
+            ["10-31T02:30:00+02:00", "11-01T02:30:00+01:00"],
+        ),
+        # every hour means every hour
+        (
+            "0 * * * *", "Europe/Berlin", "2027-10-30T23:30:00Z", "2027-10-31T02:30:00Z",
+            ["10-31T02:00:00+02:00", "10-31T02:00:00+01:00", "10-31T03:00:00+01:00"],
+        ),
+        (
+            "0 0 * * *", "America/Sao_Paulo", "2018-11-03T12:00:00Z", "2018-11-05T12:00:00Z",
+            ["11-04T01:00:00-02:00", "11-05T00:00:00-02:00"],
+        ),
+        ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", "2033-01-01T00:00:00Z",
+         ["02-29T00:00:00+00:00", "02-29T00:00:00+00:00"]),
+    ],
+)  # fmt: skip
+def test_days_on_which_clocks_change(cron: str, tz: str, begin: str, end: str, expected: list[str]) -> None:
+    assert local(cron, tz, begin, end) == expected
+
+
+async def test_a_schedule_that_cannot_fire_keeps_no_other_from_it() -> None:
+    desk = Desk()
+    first, second = Schedule("0 * * * *", EVENT, name="first"), Schedule("0 * * * *", EVENT, name="second")
+    each = ticker(desk, first, second)
+    await each.store.put("bus/default/schedules/first.json", b"garbage")
+    with pytest.raises(Corrupt, match=r"first\.json"):
+        await each.fire_due()
+    desk.watch.advance(seconds=HOUR)
+    with pytest.raises(Corrupt, match=r"first\.json"):
+        await each.fire_due()
+    assert each.fired == 1
+    assert len(desk.documents("events/")) == 1
+    assert 0 < each.rest_s() <= HOUR
 
 
 async def test_ten_sessions_fire_a_tick_once() -> None:

@@ -114,12 +114,69 @@ def test_tail_and_cleanup(desk: EventsDesk) -> None:
     for order in ("o1", "o2", "o3"):
         desk.publish(order)
     assert desk.text("events", "tail", "--once", "--lines", "2").count("paid") == 2
+    assert desk.text("events", "tail", "--once", "--since", "1h").count("paid") == 3
+    assert desk.text("events", "tail", "--once", "--since", "0s") == ""
     assert desk.json("events", "cleanup", "--before", "0s")["events"] == 0  # no handler has ever looked at them
     everything = ("events", "cleanup", "--before", "0s", "--unsafe-unsettled")
     assert desk.json(*everything, "--dry-run")["events"] == 3
     assert desk.json("events", "cleanup", "--unsafe-unsettled")["events"] == 0
     assert desk.json(*everything)["events"] == 3
     assert desk.json("events", "list") == []
+
+
+def test_a_tail_begins_with_a_few_and_goes_on(desk: EventsDesk) -> None:
+    for number in range(12):
+        desk.publish(f"o{number}")
+    command = [sys.executable, "-m", "holdfast", "events", "tail", "--interval", "0.05", "--store", desk.uri]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = [process.stdout.readline() for _ in range(10)]
+        later = desk.publish("later")
+        assert later in process.stdout.readline()
+        process.terminate()
+    assert '"o2"' in first[0]
+    assert '"o11"' in first[-1]
+
+
+def test_a_key_with_other_content_is_told(desk: EventsDesk) -> None:
+    first = desk.publish("o1", "--key", "k")
+    again = desk.json("events", "publish", "paid", '{"order": "o1"}', "--key", "k")
+    assert (again["id"], again["duplicate"], again["differs"]) == (first, True, False)
+    other = desk.json("events", "publish", "paid", '{"order": "o2"}', "--key", "k")
+    assert (other["id"], other["differs"], other["payload"]) == (first, True, {"order": "o1"})
+    assert "nothing was published now" in desk.text("events", "publish", "paid", '{"order": "o2"}', "--key", "k")
+    assert len(desk.json("events", "list")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "document"),
+    [
+        (["list"], "no events in namespace default", []),
+        (["list", "--type", "paid"], "no events in namespace default are like that", []),
+        (["sessions"], "no worker is at namespace default", []),
+        (["namespaces"], "there are no namespaces yet", []),
+        (["dead-letters", "list"], "no dead letters in namespace default", []),
+        (["dead-letters", "drop", "--all"], "nothing was done", []),
+        (["replay", "--status", "acked"], "nothing was replayed", []),
+    ],
+)
+def test_an_empty_listing_is_a_sentence(desk: EventsDesk, words: list[str], sentence: str, document: Any) -> None:
+    said = desk.text("events", *words)
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+    assert desk.json("events", *words) == document
+
+
+def test_stats_say_that_nobody_has_looked(desk: EventsDesk) -> None:
+    assert "no handler has looked at this namespace yet" in desk.text("events", "stats")
+    assert desk.json("events", "stats")["handlers"] == []
+
+
+@pytest.mark.parametrize("body", ["1 / 0", "raise SystemExit(3)", "def", "import nowhere_at_all"])
+def test_a_module_that_cannot_be_imported_is_named(desk: EventsDesk, body: str) -> None:
+    name = f"bus_cli_broken_{abs(hash(body))}"
+    (desk.folder / f"{name}.py").write_text(body, encoding="utf-8")
+    assert f"error: {name}:HANDLERS: " in desk.text("worker", f"{name}:HANDLERS", code=2)
 
 
 @pytest.mark.parametrize(

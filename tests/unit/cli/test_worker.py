@@ -21,10 +21,10 @@ from holdfast.cli.main import run
 HANDLERS = """
 from holdfast.bus import Event, on
 
-class Paid(Event):
+class ViewPaid(Event):
     order: str
 
-@on(Paid, id="ship")
+@on(ViewPaid, id="ship")
 async def ship(ctx, event):
     if event.order == "bad":
         raise ValueError("no")
@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> str:
     (tmp_path / "worker_view_handlers.py").write_text(HANDLERS, encoding="utf-8")
     uri = f"file:{tmp_path / 'store'}"
     for order in ("o1", "o2", "bad"):
-        assert run(["events", "publish", "paid", json.dumps({"order": order}), "--store", uri, "--json"]) == 0
+        assert run(["events", "publish", "view.paid", json.dumps({"order": order}), "--store", uri, "--json"]) == 0
     return uri
 
 

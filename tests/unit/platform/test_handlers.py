@@ -161,15 +161,18 @@ async def test_retract_and_all() -> None:
 
 
 async def test_a_durable_handler_needs_the_platform_and_an_async_function() -> None:
-    @on(OrderTaken, id="plain", durable=True)
+    @on(OrderTaken, id="durable", durable=True)
+    async def durable(ctx: Any, event: OrderTaken) -> None:
+        raise NotImplementedError
+
     def plain(ctx: Any, event: OrderTaken) -> None:
         raise NotImplementedError
 
     async with platform() as hf:
         with pytest.raises(BadHandler, match="takes the platform"):
-            await hf.bus().run([plain], until_idle=True)
+            await hf.bus().run([durable], until_idle=True)
         with pytest.raises(BadHandler, match="not an async function"):
-            await hf.run([plain], until_idle=True)
+            on(OrderTaken, id="plain", durable=True)(plain)
 
 
 async def test_ensure_refuses_what_is_no_object() -> None:

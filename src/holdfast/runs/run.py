@@ -127,6 +127,7 @@ class RunState(NamedTuple):
 
 NEW = RunState()
 
+
 def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
     """The state after all entries. ``key`` names the journal in the message of a violation."""
     state = NEW

@@ -15,11 +15,11 @@ from bench.ontology_read.places import Meter, Place
 from bench.ontology_read.questions import QUESTIONS, Question, digest
 from bench.ontology_read.sides import Session, Side
 
-PEER_SECONDS = 30.0
+PEER_SECONDS = 20.0
 """Within which a peer takes the whole history in, or is stopped."""
-TURNS_SECONDS = 4.0
+TURNS_SECONDS = 2.0
 """After which no other round of a question begins: large sizes have fewer."""
-WARMING = 8
+WARMING = 4
 """How often every question was asked before it is asked warm."""
 INSTALLED = {"delta-rs": delta.INSTALLED, "pyiceberg": iceberg.INSTALLED}
 

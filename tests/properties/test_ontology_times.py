@@ -126,6 +126,12 @@ async def check_states(query: Query[Any], rows: Rows, head: int) -> None:
         assert await asked.count() == len(listed)
 
 
+async def rested(onto: Ontology) -> None:
+    """It has nothing left to write, and does not hold the lock."""
+    await onto.flush()
+    await onto._turn.close()
+
+
 async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, links: Any) -> None:
     if name == "ours":
         for each, one in things.items():
@@ -141,13 +147,13 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
     elif name == "plain":
         written = [(each, {"id": each, "value": one}) for each, one in things.items() if one is not None]
         if written:
-            await onto.close()  # a plain writer waits for the lock
+            await rested(onto)  # a plain writer waits for the lock
             model.commit(things, {}, plain=True)
             await desk.plain.commit({("entity", "Thing"): written})
     elif name == "flush":
         await onto.flush()
     elif name == "compact":
-        await onto.close()  # its indexes are then written
+        await rested(onto)  # its indexes are then written
         for type_id in (THING, LINK):
             await Compactor(desk.store, desk.ambient, fan=2).compact(type_id)
     elif name == "lose snapshot":

@@ -30,12 +30,12 @@ from holdfast.ontology.times import LATEST, When
 def query(
     context: typer.Context,
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="An entity or relation type.")],
-    where: Annotated[str | None, typer.Option(help='Such as: tier == "Gold" and age > 30')] = None,
+    where: Annotated[str | None, typer.Option(metavar="CONDITION", help='Such as: tier == "Gold" and age > 30')] = None,
     via: Annotated[
         list[str] | None,
         typer.Option(help="Follow a relation, as in 'Knows depth 1..3 where since > 2000 to age > 30'; repeatable."),
     ] = None,
-    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, or a time.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
     history: Annotated[bool, typer.Option("--history", help="Every row that was ever written.")] = False,
     since: Annotated[str | None, typer.Option(metavar="MOMENT", help="Every row written after it.")] = None,
     between: Annotated[
@@ -44,7 +44,10 @@ def query(
     diff: Annotated[
         tuple[str, str] | None, typer.Option(metavar="OLDER NEWER", help="What is not the same at two moments.")
     ] = None,
-    order_by: Annotated[list[str] | None, typer.Option(help="A field, as in 'age desc'; may be repeated.")] = None,
+    order_by: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD [asc|desc]", help="A field, as in 'age desc'; ascending by itself; repeatable."),
+    ] = None,
     columns: Annotated[str | None, typer.Option(help="Fields to show, with commas in between.")] = None,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     offset: Annotated[int, typer.Option(min=0, help="Leave out so many rows first.")] = 0,

@@ -30,8 +30,11 @@ Statements end with a semicolon. Each type is a table; so are Type__history and 
 @app.command()
 def sql(
     context: typer.Context,
-    statement: Annotated[str | None, typer.Argument(help="What to ask; without it, a shell or standard input.")] = None,
-    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, or a time.")] = None,
+    statement: Annotated[
+        str | None,
+        typer.Argument(help="What to ask; several with ';' in between. Without it, a shell or standard input."),
+    ] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
 ) -> None:
     """Query types with SQL: every entity and relation type is a table, read-only."""
@@ -48,7 +51,8 @@ def sql(
             SqlTables(store, memory_limit=settings.ontology.s3_duckdb_memory_limit, when=when) as tables,
         ):
             if text is not None:
-                show(shell.out, await tables.run(text), style)
+                for found in await tables.run_all(text):
+                    show(shell.out, found, style)
             else:
                 await _converse(shell, tables, style)
 
@@ -91,7 +95,8 @@ async def _answer(shell: Shell, tables: SqlTables, text: str, style: Format | No
     elif text.startswith("."):
         raise Invalid(f"there is no command {text.split(maxsplit=1)[0]}", remedy=".help lists them")
     else:
-        show(shell.out, await tables.run(text), style)
+        for found in await tables.run_all(text):
+            show(shell.out, found, style)
 
 
 class _Lines:

@@ -155,7 +155,8 @@ class Engine:
             await opening
 
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
-        """Put a question at the head of now; again, if a file has gone meanwhile."""
+        """Put a question at the head of now; again, if a file has gone meanwhile. ``Refused`` in a closed session."""
+        self.warm.check_open()
         ledger = await self._ready()
         await self._heed(ledger)
         for distrusted in (False, True):

@@ -33,13 +33,16 @@ Group = dict[str, Any]
 """Keys and figures by name."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Grouped(Generic[M]):
     """Rows in groups; ``agg`` gives one dictionary for each."""
 
     query: "Query[M]"
     keys: tuple[Key, ...]
     filters: tuple[Callable[[Group], bool], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Groups by {', '.join(key.name for key in self.keys)} of {self.query!r}>"
 
     def having(self, *tests: Callable[[Group], bool]) -> "Grouped[M]":
         """Only groups that pass all tests: functions of the group's dictionary."""

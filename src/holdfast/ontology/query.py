@@ -30,6 +30,7 @@ from holdfast.ontology.paths import hop, shortest_path
 from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_of
 from holdfast.ontology.shape import column_names
 from holdfast.ontology.statement import ENDS, Ask, rows_of
+from holdfast.ontology.telling import told
 from holdfast.ontology.times import Moment as MomentInTime
 from holdfast.ontology.times import When
 from holdfast.sql.duck import OutOfMemory
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Mixin)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Query(Generic[M]):
     """A question about one type."""
 
@@ -49,6 +50,9 @@ class Query(Generic[M]):
     form: Form[M]
     ask: Ask
     columns: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Query {told(self.ask)}>"
 
     # --- what is asked for ---
 

@@ -1,6 +1,6 @@
 """Parts of scans: which columns of a file are read, of which files, and which of their rows. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.ontology import names
@@ -32,14 +32,21 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
 
 
 def among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
-    """A condition for rows of these files. Plain comparisons where they are short: they cost next to nothing."""
+    """A condition for rows of these files. Plain comparisons where they are short: they cost next to nothing.
+
+    Files that are loaded between the making of a statement and its run have higher numbers than all that are present.
+    """
     others = present.difference(wanted)
-    if not others:
-        return "", []
-    for some, word in ((wanted, "IN"), (others, "NOT IN")):
-        if len(some) <= LISTED:
-            return f"_file {word} ({', '.join(map(str, sorted(some)))})", []
+    if others and len(wanted) <= LISTED:
+        return f"_file IN ({_listed(wanted)})", []
+    if len(others) <= LISTED:
+        without = f" AND _file NOT IN ({_listed(others)})" if others else ""
+        return f"_file <= {max(present):d}{without}", []
     return "_file IN (SELECT unnest(?::INTEGER[]))", [list(wanted)]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
 
 
 def lasting(files: Sequence[Loaded], latest_at: int | None) -> str:

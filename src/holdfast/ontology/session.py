@@ -105,6 +105,11 @@ class Ontology:
         self._warm = Warm(store, options.memory_limit)
         self._engine = Engine(store, self._view, self._warm)
 
+    def __repr__(self) -> str:
+        types = ", ".join(type_id.name for type_id in self._forms) or "no types"
+        waiting = f", {self.pending} intents not committed" if self.pending else ""
+        return f"<Ontology of {types}{waiting}>"
+
     # --- what should be ---
 
     def ensure(
@@ -170,6 +175,7 @@ class Ontology:
         witness: Witness | None = None,
     ) -> Commit | None:
         """Commit what is queued, in one piece; None if it changes nothing. With ``if_head``, only on top of that."""
+        self._warm.check_open()
         _check_metadata(metadata)
         if if_head is not None and type(if_head) is not int:
             raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
@@ -274,6 +280,7 @@ class Ontology:
 
     def form(self, python: type[M]) -> Form[M]:
         """A type of this session as rows and files have it."""
+        self._warm.check_open()
         given: object = python
         if not (isinstance(given, type) and issubclass(given, Mixin)):
             raise Invalid(f"{given!r} is not an entity or relation type", remedy="give the class, as in Customer")

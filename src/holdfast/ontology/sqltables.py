@@ -35,6 +35,7 @@ from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, commit_at
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
+from holdfast.sql.duck import MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
@@ -100,6 +101,10 @@ class SqlTables:
 
     async def run(self, text: str) -> pa.Table:
         """The result of one statement, or of the last of several."""
+        return (await self.run_all(text))[-1]
+
+    async def run_all(self, text: str) -> list[pa.Table]:
+        """The result of each statement. All of them are looked at before the first is run."""
         try:
             return await self._run(text)
         except RecursionError as error:
@@ -107,20 +112,28 @@ class SqlTables:
                 "the statement is nested too deeply", remedy="write it in several steps, with WITH"
             ) from error
 
-    async def _run(self, text: str) -> pa.Table:
+    async def _run(self, text: str) -> list[pa.Table]:
         duck = await blocking(lambda: self._warm.duck)
         statements = await blocking(duck.statements, text)
         if not statements:
             raise Invalid("there is no statement", remedy='write one, as in "SELECT count(*) FROM Customer"')
-        result = pa.table({})
         for statement in statements:
+            if (
+                statement.kind == "CREATE"
+                and re.search(r"\bpivot\b", text, re.IGNORECASE)
+                and "create" not in text.lower()
+            ):
+                # DuckDB would first make a type of the values that there are.
+                raise Refused(
+                    "PIVOT without its values would have to write: say which ones become columns",
+                    remedy="write them, as in PIVOT Customer ON tier IN ('Gold', 'Std') USING count(*)",
+                )
             if not statement.reads:
                 raise Refused(
                     f"{statement.kind} statements are refused: these tables can only be read",
                     remedy="use SELECT; to change something, commit it with an ontology session",
                 )
-            result = await self._one(statement.text)
-        return result
+        return [await self._one(statement.text) for statement in statements]
 
     async def _one(self, text: str) -> pa.Table:
         async def question(moment: Moment) -> pa.Table:
@@ -133,6 +146,14 @@ class SqlTables:
             )
             for name in dict.fromkeys(wanted):
                 await self._make_view(name, tables, moment, used)
+            try:
+                return await self._warm.duck.table(text)
+            except SqlFailed as error:
+                if used is None or isinstance(error, MalformedJson):
+                    raise
+            # Views have the columns that the statement names; what it misses is told, if they have all.
+            for name in dict.fromkeys(wanted):
+                await self._make_view(name, tables, moment, None)
             return await self._warm.duck.table(text)
 
         return await self.engine.ask(question)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from holdfast.base import codec
@@ -29,6 +30,32 @@ class Tag:
     note: str = ""
 
 
+def is_tag_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+async def read_tags(store: Store) -> list[Tag]:
+    found = await store.find(layout.TAGS)
+    if found is None:
+        return []
+    document = codec.decode(found.body, key=layout.TAGS)
+    named = Plain(FORMAT).read(document, layout.TAGS) or {}
+    return sorted((_tag(name, each) for name, each in named.items()), key=_name)
+
+
+async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
+    """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
+    known = await read_tags(chain.store)
+    tag = next((each for each in known if each.name == name), None)
+    if tag is None:
+        close = get_close_matches(name, [each.name for each in known], n=1)
+        remedy = f"did you mean {close[0]}?" if close else "holdfast onto tag list"
+        raise NotFound(f"there is no tag {name!r}", remedy=remedy)
+    if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
+        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
+    return tag
+
+
 class Tags:
     def __init__(self, store: Store, ambient: Ambient) -> None:
         self._store = store
@@ -36,24 +63,15 @@ class Tags:
         self._register: Register[Any] = Register(store, layout.TAGS, Plain(FORMAT), ambient)
 
     async def all(self) -> list[Tag]:
-        found = await self._register.read()
-        return sorted(
-            (_tag(name, each) for name, each in (found.value if found is not None else {}).items()), key=_name
-        )
+        return await read_tags(self._store)
 
     async def find(self, name: str) -> Tag:
         """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
-        tag = next((each for each in await self.all() if each.name == name), None)
-        if tag is None:
-            raise NotFound(f"there is no tag {name!r}", remedy="holdfast onto tag list")
-        place = Place(tag.commit_id, tag.manifest_path)
-        if not await Chain(self._store).contains((await read_head(self._store)).place, place):
-            raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
-        return tag
+        return await find_tag(Chain(self._store), (await read_head(self._store)).place, name)
 
     async def set(self, name: str, commit_id: int | None, *, by: str, note: str = "", move: bool = False) -> Tag:
         """Name a commit; without one, the head. A name that is taken is a ``Conflict``, unless it is to ``move``."""
-        if not _NAME.fullmatch(name):
+        if not is_tag_name(name):
             raise Invalid(f"{name!r} cannot be a tag", remedy="use a letter, then letters, digits, '.', '_' or '-'")
         number = commit_id if commit_id is not None else (await read_head(self._store)).commit_id
         manifest = await history.find_commit(self._store, number)

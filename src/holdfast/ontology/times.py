@@ -19,9 +19,10 @@ from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.tags import find_tag, is_tag_name
 
 Moment = int | datetime | str
-"""A commit's number, a time, or a time as ISO 8601 text."""
+"""A commit's number, a time, a time as ISO 8601 text, or the name of a tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: boo
         if moment > head and strict:
             raise NotFound(f"there is no commit {moment} yet; the head is commit {head}")
         return min(moment, head)
+    if (tagged := await _tagged(moment, chain, ledger)) is not None:
+        return min(tagged, head)
     wanted = nanoseconds(moment)
     if wanted >= ledger.created_ns and strict:
         raise NotFound(f"{moment} is after the head, commit {head}", remedy="leave out strict to take the head")
@@ -88,7 +91,20 @@ async def _first(moment: Moment, chain: Chain, ledger: Ledger) -> int:
     if isinstance(moment, int) and not isinstance(moment, bool):
         await commit_at(moment, chain, ledger)
         return moment
+    if (tagged := await _tagged(moment, chain, ledger)) is not None:
+        return tagged
     return await _last_before(nanoseconds(moment) - 1, chain, ledger) + 1
+
+
+async def _tagged(moment: datetime | str | bool, chain: Chain, ledger: Ledger) -> int | None:
+    """The commit that a tag names; None for a text that cannot be one. No tag looks like a time."""
+    if not isinstance(moment, str) or not is_tag_name(moment):
+        return None
+    try:
+        return (await find_tag(chain, ledger.place, moment)).commit_id
+    except NotFound as error:
+        remedy = error.remedy if "did you mean" in str(error.remedy) else "write 42, or 2026-05-01T12:00:00Z, or a tag"
+        raise Invalid(f"{moment!r} is neither a commit nor a time nor a tag", remedy=remedy) from error
 
 
 async def _last_before(wanted_ns: int, chain: Chain, ledger: Ledger) -> int:
@@ -110,7 +126,7 @@ def nanoseconds(moment: datetime | str | bool) -> int:
             return parse_iso(moment)
         except ValueError as error:
             raise Invalid(
-                f"{moment!r} is neither a commit nor a time", remedy="write 42, or 2026-05-01T12:00:00Z"
+                f"{moment!r} is neither a commit nor a time nor a tag", remedy="write 42, or 2026-05-01T12:00:00Z"
             ) from error
     if not isinstance(moment, datetime):
         raise Invalid(f"{moment!r} is neither a commit nor a time", remedy="give a number or a datetime")

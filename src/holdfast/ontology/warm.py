@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, Refused
 from holdfast.objects.store import Store
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
@@ -69,17 +69,23 @@ class Warm:
         self._gatherer: Gatherer | None = None
         self.gather_after = AFTER
         self._asked: set[TypeId] = set()
+        self._closed = False
         self._count = 0
         self._tables = 0
         self._one = asyncio.Lock()
 
     @property
     def duck(self) -> Duck:
+        self.check_open()
         if self._duck is None:
             self._open()
         if self._duck is None:
             raise RuntimeError("the database did not open")
         return self._duck
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
 
     @property
     def is_open(self) -> bool:
@@ -87,6 +93,7 @@ class Warm:
 
     async def open(self) -> None:
         """Make the database, if there is none yet; the first question would do it otherwise."""
+        self.check_open()
         async with self._one:
             if self._duck is None:
                 await blocking(self._open)
@@ -105,6 +112,7 @@ class Warm:
         self._duck = duck
 
     async def close(self) -> None:
+        self._closed = True
         if self._gatherer is not None:
             await self._gatherer.close()
         duck, scratch, files = self._duck, self._scratch, self._files

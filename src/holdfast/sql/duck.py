@@ -27,6 +27,8 @@ Params = Mapping[str, Any] | Sequence[Any]
 
 THREAD_BYTES = 64 * 1024 * 1024
 """Memory for which there is one thread."""
+LINES_MOST, LINE_MOST = 8, 300
+"""Of an error message."""
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
 
@@ -199,7 +201,13 @@ def _guarded(work: Callable[[], T]) -> T:
         ) from error
     except duckdb.Error as error:
         kind = MalformedJson if "Malformed JSON" in str(error) else SqlFailed
-        raise kind(_first_line(error)) from error
+        raise kind(_told(error)) from error
+
+
+def _told(error: Exception) -> str:
+    """What DuckDB says, with its suggestions and the place in the statement; not the pages that may follow."""
+    lines = [line.rstrip() for line in str(error).strip().splitlines() if line.strip()]
+    return "\n  ".join(line[:LINE_MOST] for line in lines[:LINES_MOST]) if lines else type(error).__name__
 
 
 def _first_line(error: Exception) -> str:

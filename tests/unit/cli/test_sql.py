@@ -48,6 +48,31 @@ def test_rows_in_every_format(uri: str, capsys: pytest.CaptureFixture[str]) -> N
     assert asked("--format", "csv", "--as-of", "1").splitlines() == ["name,people", "Ayr,5", "Bath,9"]
 
 
+def test_several_statements_print_several_results(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "select 1 as a; select name from Town order by name"
+    assert run(["sql", text, "--format", "csv", "--store", uri]) == 0
+    assert capsys.readouterr().out.splitlines() == ["a", "1", "name", "Ayr", "Bath"]
+    assert run(["sql", text, "--json", "--store", uri]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found == [[{"a": 1}], [{"name": "Ayr"}, {"name": "Bath"}]]
+
+
+def test_a_moment_may_be_a_tag(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["onto", "tag", "set", "start", "1", "--store", uri]) == 0
+    capsys.readouterr()
+    people = ["sql", "select sum(people) as n from Town", "--format", "csv", "--store", uri]
+    assert run([*people, "--as-of", "start"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["n", "14"]
+    assert run(["onto", "query", "Town", "--as-of", "start", "--count", "--format", "csv", "--store", uri]) == 0
+    assert capsys.readouterr().out.splitlines() == ["count", "2"]
+    assert run(["onto", "query", "Town", "--diff", "start", "2", "--format", "csv", "--store", uri]) == 0
+    assert "Bath" in capsys.readouterr().out
+    assert run([*people, "--as-of", "stert"]) == 2
+    told = capsys.readouterr().err
+    assert "neither a commit nor a time nor a tag" in told
+    assert "did you mean start?" in told
+
+
 def test_a_statement_from_standard_input(
     uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,6 +256,12 @@ def test_errors_point_at_the_column(text: str, column: int, message: str) -> Non
     assert (shown.strip(), mark) == (text.strip(), f"{' ' * (column + 1)}^")
 
 
+def test_a_text_without_quotes_is_hinted_at() -> None:
+    with pytest.raises(InvalidQuery, match="expected a value") as refused:
+        parse("tier == gold", CUSTOMER)
+    assert refused.value.remedy == 'write "gold", if it is a text'
+
+
 # --- SQL ---
 
 

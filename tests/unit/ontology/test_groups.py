@@ -43,7 +43,8 @@ async def session(desk: Desk, *, plain: bool) -> Ontology:
     onto = Ontology(desk.store, desk.ambient, [Person, Likes])
     if plain:
         await onto.register()
-        await onto.close()
+        await onto.flush()
+        await onto._turn.close()  # a plain writer waits for the lock
         from tests.unit.ontology.shop import fields
 
         await desk.plain.commit({("entity", "Person"): [(one.id, fields(one)) for one in PEOPLE]})

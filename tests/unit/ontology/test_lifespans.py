@@ -47,6 +47,7 @@ async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         onto._warm.pooled_bytes = len(table_bytes) - 1  # so that the snapshot is scanned where it lies
         query = onto.query(Thing)
+        assert "GROUP BY" in (await query.explain()).sql, "who asks once compares nothing beforehand"
         sql = (await query.explain()).sql
         assert "GROUP BY" not in sql
         assert "_until IS NULL" in sql

@@ -151,12 +151,40 @@ async def test_mistakes_are_explained() -> None:
         assert raised.value.remedy == "did you mean Customer?"
         with pytest.raises(NotFound, match=r"no table x\.csv"):
             await sql.run("select * from 'x.csv'")
-        with pytest.raises(Invalid, match="nme"):
+        with pytest.raises(Invalid, match="nme") as told:
             await sql.run("select nme from Customer")
+        first, candidates, place, mark = str(told.value).split("\n")
+        assert "not found" in first
+        assert '"name"' in candidates, "DuckDB's suggestions, of all columns"
+        assert place.index("nme") == mark.index("^")
+        with pytest.raises(Refused, match="PIVOT without its values") as pivot:
+            await sql.run("pivot Customer on tier using count(*)")
+        assert "IN ('Gold', 'Std')" in str(pivot.value.remedy)
+        assert (await sql.run("pivot Customer on tier in ('Std') using count(*)")).num_rows == 1
         with pytest.raises(Invalid, match="no statement"):
             await sql.run(" ; ")
         with pytest.raises(Invalid, match="syntax error"):
             await sql.run("selec 1")
+
+
+async def test_several_statements_have_several_results_and_are_all_looked_at_first() -> None:
+    desk = Desk()
+    await shop(desk)
+    async with SqlTables(desk.store) as sql:
+        found = await sql.run_all("select 1 as a; select id from Customer; ")
+        assert [each.to_pylist() for each in found] == [[{"a": 1}], [{"id": "b"}]]
+        desk.spent()
+        with pytest.raises(Refused, match="DROP"):
+            await sql.run_all("select * from Customer; drop table Customer")
+        assert desk.spent() == {}, "the first one was not run either"
+
+
+async def test_a_closed_session_is_refused() -> None:
+    desk = Desk()
+    async with SqlTables(desk.store) as sql:
+        assert await rows(sql, "select 1") == [(1,)]
+    with pytest.raises(Refused, match="session is closed"):
+        await sql.run("select 1")
 
 
 async def test_the_name_of_a_table_is_a_row_with_all_columns() -> None:

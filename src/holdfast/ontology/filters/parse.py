@@ -42,7 +42,7 @@ from holdfast.ontology.filters.ast import (
 from holdfast.ontology.filters.ends import Declared, declared_node
 from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.texts import check_pattern
-from holdfast.ontology.filters.tokens import Misread, Token, tokens
+from holdfast.ontology.filters.tokens import Misread, Token, quoted_text, tokens
 from holdfast.ontology.filters.types import fitted, item_node, lists_in, node_at, require_text
 from holdfast.ontology.typespec import Anything, Node, without_null
 
@@ -275,7 +275,10 @@ class _Parser:
         if self._is(*MARKED) and self._tokens[self._next + 1].kind == "text":
             self._next += 1
             return self._marked(token.value, self._taken())
-        raise self._expected("a value: a text in quotes, a number, true, false, null or date, datetime, decimal, bytes")
+        what = "a value: a text in quotes, a number, true, false, null or date, datetime, decimal, bytes"
+        # The commonest slip: tier == gold.
+        meant = f"write {quoted_text(token.value)}, if it is a text" if token.kind == "name" else None
+        raise Misread(self._source, token.position, f"expected {what}, found {token}", remedy=meant)
 
     def _number(self, token: Token) -> int | float:
         try:

@@ -22,7 +22,7 @@ def export_type(
     type_name: Annotated[str, typer.Argument(metavar="TYPE", help="An entity or relation type.")],
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Such as customers.parquet.")],
     style: Style = None,
-    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, or a time.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a tag, or a time.")] = None,
 ) -> None:
     """Write what a type has to a file: Parquet, Arrow, CSV or JSON lines."""
     shell = Shell.of(context)

@@ -35,7 +35,7 @@ def query(
         list[str] | None,
         typer.Option(help="Follow a relation, as in 'Knows depth 1..3 where since > 2000 to age > 30'; repeatable."),
     ] = None,
-    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, or a time.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a tag, or a time.")] = None,
     history: Annotated[bool, typer.Option("--history", help="Every row that was ever written.")] = False,
     since: Annotated[str | None, typer.Option(metavar="MOMENT", help="Every row written after it.")] = None,
     between: Annotated[

@@ -31,7 +31,7 @@ Statements end with a semicolon. Each type is a table; so are Type__history and 
 def sql(
     context: typer.Context,
     statement: Annotated[str | None, typer.Argument(help="What to ask; without it, a shell or standard input.")] = None,
-    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, or a time.")] = None,
+    as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a tag, or a time.")] = None,
     style: Annotated[Format | None, typer.Option("--format", help="How to print rows.")] = None,
 ) -> None:
     """Query types with SQL: every entity and relation type is a table, read-only."""

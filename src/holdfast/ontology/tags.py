@@ -43,13 +43,7 @@ class Tags:
 
     async def find(self, name: str) -> Tag:
         """``NotFound`` for no such tag; ``Corrupt`` for one of a commit that is not on the chain any more."""
-        tag = next((each for each in await self.all() if each.name == name), None)
-        if tag is None:
-            raise NotFound(f"there is no tag {name!r}", remedy="holdfast onto tag list")
-        place = Place(tag.commit_id, tag.manifest_path)
-        if not await Chain(self._store).contains((await read_head(self._store)).place, place):
-            raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
-        return tag
+        return await find_tag(Chain(self._store), (await read_head(self._store)).place, name)
 
     async def set(self, name: str, commit_id: int | None, *, by: str, note: str = "", move: bool = False) -> Tag:
         """Name a commit; without one, the head. A name that is taken is a ``Conflict``, unless it is to ``move``."""
@@ -78,6 +72,23 @@ class Tags:
             return {key: value for key, value in tags.items() if key != name}
 
         await self._register.edit(self._ambient.ids.unique(), change)
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be a tag; no number and no time can."""
+    return _NAME.fullmatch(text) is not None
+
+
+async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
+    """As ``Tags.find``, at one head."""
+    found = await chain.store.find(layout.TAGS)
+    known = Plain(FORMAT).read(codec.decode(found.body, key=layout.TAGS), layout.TAGS) if found is not None else {}
+    if name not in (known or {}):
+        raise NotFound(f"there is no tag {name!r}", remedy="holdfast onto tag list")
+    tag = _tag(name, known[name])
+    if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
+        raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")
+    return tag
 
 
 def _tag(name: str, document: Any) -> Tag:

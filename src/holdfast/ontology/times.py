@@ -1,7 +1,7 @@
-"""Which moments a query is about. Pure, but for finding the commit of a timestamp.
+"""Which moments a query is about. Pure, but for finding the commit of a timestamp, or of a tag.
 
     latest              the state at the head
-    as_of(c)            the state after commit c, or at a timestamp
+    as_of(c)            the state after commit c, or at a timestamp, or at a tag
     with_history()      every row that was ever written, retractions among them
     history_since(c)    the same of the commits after c
     between(a, b)       the same of the commits from a to b, both included
@@ -19,9 +19,10 @@ from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.tags import find_tag, is_name
 
 Moment = int | datetime | str
-"""A commit's number, a time, or a time as ISO 8601 text."""
+"""A commit's number, a time, a time as ISO 8601 text, or a tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ async def window(when: When, chain: Chain, ledger: Ledger) -> Window:
 async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: bool = False) -> int:
     """The commit that is meant; for a time, the last one up to it."""
     head = ledger.commit_id
+    moment = await _untagged(moment, chain, ledger)
     if isinstance(moment, int) and not isinstance(moment, bool):
         if moment < 0:
             raise Invalid(f"there is no commit {moment}", remedy="commits count from 1; 0 is the empty store")
@@ -85,10 +87,17 @@ async def commit_at(moment: Moment, chain: Chain, ledger: Ledger, *, strict: boo
 
 async def _first(moment: Moment, chain: Chain, ledger: Ledger) -> int:
     """The first commit that is meant; for a time, the first one not before it."""
+    moment = await _untagged(moment, chain, ledger)
     if isinstance(moment, int) and not isinstance(moment, bool):
         await commit_at(moment, chain, ledger)
         return moment
     return await _last_before(nanoseconds(moment) - 1, chain, ledger) + 1
+
+
+async def _untagged(moment: Moment, chain: Chain, ledger: Ledger) -> Moment:
+    if isinstance(moment, str) and is_name(moment):
+        return (await find_tag(chain, ledger.place, moment)).commit_id
+    return moment
 
 
 async def _last_before(wanted_ns: int, chain: Chain, ledger: Ledger) -> int:
@@ -110,7 +119,7 @@ def nanoseconds(moment: datetime | str | bool) -> int:
             return parse_iso(moment)
         except ValueError as error:
             raise Invalid(
-                f"{moment!r} is neither a commit nor a time", remedy="write 42, or 2026-05-01T12:00:00Z"
+                f"{moment!r} is neither a commit nor a time", remedy="write 42, a tag, or 2026-05-01T12:00:00Z"
             ) from error
     if not isinstance(moment, datetime):
         raise Invalid(f"{moment!r} is neither a commit nor a time", remedy="give a number or a datetime")

@@ -5,32 +5,40 @@ one that went is a ``retract`` with the fields that it had. A row that says agai
 consumer that keeps the number of the last commit it has dealt with goes on from there, after any crash, and misses
 nothing: commits are numbered without gaps, and their files never go away.
 
+Who knows the classes (a session does) gets objects too, and rows of older versions of a schema as the newest one has
+them, by the same upgraders as in queries: a migration is then no change of what it upgrades. Rows of a life of the type
+that has ended are given as they are.
+
 Memory: the current rows of the types that are looked at.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from holdfast.base.aio import blocking, stream_bounded
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Identity, Row
+from holdfast.ontology.form import Form
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import find_commit
-from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.ledger import EMPTY, Ledger
 from holdfast.ontology.manifest import REDACTS, Manifest
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.state import read_file
+from holdfast.ontology.upgrade import Upgrades
+from holdfast.ontology.upgradefile import upgraded_table
 
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
 PARALLEL = 16
@@ -45,6 +53,14 @@ class Change:
     commit_version: int
     commit_timestamp: str
     fields_json: str
+    form: Form[Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def object(self) -> Any:
+        """Of the session's class. ``Invalid`` if nobody knows the class; ``UnreadableRow`` if it cannot hold it."""
+        if self.form is None:
+            raise Invalid(f"no class of {self.type_id.label} is known here", remedy="open the ontology with the class")
+        return self.form.objects([Row(self.identity, self.fields_json)])[0]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -66,13 +82,29 @@ class Change:
 class Feed:
     """Goes forward over the chain; knows what was current at the commit that it has come to."""
 
-    def __init__(self, store: Store, *, since: int = 0, types: Collection[TypeId] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        since: int = 0,
+        types: Collection[TypeId] | None = None,
+        forms: Mapping[TypeId, Form[Any]] | None = None,
+    ) -> None:
         self._store = store
         self._chain = Chain(store)
         self._types = types
+        self._forms = forms if forms is not None else {}
+        self._ledger = EMPTY
         self._states: dict[TypeId, dict[Identity, str]] = {}
         self.since = since
         """The last commit that was given out whole."""
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self.changes()
+
+    async def arrow(self) -> pa.Table:
+        """The same as a table."""
+        return to_arrow([change async for change in self.changes()])
 
     async def changes(self) -> AsyncIterator[Change]:
         """What the commits after ``since`` changed, up to the head of now."""
@@ -81,7 +113,7 @@ class Feed:
             raise NotFound(f"there is no commit {self.since}; the head is commit {head.commit_id}")
         if self.since == head.commit_id:
             return
-        ledger = await self._chain.ledger(head.place)
+        ledger = self._ledger = await self._chain.ledger(head.place)
         files = await self._chain.files(self.since, head.place)
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
         ends = self._ends(ledger)
@@ -120,23 +152,32 @@ class Feed:
         place = await self._chain.at(head, self.since) if self.since else None
         ledger = await self._chain.ledger(place)
         for type_id in missing:
-            latest = await read_latest(self._store, self._chain, ledger, type_id)
+            latest = await read_latest(self._store, self._chain, ledger, type_id, self._upgrading(type_id, self.since))
             self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
 
     async def _read(self, ref: FileRef) -> tuple[FileRef, Manifest, Sequence[Row]]:
         if not ref.path:
             return ref, await find_commit(self._store, ref.commit_id), []
         body = await read_file(self._store, ref.path)
-        rows = await blocking(read_rows, body, ref.path)
+        rows = await blocking(read_rows, body, ref.path, self._upgrading(ref.type_id, ref.commit_id))
         manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
         return ref, manifest, [row for _, row in rows]
+
+    def _upgrading(self, type_id: TypeId, commit_id: int) -> Callable[[pa.Table], pa.Table] | None:
+        """What is done to the rows of a file, if anything has to be."""
+        form = self._forms.get(type_id)
+        upgrades = Upgrades.of(form.declared) if form is not None else None
+        if upgrades is None or commit_id < self._ledger.generation_of(type_id):
+            return None
+        return partial(upgraded_table, upgrades=upgrades)
 
     def _step(self, ref: FileRef, manifest: Manifest, row: Row) -> list[Change]:
         state = self._states[ref.type_id]
         before = state.get(row.identity)
 
         def change(kind: ChangeType, fields_json: str) -> Change:
-            return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json)
+            form = self._forms.get(ref.type_id)
+            return Change(ref.type_id, row.identity, kind, ref.commit_id, manifest.created_at, fields_json, form)
 
         if is_erased(row.fields_json):
             if REDACTS not in manifest.extra:

@@ -13,6 +13,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Corrupt, Invalid
 from holdfast.ontology.batch import Batch, Many
 from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.delta import Row
@@ -181,19 +182,36 @@ def _arrow_tables(source: pa.MemoryMappedFile) -> Iterator[pa.Table]:
 def _of_tables(tables: Iterable[pa.Table], form: Form[Any]) -> Iterator[Batch]:
     keys, first = key_columns(form.type_id.kind), 0
     for table in tables:
-        try:
+        with _numbered(first):
             own = {*keys, "fields_json"} <= set(table.column_names)
-            yield _batch(read(form.declared, from_table(table) if own else form.rows(table)), form)
-        except InvalidValue as error:
-            if not first:
-                raise
-            raise InvalidValue(
-                f"in the rows from {first} on: {error}",
-                type_name=error.type_name,
-                field=error.field,
-                row=first + (error.row or 0),
-            ) from error
+            yield _batch(_stored(table, form) if own else read(form.declared, form.rows(table)), form)
         first += table.num_rows
+
+
+def _stored(table: pa.Table, form: Form[Any]) -> list[Any]:
+    """Objects from ``fields_json``, of a file that may be anybody's."""
+    for name in (*key_columns(form.type_id.kind), "fields_json"):
+        column = table.column(name)
+        if column.null_count or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise InvalidValue(f"column {name} has something else than texts", type_name=form.declared.name, field=name)
+    try:
+        return read(form.declared, from_table(table))
+    except (Corrupt, UnreadableRow) as error:
+        raise InvalidValue(str(error), type_name=form.declared.name) from error
+
+
+@contextmanager
+def _numbered(first: int) -> Iterator[None]:
+    """Errors count rows from the beginning of what they were given: say where in the file that is."""
+    try:
+        yield
+    except InvalidValue as error:
+        if not first:
+            raise
+        row = first + (error.row or 0)
+        raise InvalidValue(
+            f"counting from row {first}: {error}", type_name=error.type_name, field=error.field, row=row
+        ) from error
 
 
 def _batch(objects: Sequence[Any], form: Form[Any]) -> Batch:
@@ -249,9 +267,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _of_values(found: Iterable[dict[str, Any]], form: Form[Any], shape: Shape) -> Iterator[Batch]:
-    numbered = iter(enumerate(found))
+    numbered, first = iter(enumerate(found)), 0
     while some := [_object(values, form, shape, number) for number, values in islice(numbered, READ_ROWS)]:
-        yield _batch(some, form)
+        with _numbered(first):
+            yield _batch(some, form)
+        first += len(some)
 
 
 def _object(values: dict[str, Any], form: Form[Any], shape: Shape, number: int) -> Any:

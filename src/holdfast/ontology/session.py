@@ -228,11 +228,12 @@ class Ontology:
         return await blocking(form.objects, [row for _, (_, row) in sorted(latest.rows.items())])
 
     def changes(self, *types: type[Mixin], since: int = 0) -> Feed:
-        """What the commits after ``since`` changed: ``async for change in onto.changes(since=7).changes()``.
+        """What the commits after ``since`` changed: ``async for change in onto.changes(since=7)``.
 
-        ``follow()`` in the place of ``changes()`` goes on with what is committed later. Without types, of all types.
+        ``arrow()`` gives it as a table; ``follow()`` goes on with what is committed later. Without types, of all types.
         """
-        return Feed(self.store, since=since, types=[self.form(each).type_id for each in types] or None)
+        wanted = [self.form(each).type_id for each in types] or None
+        return Feed(self.store, since=since, types=wanted, forms=self._forms)
 
     async def info(self) -> Info:
         """Head, files and index lag per type, the lock, and what upkeep has to complain of."""

@@ -1,7 +1,7 @@
-"""Which moments a query is about. Pure, but for finding the commit of a timestamp.
+"""Which moments a query is about. Pure, but for finding the commit of a timestamp or a tag.
 
     latest              the state at the head
-    as_of(c)            the state after commit c, or at a timestamp
+    as_of(c)            the state after commit c, at a timestamp, or at a tag
     with_history()      every row that was ever written, retractions among them
     history_since(c)    the same of the commits after c
     between(a, b)       the same of the commits from a to b, both included

@@ -1,6 +1,7 @@
 """The change feed and tags."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,14 @@ import pytest
 from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
+from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Change, Feed, to_arrow
 from holdfast.ontology.compact import Compactor
+from holdfast.ontology.reader import read_ledger
+from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.tags import Tags
+from holdfast.ontology.times import When, Window, commit_at, window
+from holdfast.ontology.transfer import export_file
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
 
 
@@ -161,3 +167,19 @@ async def test_a_tag_of_another_life_is_refused() -> None:
     await history(desk)
     with pytest.raises(Corrupt, match="not on the chain"):
         await tags.find("v1")
+
+
+async def test_a_tag_is_a_moment(tmp_path: Path) -> None:
+    desk = Desk()
+    await history(desk)
+    await Tags(desk.store, desk.ambient).set("early", 1, by="x")
+    chain = Chain(desk.store)
+    ledger = await read_ledger(desk.store, chain)
+    assert await commit_at("early", chain, ledger) == 1
+    assert (await window(When("history", first="early", last="early"), chain, ledger)) == Window(0, 1, True)
+    with pytest.raises(Invalid, match="neither a commit nor a time nor a tag"):
+        await commit_at("late", chain, ledger)
+    done = await export_file(desk.store, "Customer", tmp_path / "c.jsonl", as_of="early")
+    assert (done.rows, done.commit_id) == (2, 1)
+    async with SqlTables(desk.store, when=When(last="early")) as tables:
+        assert (await tables.run("SELECT count(*) AS n FROM Customer")).to_pylist() == [{"n": 2}]

@@ -9,7 +9,18 @@ import pytest
 from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Store
-from holdfast.ontology import Entity, Field, Relation, SchemaDrift, UnreadableRow, erase, layout, migrate, upgrader
+from holdfast.ontology import (
+    Entity,
+    Field,
+    Relation,
+    SchemaDrift,
+    UnreadableRow,
+    count,
+    erase,
+    layout,
+    migrate,
+    upgrader,
+)
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
 from holdfast.ontology.history import find_commit
@@ -154,6 +165,19 @@ async def test_older_versions_are_upgraded_when_they_are_read(migrated: bool, co
         assert (await query.as_of(1).arrow()).column("age").to_pylist() == [36, 4]
         assert await query.with_history().count() == (5 if migrated else 4)
         assert [each.cents for each in await onto.query(Owns2).all()] == [300]
+        groups = await query.as_of(2).group_by(Person2.last).agg(n=count())
+        assert {each["last"]: each["n"] for each in groups} == {"Lovelace": 1, "": 1}
+        assert (await query.between(0, 2).arrow()).column("age").to_pylist() == [36, 4, 37]
+        changes = [each async for each in onto.changes(Person2)]
+        listed = [(each.commit_version, each.change_type, each.object.id, each.object.age) for each in changes]
+        assert listed == [
+            (1, "insert", "a", 36),
+            (1, "insert", "b", 4),
+            (2, "update_preimage", "a", 36),
+            (2, "update_postimage", "a", 37),
+            (3, "retract", "b", 4),
+        ]
+        assert (await onto.changes(Person2, since=2).arrow()).column("_change_type").to_pylist() == ["retract"]
         linked = await onto.query(Owns2).as_of(2).linked()
         assert (linked[0].left.age, linked[0].right.first) == (37, "Bo")
 

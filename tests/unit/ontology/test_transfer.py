@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
-from holdfast.ontology import Entity, Field, InvalidValue, Relation
+from holdfast.ontology import Entity, Field, InvalidValue, Relation, exchange
 from holdfast.ontology.exchange import FileFormat
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.transfer import Policy, export_file, import_file
@@ -143,3 +143,101 @@ async def test_an_export_is_of_a_moment_and_whole(tmp_path: Path) -> None:
         await export_file(desk.store, "Nobody", tmp_path / "x.csv")
     with pytest.raises(Invalid, match="No such file"):
         await export_file(desk.store, "Guest", tmp_path / "none" / "x.csv")
+
+
+class Number(Entity):
+    id: Field[int] = Field(primary_key=True)
+    real: Field[float] = Field(default=0.0)
+    text: Field[str] = Field(default="")
+
+
+FILES: list[tuple[str, bytes, str]] = [
+    ("empty.parquet", b"", "not a file of this format"),
+    ("empty.arrow", b"", "not a file of this format"),
+    ("short.parquet", b"PAR1 and no more", "not a file of this format"),
+    ("utf16.csv", "id,real\n1,2\n".encode("utf-16"), "not a file of this format"),
+    ("latin.jsonl", '{"id":1,"text":"é"}\n'.encode("latin-1"), "not a file of this format"),
+    ("open.csv", b'id,text\n1,"never closed\n', "not a file of this format"),
+    ("few.csv", b"id,text\n1\n", "not as many cells"),
+    ("many.csv", b"id,text\n1,2,3\n", "not as many cells"),
+    ("twice.csv", b"id,id\n1,2\n", "two columns id"),
+    ("strange.csv", b"id,nope\n1,2\n", "no field nope"),
+    ("comma.csv", b'id,real\n1,"2,5"\n', "valid number"),
+    ("none.jsonl", b'{"real": 1}\n', "id is missing"),
+    ("null.jsonl", b'{"id": null}\n', "valid integer"),
+    ("half.jsonl", b'{"id": 1.5}\n', "fractional part"),
+    ("twice.jsonl", b'{"id": 1, "id": 2}\n', "'id' is there twice"),
+    ("list.jsonl", b"[1]\n", "not a JSON object"),
+    ("deep.jsonl", b'{"id": 1, "text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", "not JSON"),
+    ("surrogate.jsonl", b'{"id": 1, "text": "\\ud800"}\n', "surrogates"),
+    ("same.jsonl", b'{"id": 1}\n{"id": "1"}\n', "'1' is in it twice"),
+]
+
+
+@pytest.mark.parametrize(("name", "body", "message"), FILES, ids=[name for name, _, _ in FILES])
+async def test_files_that_are_not_what_they_seem_are_refused(
+    name: str, body: bytes, message: str, tmp_path: Path
+) -> None:
+    desk = Desk()
+    path = tmp_path / name
+    path.write_bytes(body)
+    async with Ontology(desk.store, desk.ambient, [Number]) as onto:
+        with pytest.raises((Invalid, InvalidValue, Conflict), match=message):
+            await import_file(onto, Number, path)
+        assert ((await onto.info()).commit_id, onto.pending) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"entity_key": ["9"], "fields_json": ["{"]}, "is not JSON"),
+        ({"entity_key": ["9"], "fields_json": pa.array([None], pa.string())}, "something else than texts"),
+        ({"entity_key": [9], "fields_json": ['{"id":9}']}, "something else than texts"),
+        ({"entity_key": ["9"], "fields_json": ['{"id":9,"real":"x"}']}, "real"),
+        ({"id": [1, None]}, "row 1"),
+        ({"id": [1.5]}, "fractional part"),
+        ({"id": [1], "real": ["x"]}, "valid number"),
+        ({"id": [1], "nope": [1]}, "has no field nope"),
+    ],
+)
+async def test_tables_that_do_not_fit_are_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
+    desk = Desk()
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    async with Ontology(desk.store, desk.ambient, [Number]) as onto:
+        with pytest.raises(InvalidValue, match=message):
+            await import_file(onto, Number, tmp_path / "t.parquet")
+        assert (await onto.info()).commit_id == 0
+
+
+async def test_rows_far_down_are_named_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "READ_ROWS", 10)
+    desk = Desk()
+    rows: list[Any] = [{"id": number} for number in range(40)]
+    rows[33]["text"] = "\ud800"
+    async with Ontology(desk.store, desk.ambient, [Number]) as onto:
+        with pytest.raises(InvalidValue, match=r"counting from row 30: Number.text, number 3") as caught:
+            await import_file(onto, Number, lines(tmp_path / "n.jsonl", *rows))
+    assert caught.value.row == 33
+
+
+async def test_what_is_odd_but_right_is_taken(tmp_path: Path) -> None:
+    desk = Desk()
+    (tmp_path / "bom.csv").write_bytes(b"\xef\xbb\xbfid,text\r\n1,a\r\n")
+    (tmp_path / "bom.jsonl").write_bytes(b'\xef\xbb\xbf{"id": 2}\n\n')
+    (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    long = "x" * 300_000
+    lines(tmp_path / "odd.jsonl", {"id": 2**80, "real": float("inf"), "text": long}, {"id": 3, "text": "\0"})
+    async with Ontology(desk.store, desk.ambient, [Number]) as onto:
+        for name in ("bom.csv", "bom.jsonl", "empty.csv", "empty.jsonl", "odd.jsonl"):
+            await import_file(onto, Number, tmp_path / name)
+        for style in FileFormat:
+            await export_file(desk.store, "Number", tmp_path / f"out.{style.value}")
+            again = await import_file(onto, Number, tmp_path / f"out.{style.value}")
+            assert (again.rows, again.same, again.commit) == (4, 4, None)
+        assert {one.id: (one.real, len(one.text)) for one in await onto.all(Number)} == {
+            1: (0.0, 1),
+            2: (0.0, 0),
+            3: (0.0, 1),
+            2**80: (float("inf"), 300_000),
+        }

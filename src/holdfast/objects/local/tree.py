@@ -44,6 +44,8 @@ class Spot(NamedTuple):
 
     names: Names
     taken: bool
+    found: os.stat_result | None = None
+    """What is there, where somebody has looked."""
 
     @property
     def folder(self) -> Names:
@@ -96,7 +98,7 @@ class Tree:
         plain, moving, own = self._places(names)
         found = look(plain)
         if is_file(found):
-            return Spot(names, taken=True)
+            return Spot(names, taken=True, found=found)
         if exists(moving):
             with renaming(self.at(names[:-1])):
                 self._finish_move(names)

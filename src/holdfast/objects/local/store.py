@@ -158,8 +158,7 @@ class LocalStore(Store):
                 if placed is not None:
                     spot, folder = placed
                     return self._syncs.force(tree.at(spot.folder), folder, Written(version), change)
-            tree.sync(names)
-            return Lost()
+            return self._syncs.force(*tree.opened(names), Lost(), change)
 
     def _delete(self, keys: Sequence[str]) -> None:
         with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):

@@ -145,9 +145,16 @@ class Tree:
 
     def sync(self, folder: Names) -> None:
         """Make durable which names a folder holds, or that it is gone."""
+        _, opened = self.opened(folder)
+        with opened:
+            opened.sync()
+
+    def opened(self, folder: Names) -> tuple[bytes, OpenFolder]:
+        """The folder, or the nearest above it that is there; with its path."""
         while True:
+            path = self.at(folder)
             try:
-                return sync_folder(self.at(folder))
+                return path, OpenFolder(path)
             except (FileNotFoundError, NotADirectoryError):
                 if not folder:
                     raise

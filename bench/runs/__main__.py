@@ -4,6 +4,10 @@ The same workflow (100 steps, and 1,000, each returning 1 KiB) by us, by the bar
 DBOS on SQLite at the same durability; in turns, medians. Then how long it takes to go on after a crash with all steps
 recorded, and how requests and bytes grow with the number of steps. ``s3`` is a server on the loopback, ``far`` the same
 server with answers that take 10 ms longer.
+
+The floor is bare conditional PUTs of the same bytes. For a folder there is no client that has them, so two floors are
+shown: plain files written safely on the loop's own thread, which blocks everything else and keeps no condition, and the
+same in a thread, under a lock between processes and after a comparison, which is the least that a conditional PUT is.
 """
 
 import argparse
@@ -15,7 +19,7 @@ from typing import Any
 
 from bench.lib import RESULTS, facts, write_results
 from bench.runs import dbos_side, report
-from bench.runs.contenders import STORES, sides
+from bench.runs.contenders import CONDITIONAL, STORES, sides
 from bench.runs.floor import record
 from bench.runs.growth import STEPS, growth
 from bench.runs.rounds import Medians, in_turns
@@ -51,12 +55,14 @@ async def bench(store: str, rounds: dict[int, int], folder: Path | None) -> dict
 
 def _figures(found: dict[str, Medians], steps: int) -> dict[str, dict[str, Any]]:
     floor = found["floor"].ratio
+    conditional = found[CONDITIONAL].ratio if CONDITIONAL in found else floor
     return {
         name: {
             "steps_per_second": round(steps / each.seconds, 1),
             "milliseconds": round(each.seconds * 1e3, 2),
             "milliseconds_spread": [round(end * 1e3, 2) for end in each.spread],
             "times_floor": round(each.ratio / floor, 3),
+            "times_conditional_floor": round(each.ratio / conditional, 3),
             "cpu_us_per_step": round(each.cpu_seconds / steps * 1e6, 1),
             "requests": each.requests,
             "requests_per_step": round(each.requests / steps, 3),

@@ -1,7 +1,9 @@
 """Ours and the floor as contenders, on each kind of store."""
 
 import asyncio
+import fcntl
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from obstore.store import MemoryStore, S3Store
 
-from bench.objects.clients import Client, Obstore, PlainFiles, Plan, Step
+from bench.objects.clients import Client, Obstore, PlainFiles, Plan, Step, expect
 from bench.objects.server import BUCKET, s3_server
 from bench.runs.floor import FOLDER, Floor, plans
 from bench.runs.rounds import Measure, Taken
@@ -23,6 +25,8 @@ from holdfast.objects import OpenStore
 from holdfast.objects import open as open_store
 
 STORES = ("memory", "file", "s3", "far")
+CONDITIONAL = "floor, conditional"
+"""Where the floor itself keeps no conditions: the folder. Bare clients of the other stores do."""
 FAR_MS = 10
 """How much later ``far`` answers: about what the fastest object stores take. A server on the loopback takes one."""
 KEY_ID, SECRET, REGION = "bench", "benchbench", "us-east-1"
@@ -35,6 +39,46 @@ class FilesInThread(PlainFiles):
         for steps in plan:
             for step in steps:
                 await asyncio.to_thread(self._work, [step])
+
+
+class ConditionalFiles(PlainFiles):
+    """The least that a conditional write takes in a folder that processes share: in a thread, and under a lock that all
+    respect it is compared with what stands there, before the same safe write. Compared are a file's number, size and
+    time, which is cheaper than its bytes, and not quite safe: numbers are used again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._seen: dict[str, tuple[int, int, int]] = {}
+
+    async def run(self, plan: Plan) -> None:
+        for steps in plan:
+            for step in steps:
+                await asyncio.to_thread(self._conditional, step)
+
+    def _conditional(self, step: Step) -> None:
+        if step.verb == "get":
+            self._work([step])
+            return
+        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            path = self._folder / step.key
+            expect(_identity(path) == (self._seen[step.key] if step.verb == "replace" else None))
+            self._work([step])
+            found = _identity(path)
+            expect(found is not None)
+            self._seen[step.key] = found or (0, 0, 0)
+        finally:
+            os.close(lock)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -106,7 +150,12 @@ async def sides(store: str, folder: Path) -> AsyncIterator[Sides]:
         async with open_store("memory:") as ours:
             yield Sides(ours, {"floor": Obstore(MemoryStore())}, at_once=True)
     elif store == "file":
-        bare = {"floor": PlainFiles(folder / "bare"), "floor, in a thread": FilesInThread(folder / "bare-thread")}
+        (folder / "bare-conditional").mkdir()
+        bare = {
+            "floor": PlainFiles(folder / "bare"),
+            "floor, in a thread": FilesInThread(folder / "bare-thread"),
+            CONDITIONAL: ConditionalFiles(folder / "bare-conditional"),
+        }
         async with open_store(f"file:{folder / 'ours'}") as ours:
             yield Sides(ours, {**bare}, at_once=False)
     else:

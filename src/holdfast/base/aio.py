@@ -191,14 +191,15 @@ class _Call(Generic[R]):
     def deliver(self) -> None:
         """On the loop."""
         self.delivered = True
+        error, self._error = self._error, None  # whose traceback leads back here
         if self.answer.done():
             return  # its caller was cancelled
-        if self._error is None:
+        if error is None:
             self.answer.set_result(self._result)
-        elif isinstance(self._error, StopIteration):  # a future cannot hold it
+        elif isinstance(error, StopIteration):  # a future cannot hold it
             self.answer.set_exception(RuntimeError("a blocking function raised StopIteration"))
         else:
-            self.answer.set_exception(self._error)
+            self.answer.set_exception(error)
 
 
 class _Crew:
@@ -230,7 +231,11 @@ class _Crew:
                 self._idle.pop().put(call)
                 return
             self._waiting.append(call)
-        self._ask_for_thread()
+        try:
+            self._ask_for_thread()
+        except RuntimeError:  # the executor has been shut down, and the caller is told so
+            call.begin()
+            raise
 
     def _ask_for_thread(self) -> None:
         if self._turns < MOST_THREADS:

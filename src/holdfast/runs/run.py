@@ -127,19 +127,16 @@ class RunState(NamedTuple):
 
 NEW = RunState()
 
+_AT, _ON = RunState._fields.index("next_offset"), RunState._fields.index("updated_at")
+
 
 def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
     """The state after all entries. ``key`` names the journal in the message of a violation."""
     state = NEW
     last, ahead = None, 0
     for entry in entries:
-        # A step only counts, and long histories are mostly steps: the state is not made anew for each.
-        if (
-            entry.type == STEP
-            and entry.offset == state.next_offset + ahead
-            and entry.session == state.session
-            and STEP in TRANSITIONS[state.status]
-        ):
+        # Long histories are mostly steps: the state is not made anew for each.
+        if _only_counts(state, entry, ahead):
             last, ahead = entry, ahead + 1
             continue
         state, last, ahead = advance(_after(state, last), entry, key=key), None, 0
@@ -147,6 +144,8 @@ def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
 
 
 def advance(before: RunState, entry: Entry, *, key: str = "journal") -> RunState:
+    if _only_counts(before, entry):
+        return _after(before, entry)
     if wrong := violation(before, entry):
         raise Corrupt(f"{key}: offset {before.next_offset}: {wrong}")
     moved = _after(before, entry)
@@ -158,11 +157,23 @@ def advance(before: RunState, entry: Entry, *, key: str = "journal") -> RunState
     return after._replace(status=status)  # type: ignore[arg-type]  # the table holds statuses
 
 
+def _only_counts(before: RunState, entry: Entry, ahead: int = 0) -> bool:
+    """Whether it is a step in its place, ``ahead`` steps after the state: what nearly every entry is."""
+    return (
+        entry.type == STEP
+        and entry.offset == before.next_offset + ahead
+        and entry.session == before.session
+        and STEP in TRANSITIONS[before.status]
+    )
+
+
 def _after(before: RunState, entry: Entry | None) -> RunState:
     """What every entry changes."""
     if entry is None:
         return before
-    return before._replace(next_offset=entry.offset + 1, updated_at=entry.timestamp)
+    return RunState._make(
+        (*before[:_AT], entry.offset + 1, *before[_AT + 1 : _ON], entry.timestamp, *before[_ON + 1 :])
+    )
 
 
 # --- invariants: each takes the state before and the next entry ---

@@ -313,3 +313,14 @@ class TestFinishing:
             await task
         assert not release.is_set()
         release.set()
+
+
+async def test_what_is_refused_because_the_executor_has_ended_never_runs() -> None:
+    executor, ran = ThreadPoolExecutor(1), list[int]()
+    asyncio.get_running_loop().set_default_executor(executor)
+    await asyncio.get_running_loop().run_in_executor(None, ran.clear)
+    executor.shutdown()
+    for call in (blocking, finishing):
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await call(ran.append, 1)
+    assert ran == []

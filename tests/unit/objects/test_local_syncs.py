@@ -105,6 +105,22 @@ async def test_those_who_come_meanwhile_are_safe_with_the_next_round(tmp_path: P
     assert store._syncs._leaders == {}
 
 
+async def test_losers_are_answered_together_too(tmp_path: Path, disk: Disk) -> None:
+    """Not before what they lost to is safe."""
+    store = LocalStore(tmp_path)
+    first, others = await begin(store, tmp_path, disk)
+    losers = write(store, "a/1", "a/2", "a/3")
+    while sum(len(leader.wishes) for leader in store._syncs._leaders.values()) < 6:
+        await asyncio.sleep(0.001)
+    disk.release()
+    await disk.wait()
+    assert not any(loser.done() for loser in losers)
+    disk.release()
+    assert await asyncio.gather(*losers) == [Lost(), Lost(), Lost()]
+    await asyncio.gather(first, *others)
+    assert disk.rounds == 2
+
+
 async def test_nobody_is_told_of_success_whose_round_failed(tmp_path: Path, disk: Disk) -> None:
     store = LocalStore(tmp_path)
     first, others = await begin(store, tmp_path, disk)

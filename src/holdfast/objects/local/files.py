@@ -84,17 +84,24 @@ class OpenFile:
 class Staged:
     """A file with all its bytes on disk, waiting for its place. It is removed afterwards, unless it was given one."""
 
-    __slots__ = ("_descriptor", "_placed", "path")
+    __slots__ = ("_descriptor", "_kept", "_placed", "found", "path")
 
-    def __init__(self, path: bytes, descriptor: int) -> None:
+    def __init__(self, path: bytes, descriptor: int, found: os.stat_result) -> None:
         self.path = path
+        self.found = found
         self._descriptor = descriptor
         self._placed = False
+        self._kept = False
 
     def place(self, path: bytes, folder: int | None = None) -> None:
         """``path`` is below the open folder, if one is given."""
         os.rename(self.path, path, dst_dir_fd=folder)
         self._placed = True
+
+    def keep(self) -> int:
+        """The open file, which the caller has to close from now on."""
+        self._kept = True
+        return self._descriptor
 
     def __enter__(self) -> Self:
         return self
@@ -102,10 +109,10 @@ class Staged:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        if not self._kept:
+            os.close(self._descriptor)
         if not self._placed:
-            with suppress(FileNotFoundError):  # swept, once it was closed
-                os.unlink(self.path)
+            _unlink(self.path)
 
 
 class Staging:
@@ -118,16 +125,20 @@ class Staging:
 
     def stage(self, body: bytes, suffix: bytes = b"") -> Staged:
         """A file with these bytes."""
-        path, file = self._create(suffix)
-        try:
-            rest = memoryview(body)
-            while rest:
-                rest = rest[os.write(file, rest) :]
-            os.fsync(file)
-        except BaseException:
-            Staged(path, file).__exit__(None, None, None)
-            raise
-        return Staged(path, file)
+        while True:
+            path, file = self._create(suffix)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                _write(file, body)
+                os.fsync(file)
+                found = os.fstat(file)
+            except BaseException:
+                os.close(file)
+                _unlink(path)
+                raise
+            if found.st_nlink > 0:
+                return Staged(path, file, found)
+            os.close(file)  # swept before it was locked
 
     def sweep(self) -> None:
         """Remove what dead writers have left."""
@@ -142,13 +153,20 @@ class Staging:
             token = b"%x-%d-%d" % (self._clock.wall_ns(), os.getpid(), next(self._numbers))
             path = b"%s/%s%s" % (self._folder, token, suffix)
             try:
-                file = os.open(path, _STAGE, 0o666)
+                return path, os.open(path, _STAGE, 0o666)
             except FileExistsError:
                 continue  # a process in another container may have the same number
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file).st_nlink > 0:
-                return path, file
-            os.close(file)  # swept before it was locked
+
+
+def _write(file: int, body: bytes) -> None:
+    written = os.write(file, body) if body else 0
+    while written < len(body):
+        written += os.write(file, memoryview(body)[written:])
+
+
+def _unlink(path: bytes) -> None:
+    with suppress(FileNotFoundError):  # swept, once it was closed
+        os.unlink(path)
 
 
 def _remove_unlocked(path: bytes) -> None:

@@ -7,7 +7,8 @@ copy files in. Its version is the hash of its bytes.
   condition was compared with what stands there. The folder is forced to disk before anybody is told.
 * A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
 * Readers take no locks, and leave the loop only for what is large or not in the system's memory.
-* Nothing is kept open between calls, so a store works on either side of a fork.
+* A store works on either side of a fork: no lock is kept between calls, and what is kept open (``known``) is only to
+  know one's own files again.
 * A caller that is cancelled in the middle of a write goes on when the write has ended, one way or the other.
 
 Processes may be killed at any moment: an object is there whole, old or new, and what was answered stays.
@@ -28,6 +29,7 @@ from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
+from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
 from holdfast.objects.local.syncs import Syncs
@@ -63,6 +65,7 @@ class LocalStore(Store):
     def __init__(self, root: Path, *, clock: Clock | None = None, unsafe_network_filesystem: bool = False) -> None:
         clock = clock if clock is not None else SystemClock()
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
+        self._known = Known()
         self._syncs: Syncs[Written | Lost] = Syncs()
 
     @property
@@ -104,6 +107,9 @@ class LocalStore(Store):
             more = bool(ahead)
             yield _page(page)
 
+    async def close(self) -> None:
+        self._known.close()
+
     def _glance(self, key: str) -> Object | None:
         """What can be said at once: a thread for a small file in the system's memory costs more than reading it."""
         tree = self._root.known
@@ -144,14 +150,15 @@ class LocalStore(Store):
             tree = self._root.writable()
             names = tree.names(key)
             if not _lost_already(mode, tree, names):
+                version = content_version(body)
                 with self._root.stage(body) as staged:
-                    placed = _place(staged, tree, names, mode, change)
+                    placed = _place(staged, tree, names, mode, change, self._known)
+                    if placed is not None and isinstance(mode, IfMatch) and len(body) <= LARGEST_BYTES:
+                        self._known.keep(tree.at(placed[0].names), staged.keep(), staged.found, version)
                 if placed is not None:
                     spot, folder = placed
-                    outcome = Written(content_version(body))
-                    return self._syncs.force(tree.at(spot.folder), folder, outcome, change)
-            tree.sync(names)
-            return Lost()
+                    return self._syncs.force(tree.at(spot.folder), folder, Written(version), change)
+            return self._syncs.force(*tree.opened(names), Lost(), change)
 
     def _delete(self, keys: Sequence[str]) -> None:
         with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
@@ -176,12 +183,14 @@ def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:
     return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
 
 
-def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explained) -> tuple[Spot, OpenFolder] | None:
+def _place(
+    staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explained, known: Known
+) -> tuple[Spot, OpenFolder] | None:
     """Give a staged file its place; None if the condition does not hold."""
     for _ in range(TRIES):
         with tree.locks.writing(names):
             spot = tree.settle(names)
-            if not _holds(mode, tree, spot):
+            if not _holds(mode, tree, spot, known):
                 return None
             with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 change.begun = True
@@ -192,14 +201,17 @@ def _place(staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explain
     raise Unavailable(f"{os.fsdecode(tree.at(names))}: the folders on this path come and go too fast")
 
 
-def _holds(mode: Mode, tree: Tree, spot: Spot) -> bool:
+def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:
     match mode:
         case Overwrite():
             return True
         case Create() | Addressed():
             return not spot.taken
         case IfMatch(version):
-            file = open_file(tree.at(spot.names))
+            path = tree.at(spot.names)
+            if spot.found is not None and (current := known.version(path, spot.found)) is not None:
+                return current == version
+            file = open_file(path)
             if file is None:
                 return False
             with file:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Wish(Generic[T]):
-    """Of a writer that has renamed a file into the folder: to be answered when that is safe."""
+    """Of a writer that has renamed a file into the folder, or lost to one who has: to be answered when that is safe."""
 
     def __init__(self, outcome: T, change: Explained) -> None:
         self._outcome = outcome

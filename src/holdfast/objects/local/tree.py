@@ -44,6 +44,8 @@ class Spot(NamedTuple):
 
     names: Names
     taken: bool
+    found: os.stat_result | None = None
+    """What is there, where somebody has looked."""
 
     @property
     def folder(self) -> Names:
@@ -96,7 +98,7 @@ class Tree:
         plain, moving, own = self._places(names)
         found = look(plain)
         if is_file(found):
-            return Spot(names, taken=True)
+            return Spot(names, taken=True, found=found)
         if exists(moving):
             with renaming(self.at(names[:-1])):
                 self._finish_move(names)
@@ -143,9 +145,16 @@ class Tree:
 
     def sync(self, folder: Names) -> None:
         """Make durable which names a folder holds, or that it is gone."""
+        _, opened = self.opened(folder)
+        with opened:
+            opened.sync()
+
+    def opened(self, folder: Names) -> tuple[bytes, OpenFolder]:
+        """The folder, or the nearest above it that is there; with its path."""
         while True:
+            path = self.at(folder)
             try:
-                return sync_folder(self.at(folder))
+                return path, OpenFolder(path)
             except (FileNotFoundError, NotADirectoryError):
                 if not folder:
                     raise

@@ -18,18 +18,7 @@ AFTER = "an event follows its step's entry"
 
 
 def events_follow_steps(landings: list[Landing], type_name: str, *, complete: bool) -> Iterator[Violation]:
-    recorded: dict[str, int] = {}
-    for its_course in journals(landings).values():
-        for position, entries in its_course:
-            for entry in entries:
-                for document in entry.get("outbox", ()):
-                    recorded.setdefault(document["payload"]["token"], position)
-    published: dict[str, dict[str, int]] = defaultdict(dict)
-    for landing in landings:
-        if landing.key.startswith("events/") and landing.body is not None:
-            event = json.loads(landing.body)
-            if event["type"] == type_name:
-                published[event["payload"]["token"]].setdefault(landing.key, landing.position)
+    recorded, published = _recorded(landings), _published(landings, type_name)
     places: dict[str, set[str]] = defaultdict(set)
     for token, keys in published.items():
         places[token.rpartition("/")[0]] |= keys.keys()
@@ -43,3 +32,24 @@ def events_follow_steps(landings: list[Landing], type_name: str, *, complete: bo
     if complete:
         for token in recorded.keys() - published.keys():
             yield Violation(PUBLISHED, f"{token} was recorded, and nobody published it")
+
+
+def _recorded(landings: list[Landing]) -> dict[str, int]:
+    """Every token that ever stood in a journal, with where it first did."""
+    found: dict[str, int] = {}
+    for its_course in journals(landings).values():
+        for position, entries in its_course:
+            for document in (document for entry in entries for document in entry.get("outbox", ())):
+                found.setdefault(document["payload"]["token"], position)
+    return found
+
+
+def _published(landings: list[Landing], type_name: str) -> dict[str, dict[str, int]]:
+    """By token, the keys of its events, each with where it landed."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for landing in landings:
+        if landing.key.startswith("events/") and landing.body is not None:
+            event = json.loads(landing.body)
+            if event["type"] == type_name:
+                found[event["payload"]["token"]].setdefault(landing.key, landing.position)
+    return found

@@ -68,7 +68,11 @@ class PlatformSteps(Scenario):
             quiet = self._is_quiet(process.world)
             told = [
                 await process.perform(
-                    "start", self.call(process, f"run{number}"), argument=quiet, show=lambda outcome: outcome.status
+                    "start",
+                    self.call(process, f"run{number}"),
+                    key=f"run{number}",
+                    argument=quiet,
+                    show=lambda outcome: outcome.status,
                 )
                 for number in range(self.runs)
             ]

@@ -194,10 +194,17 @@ async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[
     return stats
 
 
+def requests_per_million(handlers: int = 1) -> dict[str, int]:
+    """Requests for a million events: each published once, and claimed and acked by every handler."""
+    return {
+        "put": 1_000_000 * (1 + (COSTS["put"] - 1) * handlers),
+        "get": 1_000_000 * COSTS["get"] * handlers,
+    }
+
+
 def dollars_per_million(handlers: int = 1) -> float:
-    """Requests for a million events at S3's prices: each published once, and claimed and acked by every handler."""
-    per_event = DOLLARS_PER_REQUEST["put"] * (1 + (COSTS["put"] - 1) * handlers)
-    return 1_000_000 * (per_event + DOLLARS_PER_REQUEST["get"] * COSTS["get"] * handlers)
+    """The same at S3's prices."""
+    return sum(DOLLARS_PER_REQUEST[verb] * count for verb, count in requests_per_million(handlers).items())
 
 
 async def read(store: Store, namespace: str, name: str) -> Envelope | None:

@@ -13,7 +13,7 @@ name may come up again, which costs a request. Wrong folds are found by the swee
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -34,9 +34,8 @@ Fold = tuple[int, int]
 EMPTY: Fold = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An open event: what ordering, timing and statistics need."""
+class Item(NamedTuple):
+    """An open event: what ordering, timing and statistics need. In a document it is the list of its fields."""
 
     priority: int
     type: str
@@ -123,7 +122,7 @@ def apply(section: Section, change: Change) -> Section:
     }
     for name, due_ns in change.due.items():
         if name in opened:
-            opened[name] = replace(opened[name], due_ns=due_ns)
+            opened[name] = opened[name]._replace(due_ns=due_ns)
     recent = set(section.recent)
     folded = dict(section.folded)
     for bucket, (seen, right) in change.refold.items():
@@ -188,9 +187,12 @@ class Digest:
     """The sessions that share the work, in order."""
 
     def owner(self, name: str, me: str) -> str:
-        """Who should look at an event first, as far as ``me`` knows. Advice, as everything here."""
-        workers = self.workers if me in self.workers else sorted((*self.workers, me))
-        return workers[hash_of(name) % len(workers)] if len(workers) > 1 else me
+        """Who should look at an event first, as far as ``me`` knows. Advice, as everything here.
+
+        The worker with the highest hash: one that joins or leaves moves only its own share.
+        """
+        workers = self.workers if me in self.workers else (*self.workers, me)
+        return max(workers, key=lambda worker: hash_of(f"{worker}{name}")) if len(workers) > 1 else me
 
 
 class DigestShape(Shape[Digest]):
@@ -224,10 +226,18 @@ def _read_section(value: Any) -> Section:
         types=tuple(value["types"]),
         cursor=str(value["cursor"]),
         recent=frozenset(value["recent"]),
-        open={name: Item(int(row[0]), str(row[1]), int(row[2]), row[3]) for name, row in value["open"].items()},
+        open={name: _read_item(row) for name, row in value["open"].items()},
         folded={bucket: (int(count), int(mixed, 16)) for bucket, (count, mixed) in value["folded"].items()},
         seen_ns=int(value["seen_ns"]),
     )
+
+
+def _read_item(row: Any) -> Item:
+    item = Item._make(row)
+    priority, kind, due_ns, key = item
+    if not (type(priority) is int and type(kind) is str and type(due_ns) is int and (key is None or type(key) is str)):
+        raise ValueError(f"{row!r} is no open event")
+    return item
 
 
 def _write_section(section: Section) -> Document:
@@ -235,7 +245,7 @@ def _write_section(section: Section) -> Document:
         "types": list(section.types),
         "cursor": section.cursor,
         "recent": sorted(section.recent),
-        "open": {name: [item.priority, item.type, item.due_ns, item.order_key] for name, item in section.open.items()},
+        "open": dict(section.open),
         "folded": {bucket: [count, f"{mixed:016x}"] for bucket, (count, mixed) in section.folded.items()},
         "seen_ns": section.seen_ns,
     }

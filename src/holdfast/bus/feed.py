@@ -17,11 +17,11 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.digest import Change, Digest, DigestShape, Fold, Item, Section, apply, next_cursor
+from holdfast.bus.digest import Change, Digest, DigestShape, Fold, Item, Section, apply, hash_of, next_cursor
 from holdfast.bus.event import Envelope
 from holdfast.objects.register import Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import IfMatch, NotModified, Object, Store
+from holdfast.objects.store import IfMatch, NotModified, Object, Store, Version
 
 log = telemetry.logger("bus")
 
@@ -36,6 +36,8 @@ CACHED_BYTES = 16 * 1024
 READS_AT_ONCE = 16
 SHARE = 256
 """So many new events are read before the others are told, and asked."""
+HELP = 64
+"""So many of others' are."""
 NEGLECTED_NS = 7 * 86_400 * 1_000_000_000
 """A handler that no worker has had for so long is forgotten."""
 
@@ -56,13 +58,15 @@ class Feed:
         self._register: Register[Digest] = Register(store, self._key, self._shape, ambient, policy=_FLUSHING)
         self.handlers = {handler: tuple(sorted(set(types))) for handler, types in handlers.items()}
         self.digest = Digest()
-        self._seen: Object | None = None
+        self._seen: Version | None = None
         self._changes = {handler: Change() for handler in self.handlers}
         self._views: dict[str, Section] = {}
         self._orders: dict[str, list[str]] = {}
         self._envelopes: OrderedDict[str, Envelope] = OrderedDict()
         self._greeted = False
         self._me = me
+        self._mine: dict[str, bool] = {}
+        """Whose events are, as far as this worker has asked; for the workers that the digest lists."""
         self.unread = 0
         """New events that were left to other workers at the last poll."""
 
@@ -114,7 +118,19 @@ class Feed:
 
     def is_mine(self, name: str) -> bool:
         """Whether this worker is the first to look at the event."""
-        return self.digest.owner(name, self._me) == self._me
+        known = self._mine.get(name)
+        if known is None:
+            known = self._mine[name] = self.digest.owner(name, self._me) == self._me
+        return known
+
+    def spread(self, names: list[str]) -> list[str]:
+        """Others' events, in an order that is this worker's alone: helpers should not all begin with the same."""
+        return sorted(names, key=lambda name: hash_of(f"{self._me}{name}"))
+
+    def _note(self, digest: Digest) -> None:
+        if digest.workers != self.digest.workers or len(self._mine) > CACHED:
+            self._mine.clear()
+        self.digest = digest
 
     async def poll(self, *, greedy: bool = True) -> int:
         """Learn what is new; how many names were read. Unless ``greedy``, other workers' are left to them for now."""
@@ -143,15 +159,16 @@ class Feed:
             if self._seen is None:
                 found: Object | NotModified = await self._store.get(self._key)
             else:
-                found = await self._store.get_unless(self._key, self._seen.version)
+                found = await self._store.get_unless(self._key, self._seen)
         except NotFound:
-            self._seen, self.digest = None, Digest()
+            self._seen = None
+            self._note(Digest())
             self._forget_views()
             return self.digest
         if isinstance(found, Object):
             try:
-                self.digest = self._shape.read(codec.decode(found.body, key=self._key), self._key)
-                self._seen = found
+                self._note(self._shape.read(codec.decode(found.body, key=self._key), self._key))
+                self._seen = found.version
             except Corrupt as error:
                 await self._begin_anew(found, error)
             self._forget_views()
@@ -160,7 +177,8 @@ class Feed:
     async def _begin_anew(self, found: Object | None, error: Corrupt) -> None:
         """A digest that cannot be read is replaced by an empty one: all that was in it can be found again."""
         log.error("%s; it is derived anew", error)
-        self._seen, self.digest = None, Digest()
+        self._seen = None
+        self._note(Digest())
         if found is not None:
             document = self._shape.write(Digest(), None)
             body = codec.encode({**document, "write_id": self._ambient.ids.write_id()})
@@ -174,13 +192,19 @@ class Feed:
         Of many, some are read, and the digest is written, which says what others have read meanwhile.
         """
         fresh = 0
-        while new := [name for name in self._unknown(names) if greedy or self.is_mine(name)]:
+        while new := self._chosen(names, greedy=greedy):
             if fresh:
                 await self.flush()
-                new = [name for name in self._unknown(new) if greedy or self.is_mine(name)]
-            fresh += len(new[:SHARE])
-            await self._read_new(new[:SHARE])
+                new = self._chosen(names, greedy=greedy)
+            fresh += len(new)
+            await self._read_new(new)
         return fresh
+
+    def _chosen(self, names: Iterable[str], *, greedy: bool) -> list[str]:
+        """The next names to read: this worker's own, or else some of the others'."""
+        new = self._unknown(names)
+        mine = [name for name in new if self.is_mine(name)]
+        return mine[:SHARE] if mine or not greedy else self.spread(new)[:HELP]
 
     def _unknown(self, names: Iterable[str]) -> list[str]:
         views = [self.view(handler) for handler in self.handlers]
@@ -263,7 +287,10 @@ class Feed:
             await self._begin_anew(await self._store.find(self._key), error)
             return False
         self._greeted = True
-        self.digest = edited.value
+        self._note(edited.value)
+        written = self._register.remembered
+        if written is not None and written.value is edited.value:
+            self._seen = written.version  # what this worker wrote itself it need not read
         self._changes = {handler: self._changes[handler].without(changes[handler]) for handler in self.handlers}
         self._forget_views()
         return True

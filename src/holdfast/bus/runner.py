@@ -36,6 +36,8 @@ SUSPECT = 2
 try, and those that only were there come out of suspicion."""
 HELP_EVERY = 10
 """Polls after which a busy worker looks at the events of others as well."""
+HELP_WITH = 8
+"""Others' events that a worker claims at once: they may be at them, or other helpers."""
 _MENDING_NS = 3_600 * 1_000 * _MS
 """How long an event is left alone whose claim cannot be read."""
 _YIELD_NS = 50 * _MS
@@ -257,17 +259,19 @@ class Runner:
         heads = self.feed.heads(handler.id) if handler.ordered else {}
         section = self.feed.view(handler.id)
         names: list[str] = []
+        others: list[str] = []
         greedy = self._greedy or self._polls % HELP_EVERY == 0
         for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
             key = section.open[name].order_key if handler.ordered else None
             if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
                 continue
-            if not greedy and not self.feed.is_mine(name):
-                continue
-            names.append(name)
+            if self.feed.is_mine(name):
+                names.append(name)
+            elif greedy:
+                others.append(name)
             if len(names) == count:
-                break
-        return names
+                return names
+        return names + self.feed.spread(others)[: min(count - len(names), HELP_WITH)]
 
     async def _claim_for(self, handler: Handler, names: list[str]) -> int:
         outcomes = await asyncio.gather(*(self.claims.take(name, handler.id) for name in names), return_exceptions=True)

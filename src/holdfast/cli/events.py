@@ -11,7 +11,7 @@ import typer
 from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.bus import Bus, Envelope
-from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million
+from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, requests_per_million
 from holdfast.bus.event import DEFAULT_PRIORITY
 from holdfast.bus.tail import Tail
 from holdfast.cli import events_dead
@@ -292,17 +292,25 @@ def stats(context: typer.Context, namespace: NamespaceOption = "default") -> Non
 
 
 def show_stats(shell: Shell, store: OpenStore, found: list[HandlerStats]) -> None:
-    price = dollars_per_million(max(1, len(found)))
+    requests, price = requests_per_million(max(1, len(found))), dollars_per_million(max(1, len(found)))
     columns = ("handler_id", "types", "open", "due", "settled")
     if shell.out.as_json:
-        cost = {"requests": store.usage.by_verb, "dollars": store.usage.dollars, "dollars_per_million_events": price}
+        cost = {
+            "requests": store.usage.by_verb,
+            "dollars": store.usage.dollars,
+            "requests_per_million_events": requests,
+            "dollars_per_million_events": price,
+        }
         shell.out.document({"handlers": found, **cost})
         return
     rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
     shell.out.table(columns, rows, empty="no handler has looked at this namespace yet")
     shell.out.line("")
     handlers = f"{max(1, len(found))} handler{'s' if len(found) > 1 else ''}"
-    shell.out.line(f"a million events with {handlers} cost about ${price:.2f} in requests on S3, besides polling")
+    shell.out.line(
+        f"a million events with {handlers} cost about ${price:.2f} in requests on S3 "
+        f"({requests['put']:,} PUT, {requests['get']:,} GET), besides polling"
+    )
     shell.out.line(f"spent: {store.usage.requests():,} requests, on S3 about ${store.usage.dollars:.6f}")
 
 

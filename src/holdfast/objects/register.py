@@ -203,6 +203,11 @@ class Register(Generic[T]):
         self._last: Snapshot[T] | None = None
         self._seen_ns = 0
 
+    @property
+    def remembered(self) -> Snapshot[T] | None:
+        """What this instance read or wrote last."""
+        return self._last
+
     async def read(self) -> Snapshot[T] | None:
         """The register now; None if nobody has written it."""
         return self._remember(self._parse(await self._store.find(self.key)))

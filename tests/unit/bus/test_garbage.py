@@ -47,7 +47,15 @@ async def test_a_spoilt_digest_is_derived_anew(kind: str) -> None:
     assert (await bus.run([bill], until_idle=True)).handled == 1
     await bus.publish(OrderPlaced(order_id="o2"))
     await bus.store.put("bus/default/digest.json", SPOILT[kind])
+
+    async def time_passes() -> None:
+        while True:
+            await asyncio.sleep(0.001)
+            desk.watch.advance(seconds=0.1)
+
+    passing = asyncio.ensure_future(time_passes())
     worked = await asyncio.wait_for(bus.run([bill], until_idle=True), 60)
+    passing.cancel()
     assert worked.handled == 1
     (stats,) = await bus.stats()
     assert (stats.handler_id, stats.open) == ("bill", 0)

@@ -83,7 +83,9 @@ def test_events_are_published_handled_and_seen(desk: EventsDesk) -> None:
     stats = desk.json("events", "stats")
     assert (stats["handlers"][0]["open"], stats["requests"]["get"]) == (1, 2)
     assert 15 < stats["dollars_per_million_events"] < 16
-    assert "a million events with 1 handler cost about $15.80" in desk.text("events", "stats")
+    assert stats["requests_per_million_events"] == {"put": 3_000_000, "get": 2_000_000}
+    expected = "a million events with 1 handler cost about $15.80 in requests on S3 (3,000,000 PUT, 2,000,000 GET)"
+    assert expected in desk.text("events", "stats")
 
 
 def test_the_dead_are_replayed_or_dropped(desk: EventsDesk) -> None:

@@ -130,9 +130,7 @@ async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path
             while desk.families()["accepted-by-time"] < 1:
                 await asyncio.sleep(0.001)
             await collector.accept(submission(2))
-    assert desk.families() == Counter(
-        {"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2, "accepted-by-blob": 2, "raw-blobs-by-time": 2}
-    )
+    assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
 
 
 async def test_a_landed_batch_keeps_the_time_of_its_acceptance(tmp_path: Path) -> None:
@@ -249,7 +247,7 @@ async def test_references_go_on_after_errors_that_are_no_outage() -> None:
     store.denied = False
     references.owe(manifests[1])
     await references.flush()
-    assert desk.families() == {"accepted-by-time": 1, "accepted-by-blob": 1, "raw-blobs-by-time": 1}
+    assert desk.families() == {"accepted-by-time": 1}
 
 
 async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:

@@ -200,7 +200,7 @@ async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
         assert len(notes) == 1
         os.utime(notes[0], (0, 0))
         async with desk.spooler(spool, interval_ms=1):
-            while notes[0].exists():  # noqa: ASYNC110  # a file sets no event
+            while notes[0].exists():  # a file sets no event
                 await asyncio.sleep(0.001)
 
 

@@ -2,7 +2,7 @@
 
 One collector process takes batches from 1 to 64 senders; bare obstore makes the same two PUTs with as many writers.
 They take turns on one machine, and the figure is the ratio within a pair, median of all pairs. ``with references``
-counts until derived references are written too, against a floor of five PUTs. On ``file`` the floor is plain files,
+counts until derived references are written too, against a floor of three PUTs. On ``file`` the floor is plain files,
 written aside, synced and renamed, since obstore's local store does not sync.
 """
 
@@ -62,7 +62,7 @@ async def take_turns(ours: Collector, bare: Put, batches: Batches, senders: int,
         turns.settled.append(time.perf_counter() - began)
 
     async def others() -> None:
-        for puts, kept in ((2, turns.floor), (5, turns.floor_of_all)):
+        for puts, kept in ((2, turns.floor), (3, turns.floor_of_all)):
             began = time.perf_counter()
             await floor(bare, batches, count, senders, puts=puts)
             kept.append(time.perf_counter() - began)

@@ -36,7 +36,7 @@ ROUNDED = {
     **dict.fromkeys(("lightmetrics_host_cpu_seconds_total", "node_cpu_seconds_total"), 1.5 / TICKS),
     **dict.fromkeys(("node_load1", "node_load5", "node_load15"), 0.0051),
 }
-"""Loads have two decimals in ``/proc``. Idle time is a sum that the kernel makes anew, and may step back by a tick."""
+"""Loads have two decimals in ``/proc``. Idle time is a sum that the kernel adds up anew: it may step back by a tick."""
 Series = tuple[str, tuple[tuple[str, str], ...]]
 
 

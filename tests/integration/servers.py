@@ -46,6 +46,10 @@ class S3Server:
     def create_bucket(self, name: str) -> None:
         self._ask("PUT", f"/{name}")
 
+    def put_about(self, bucket: str, what: str, body: bytes) -> None:
+        """A setting of a bucket, such as its policy."""
+        self._ask("PUT", f"/{bucket}", {what: ""}, body)
+
     def put(self, bucket: str, key: str, body: bytes = b"") -> None:
         self._ask("PUT", f"/{bucket}/{quote(key, safe='/~')}", body=body)
 
@@ -75,7 +79,7 @@ class S3Server:
             content = answer.read()
         finally:
             connection.close()
-        if answer.status != 200:
+        if answer.status not in (200, 204):
             raise RuntimeError(f"{method} {path}: {answer.status} {content[:500]!r}")
         return content
 

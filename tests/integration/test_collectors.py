@@ -112,7 +112,7 @@ async def test_a_collector_lets_requests_finish_and_owes_nothing_when_it_ends(tm
     contents = place.contents()
     found = {identity[2] for identity in witness(contents)}
     assert {done.identity.seq_start for done in acknowledged} <= found
-    assert families(contents)["accepted-by-time"] == families(contents)["accepted-by-blob"] == len(found)
+    assert families(contents)["accepted-by-time"] == len(found)
 
 
 async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(

@@ -37,7 +37,7 @@ async def test_of_racing_collectors_one_accepts_each_batch(place: Place, variant
     answers = await asyncio.gather(*(collect(place, number, variants) for number in range(COLLECTORS)))
     found = place.contents()
     families = Counter(key.split("/")[0] for key in found)
-    assert families["accepted"] == families["accepted-by-time"] == families["accepted-by-blob"] == BATCHES
+    assert families["accepted"] == families["accepted-by-time"] == BATCHES
     assert families["quarantine"] == (BATCHES if variants == 2 else 0)
     for key in (key for key in found if key.startswith("accepted/")):
         manifest = json.loads(found[key])

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.base.clock import iso
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Corrupt, Invalid
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ingest.holds import Hold, Holds
 from holdfast.ingest.manifest import ConflictManifest
+from holdfast.ingest.quarantine import UnreadableConflict
 from holdfast.ingest.quarantine import conflicts as recorded
 from holdfast.ingest.resolutions import Decision, Resolution, Resolutions, find_by_hash
 from holdfast.objects.stack import OpenStore, open_store
@@ -51,7 +52,11 @@ def list_conflicts(
             resolutions = Resolutions(store, store.ambient)
             rows = []
             async for conflict in recorded(store, agent_id=agent):
-                decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
+                decisions: tuple[Decision, ...] | None
+                try:
+                    decisions = await resolutions.of(conflict.identity, conflict.submitted_frame_sha256)
+                except Corrupt:
+                    decisions = None
                 if not (unresolved and decisions):
                     rows.append(_row(conflict, decisions))
             if not rows:
@@ -150,16 +155,21 @@ def lift(
     shell.run(work())
 
 
-def _row(conflict: ConflictManifest, decisions: tuple[Decision, ...]) -> tuple[Any, ...]:
+def _row(conflict: ConflictManifest | UnreadableConflict, decisions: tuple[Decision, ...] | None) -> tuple[Any, ...]:
+    """``decisions`` None: they cannot be read."""
     identity = conflict.identity
+    accepted, seen = "corrupt", None
+    if isinstance(conflict, ConflictManifest):
+        accepted, seen = conflict.accepted_frame_sha256[:12], iso(conflict.observed_at_unix_ns)
+    decided = "corrupt" if decisions is None else decisions[-1].resolution.value if decisions else None
     return (
         conflict.submitted_frame_sha256[:12],
-        conflict.accepted_frame_sha256[:12],
+        accepted,
         identity.agent_id,
         identity.boot_id,
         f"{identity.seq_start}-{identity.seq_end}",
-        iso(conflict.observed_at_unix_ns),
-        decisions[-1].resolution.value if decisions else None,
+        seen,
+        decided,
     )
 
 

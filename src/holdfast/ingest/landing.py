@@ -31,6 +31,8 @@ from holdfast.objects.store import Store
 AT_ONCE = 8
 """Batches that land at a time: a store that is far away answers each only after a while."""
 GROUP = 64
+FORGET_EVERY_NS = 600 * 1_000_000_000
+_SECOND = 1_000_000_000
 
 _log = logger("ingest")
 
@@ -38,6 +40,8 @@ _log = logger("ingest")
 @dataclass(frozen=True, slots=True)
 class SpoolOptions:
     object_landing_interval_ms: int = 1_000
+    notes_kept_s: int = 30 * 86_400
+    """How long it is remembered here what has landed. Longer than anybody goes on sending a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class SpoolCollector:
         self._ambient = ambient
         self._on_accepted = on_accepted
         self._worker: asyncio.Task[None] | None = None
+        self._forgot_ns: int | None = None
 
     async def accept(self, submission: Submission) -> Answer:
         now = self._ambient.clock.wall_ns()
@@ -141,9 +146,19 @@ class SpoolCollector:
             try:
                 await self.land()
                 await self.lander.references.flush()
+                await self._forget()
             except HoldfastError as error:
                 _log.warning("landing goes on in %d ms: %s", self.spooling.object_landing_interval_ms, error)
             await asyncio.sleep(self.spooling.object_landing_interval_ms / 1000)
+
+    async def _forget(self) -> None:
+        """Notes of what landed long ago go, so that the spool does not grow for ever. Looked for now and then."""
+        now = self._ambient.clock.monotonic_ns()
+        if self._forgot_ns is None or now - self._forgot_ns >= FORGET_EVERY_NS:
+            self._forgot_ns = now
+            gone = await self.spool.forget(self._ambient.clock.wall_ns() - self.spooling.notes_kept_s * _SECOND)
+            if gone:
+                _log.info("notes of %d batches that landed long ago were removed", gone)
 
     async def _land(self, spooled: Spooled) -> Answer | None:
         waiting = await self.spool.waiting(spooled.identity)

@@ -2,6 +2,7 @@
 
     meta/authority.json                                   who may accept here; see ``authority``
     meta/ingest-holds.json                                agents and boots in quarantine; see ``holds``
+    meta/pipeline/reconcile.json                          how far the reconciler has come; read here, see ``reconciled``
     raw-blobs/v1/sha256/{hh}/{hh}/{sha256}.lmbatch        the bytes of a frame, immutable, named by their hash
     accepted/v1/agent={hex}/boot={hex}/{start}-{end}.json the acceptance of an identity: created once, never deleted
     quarantine/v1/identity-conflict/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json    other bytes, same identity
@@ -23,6 +24,7 @@ from holdfast.ingest.identity import BatchIdentity
 
 AUTHORITY = "meta/authority.json"
 HOLDS = "meta/ingest-holds.json"
+RECONCILED = "meta/pipeline/reconcile.json"
 BLOBS = "raw-blobs/v1/sha256/"
 ACCEPTED = "accepted/v1/"
 CONFLICTS = "quarantine/v1/identity-conflict/"

@@ -5,8 +5,10 @@ conflict again. The submitted bytes are in the store before the record that name
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
-from holdfast.base.errors import Unavailable
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
@@ -43,9 +45,39 @@ async def find_conflict(store: Store, identity: BatchIdentity, submitted_sha256:
     return None if found is None else ConflictManifest.read(found)
 
 
-async def conflicts(store: Store, *, agent_id: str | None = None) -> AsyncIterator[ConflictManifest]:
-    """Every conflict on record, of one agent or of all."""
+@dataclass(frozen=True, slots=True)
+class UnreadableConflict:
+    """A record of a conflict that says nothing any more but by its name."""
+
+    key: str
+    identity: BatchIdentity
+    why: str
+
+    @property
+    def submitted_frame_sha256(self) -> str:
+        return self.key.rpartition("/")[2].removesuffix(".json")
+
+    def document(self) -> Document:
+        return {
+            "agent_id": self.identity.agent_id,
+            "boot_id": self.identity.boot_id,
+            "seq_start": self.identity.seq_start,
+            "seq_end": self.identity.seq_end,
+            "submitted_frame_sha256": self.submitted_frame_sha256,
+            "corrupt": self.why,
+        }
+
+
+async def conflicts(
+    store: Store, *, agent_id: str | None = None
+) -> AsyncIterator[ConflictManifest | UnreadableConflict]:
+    """Every conflict on record, of one agent or of all. One that cannot be read hides no other."""
     prefix = layout.CONFLICTS if agent_id is None else f"{layout.CONFLICTS}agent={agent_id.encode().hex()}/"
     async for key in store.keys(prefix):
-        if layout.identity_in(key) is not None:
+        identity = layout.identity_in(key)
+        if identity is None:
+            continue
+        try:
             yield ConflictManifest.read(await store.get(key))
+        except (Corrupt, Incompatible) as error:
+            yield UnreadableConflict(key, identity, str(error))

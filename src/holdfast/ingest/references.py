@@ -3,6 +3,11 @@
 None of them decides anything, so they are written after the answer (correction 13), and whatever a crash leaves out the
 reconciler writes. A reference's bytes follow from its manifest, so writing it again changes nothing.
 
+A collector writes those that somebody waits for: by time for what it accepted, since query collectors and the
+reconciler look there; by time for bytes that were left behind, which no manifest leads to; by blob for conflicts. Who
+refers to an accepted blob, and when it came, follow from the manifest and are asked for by audits alone: these two the
+reconciler writes, in bulk (``of_accepted`` gives all three).
+
 ``References`` is a collector's list of what it still owes. It is bounded: what does not fit is dropped and counted.
 """
 
@@ -26,14 +31,14 @@ BLOB_BY_TIME_SCHEMA = "holdfast.raw_blob_by_time.v1"
 
 MOST_AT_ONCE = 64
 """Writes under way at a time, at the most."""
-PER_WRITER = 16
+PER_WRITER = 128
 """Sources owed for each further write at a time: the path of acceptance has the better right to the store, so one
 writer does while little is owed; but what is owed does not grow without end."""
 QUIET_S = 0.02
-PATIENCE = 25
+PATIENCE = 50
 """Looks, ``QUIET_S`` apart, for which a burst of acceptances is given way: agents send all at once, then for seconds
-not at all."""
-MUCH = 512
+not at all. Query collectors look every second, and should not wait much longer."""
+MUCH = 4_096
 """Sources owed beyond which nobody is given way."""
 
 _log = logger("ingest")
@@ -46,17 +51,8 @@ class Reference:
 
 
 def of_accepted(manifest: AcceptedManifest) -> Iterator[Reference]:
-    """All that is derived from one accepted manifest. The one by time holds the manifest: its reader needs no other."""
-    yield Reference(
-        layout.accepted_by_time_key(manifest.accepted_at_unix_ns, manifest.identity),
-        codec.encode(
-            {
-                "schema": ACCEPTED_BY_TIME_SCHEMA,
-                "accepted_manifest_key": manifest.key,
-                "accepted_manifest": manifest.document(),
-            }
-        ),
-    )
+    """All that is derived from one accepted manifest."""
+    yield by_time(manifest)
     yield Reference(
         layout.accepted_by_blob_key(manifest.frame_sha256, manifest.identity),
         codec.encode(
@@ -68,6 +64,20 @@ def of_accepted(manifest: AcceptedManifest) -> Iterator[Reference]:
         ),
     )
     yield of_blob(manifest.frame_sha256, manifest.frame_bytes, manifest.accepted_at_unix_ns)
+
+
+def by_time(manifest: AcceptedManifest) -> Reference:
+    """It holds the manifest: its reader needs no other."""
+    return Reference(
+        layout.accepted_by_time_key(manifest.accepted_at_unix_ns, manifest.identity),
+        codec.encode(
+            {
+                "schema": ACCEPTED_BY_TIME_SCHEMA,
+                "accepted_manifest_key": manifest.key,
+                "accepted_manifest": manifest.document(),
+            }
+        ),
+    )
 
 
 def of_conflict(manifest: ConflictManifest) -> Iterator[Reference]:
@@ -108,9 +118,10 @@ Source = AcceptedManifest | ConflictManifest | Reference
 
 
 def made_from(source: Source) -> Iterator[Reference]:
+    """What a collector writes of it."""
     match source:
         case AcceptedManifest():
-            yield from of_accepted(source)
+            yield by_time(source)
         case ConflictManifest():
             yield from of_conflict(source)
         case Reference():

@@ -130,12 +130,14 @@ class Spool:
         await self._store.delete(_conflict(identity, sha256))
 
     async def forget(self, before_ns: int) -> int:
-        """Remove notes of what landed before then. A duplicate that comes later still is found out when it lands."""
+        """Remove notes of what landed before then. A duplicate that comes later still is found out when it lands. A
+        note stays while bytes wait that conflict with what it tells of."""
+        needed = {layout.identity_in(key) async for key in self._store.keys(CONFLICTS)}
         old = [
             entry.key
             async for page in self._store.list(LANDED)
             for entry in page.entries
-            if entry.modified_ns < before_ns
+            if entry.modified_ns < before_ns and layout.identity_in(entry.key) not in needed
         ]
         await self._store.delete_many(old)
         return len(old)

@@ -27,6 +27,7 @@ from holdfast.ingest.landing import SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
 from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.reconciled import Reconciled
 from holdfast.ingest.resolutions import Resolutions
 from holdfast.ingest.spool import Spool, open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
@@ -66,6 +67,7 @@ class Service:
     collector_id: str
     query: bool
     holds: Holds
+    reconciled: Reconciled
     draining: bool = False
     rebuilt: bool = False
     _probed_ns: int | None = None
@@ -130,6 +132,8 @@ class Service:
             "references_dropped": dropped,
             "live_rebuilt": self.rebuilt,
             "follow_lag_s": self.follow_lag_s(),
+            "reconcile_lag_s": self.reconciled.lag_s(),
+            "reconcile_problem": self.reconciled.problem,
             "tokens_problem": self.tokens.problem,
         }
 
@@ -219,6 +223,7 @@ async def open_service(
         )
         service = _compose(store, section, authority, check, tokens, spool, query)
         await service.holds.refresh()
+        await service.reconciled.look()
         await stack.enter_async_context(service.acceptor)
         _gauges(service)
         async with _beside(service):
@@ -231,6 +236,7 @@ async def _beside(service: Service) -> AsyncIterator[None]:
         asyncio.create_task(lasting("reading tokens", service.read_tokens), name="tokens"),
         asyncio.create_task(lasting("live state", service.keep_live), name="live state"),
         asyncio.create_task(lasting("reading holds", service.read_holds), name="holds"),
+        asyncio.create_task(lasting("reading the reconciler's progress", service.reconciled.run), name="reconciled"),
     ]
     try:
         yield
@@ -284,7 +290,7 @@ def _compose(
     if spool is None:
         acceptor = Collector(store, ambient, authority, options, on_accepted=on_accepted)
     else:
-        spooling = SpoolOptions(section.object_landing_interval_ms)
+        spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
         acceptor = SpoolCollector(
             spool, store, ambient, authority, options, inspect_frame, spooling=spooling, on_accepted=on_accepted
         )
@@ -316,6 +322,7 @@ def _compose(
         collector_id=collector_id,
         query=query,
         holds=holds,
+        reconciled=Reconciled(store, clock),
     )
 
 
@@ -330,9 +337,15 @@ def _gauges(service: Service) -> None:
     gauge("holdfast_live_bytes", "Memory of live state, about.", lambda: service.live.size)
     gauge("holdfast_live_evicted", "Batches that did not fit into live state.", lambda: service.live.evicted)
     gauge("holdfast_live_problems", "Accepted batches that could not be read.", lambda: service.follower.problems)
-    gauge("holdfast_live_follow_lag_seconds", "Since all was seen; NaN if never.", lambda: _or_nan(service))
+    gauge(
+        "holdfast_live_follow_lag_seconds", "Since all was seen; NaN if never.", lambda: _or_nan(service.follow_lag_s())
+    )
+    gauge(
+        "holdfast_reconcile_lag_seconds",
+        "Age of what is reconciled; NaN if no reconciler has run.",
+        lambda: _or_nan(service.reconciled.lag_s()),
+    )
 
 
-def _or_nan(service: Service) -> float:
-    lag = service.follow_lag_s()
+def _or_nan(lag: float | None) -> float:
     return float("nan") if lag is None else lag

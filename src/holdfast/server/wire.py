@@ -130,6 +130,7 @@ class _Guarded(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _phase: object = None
+    _half_closed: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -164,8 +165,22 @@ class _Guarded(H11Protocol):
         super().handle_events()
         self._watch()
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]  # as in asyncio
+        """A sender that has said all it has to say still wants to hear the answer. TLS has no such half."""
+        cycle: Any = self.cycle
+        self._half_closed = (
+            cycle is not None
+            and not cycle.response_complete
+            and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+            and self.transport.get_extra_info("sslcontext") is None
+        )
+        return self._half_closed or None
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._half_closed:
+            self.transport.close()
+            self._await_reader()
         self._watch()
 
     def send_400_response(self, msg: str) -> None:

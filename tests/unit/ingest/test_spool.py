@@ -1,6 +1,7 @@
 """Acceptance on a real disk, landing in a store, and everything that a restart must not forget."""
 
 import asyncio
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -130,9 +131,7 @@ async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path
             while desk.families()["accepted-by-time"] < 1:
                 await asyncio.sleep(0.001)
             await collector.accept(submission(2))
-    assert desk.families() == Counter(
-        {"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2, "accepted-by-blob": 2, "raw-blobs-by-time": 2}
-    )
+    assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
 
 
 async def test_a_landed_batch_keeps_the_time_of_its_acceptance(tmp_path: Path) -> None:
@@ -175,6 +174,34 @@ async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None
         assert not late.duplicate
         assert await collector.land() == Landed(batches=1)
     assert desk.families() == {"raw-blobs": 1, "accepted": 1}
+
+
+async def test_old_notes_are_forgotten_unless_bytes_wait_that_conflict_with_them(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        for number in (1, 2):
+            await collector.accept(submission(number))
+        await collector.land()
+        await collector.accept(submission(2, 1))
+        assert await spool.forget(1 << 62) == 1
+        assert isinstance(await collector.accept(submission(2, 1)), IdentityConflict)
+        await collector.land()
+        assert await spool.forget(1 << 62) == 1
+
+
+async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(1))
+        await collector.land()
+        notes = [path for path in tmp_path.rglob("*") if path.is_file() and "landed" in str(path)]
+        assert len(notes) == 1
+        os.utime(notes[0], (0, 0))
+        async with desk.spooler(spool, interval_ms=1):
+            while notes[0].exists():  # a file sets no event
+                await asyncio.sleep(0.001)
 
 
 async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> None:
@@ -249,7 +276,7 @@ async def test_references_go_on_after_errors_that_are_no_outage() -> None:
     store.denied = False
     references.owe(manifests[1])
     await references.flush()
-    assert desk.families() == {"accepted-by-time": 1, "accepted-by-blob": 1, "raw-blobs-by-time": 1}
+    assert desk.families() == {"accepted-by-time": 1}
 
 
 async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:

@@ -94,3 +94,19 @@ async def test_a_body_that_cannot_be_parsed_is_a_bad_request_and_not_an_unknown_
         kind = {"content-type": "application/json"}
         answer = await desk.private.post("/api/v1/holds/lift", content=b"[" * 100_000, headers=kind)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (400, "bad_request")
+
+
+async def test_a_record_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await desk.post(frame())
+        keys = [
+            (await desk.post(frame(Gauge("load", value, 1)))).json()["error"]["quarantine_manifest_key"]
+            for value in (2.5, 3.5)
+        ]
+        await desk.service.store.put(keys[0], b"rubbish")
+        listed = {each["quarantine_manifest_key"]: each for each in (await desk.get("/api/v1/conflicts"))["conflicts"]}
+        assert set(listed) == set(keys)
+        assert "not JSON" in listed[keys[0]]["corrupt"]
+        assert (listed[keys[0]]["agent_id"], listed[keys[0]]["seq_start"]) == ("web-1", 0)
+        assert listed[keys[0]]["submitted_frame_sha256"] in keys[0]
+        assert "corrupt" not in listed[keys[1]]

@@ -40,3 +40,35 @@ async def test_a_client_that_never_reads_is_cut_off() -> None:
         server.should_exit = True
         await task
         assert not server.server_state.connections
+
+
+async def after_a_while(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    await asyncio.sleep(0.05)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+async def test_a_sender_that_has_closed_its_half_gets_its_answer() -> None:
+    with bound(Address("127.0.0.1", 0)) as (listening, address):
+        server = server_for(after_a_while, Wire(connections=20, header_timeout_s=20, body_timeout_s=20, drain_s=30))
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        await server.listening.wait()
+        for request in (
+            b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nabc",
+            b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(request)
+            writer.write_eof()
+            async with asyncio.timeout(20):
+                assert (await reader.read()).endswith(b"\r\n\r\nok")  # and then the connection ends
+            writer.close()
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\nab")
+        writer.write_eof()
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+        server.should_exit = True
+        await task

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
@@ -38,11 +37,10 @@ MOST = 10_000
 
 
 class Logs:
-    def __init__(self, store: Store, ambient: Ambient, settings: Settings) -> None:
+    def __init__(self, store: Store, ambient: Ambient, limits: Limits) -> None:
+        """``limits`` are those of frames that are read."""
         self._store = store
         self._ambient = ambient
-        ingest = settings.ingest
-        limits = Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes))
         self._batches = Batches(store, limits)
 
     async def search(

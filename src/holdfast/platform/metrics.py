@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.base.config import Settings
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
@@ -41,13 +40,12 @@ Matching = Mapping[str, str] | Iterable[str | Matcher] | None
 
 
 class Metrics:
-    def __init__(self, store: Store, ambient: Ambient, settings: Settings) -> None:
+    def __init__(self, store: Store, ambient: Ambient, limits: Limits, *, memory_limit: str = "256MB") -> None:
+        """``limits`` are those of frames that are read, ``memory_limit`` is DuckDB's."""
         self._store = store
         self._ambient = ambient
-        ingest = settings.ingest
-        limits = Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes))
         self._batches = Batches(store, limits)
-        self._memory_limit = settings.ontology.s3_duckdb_memory_limit
+        self._memory_limit = memory_limit
 
     async def query(
         self,

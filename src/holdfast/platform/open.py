@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
     from holdfast.bus import Worked as Handled
     from holdfast.bus.runner import Runner
+    from holdfast.ingest.frame import Limits
     from holdfast.ontology.model import Mixin
     from holdfast.ontology.session import Options as SessionOptions
     from holdfast.platform.logs import Logs
@@ -98,7 +99,8 @@ class Holdfast:
         from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # loads Arrow and DuckDB, which takes a while
 
         if self._metrics is None:
-            self._metrics = Metrics(self.store, self.ambient, self.settings)
+            memory_limit = self.settings.ontology.s3_duckdb_memory_limit
+            self._metrics = Metrics(self.store, self.ambient, self._limits(), memory_limit=memory_limit)
         return self._metrics
 
     def logs(self) -> "Logs":
@@ -106,8 +108,14 @@ class Holdfast:
         from holdfast.platform.logs import Logs  # noqa: PLC0415  # loads Arrow, which takes a while
 
         if self._logs is None:
-            self._logs = Logs(self.store, self.ambient, self.settings)
+            self._logs = Logs(self.store, self.ambient, self._limits())
         return self._logs
+
+    def _limits(self) -> "Limits":
+        from holdfast.ingest.frame import Limits  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        ingest = self.settings.ingest
+        return Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes))
 
     def ontology(self, *types: "type[Mixin]", strict: bool = False, runtime_id: str | None = None) -> "Session":
         """A session on these entity and relation types: ``async with hf.ontology(Customer) as onto``.

@@ -154,7 +154,9 @@ def _show(out: Output, found: Answer, style: Format | None, *, plot: bool) -> No
 def told(out: Output, read: Read) -> None:
     """What a reader should know of where the answer came from."""
     if read.unreadable:
-        out.note(f"{len(read.unreadable)} batches could not be read and are left out: {', '.join(read.unreadable[:3])}")
+        count = len(read.unreadable)
+        what = "1 batch could not be read and is" if count == 1 else f"{count} batches could not be read and are"
+        out.note(f"{what} left out: {', '.join(read.unreadable[:3])}")
 
 
 def labels_text(labels: dict[str, str]) -> str:

@@ -30,6 +30,7 @@ NOUNS: tuple[Noun, ...] = (
     Noun("logs", "holdfast.cli.logs", "Search in the logs of all agents."),
     Noun("metrics", "holdfast.cli.metrics", "See metrics: which there are, their labels, and their values over time."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
+    Noun("pipeline", "holdfast.cli.pipeline", "Derive rollups and indexes from accepted telemetry."),
     Noun(
         "policy",
         "holdfast.cli.policy",

@@ -33,7 +33,7 @@ from holdfast.objects.store import Object, Store
 AT_ONCE = 16
 DECODERS = 2
 OVERLAP_NS = 600 * 1_000_000_000
-"""How far before its cursor a checkpoint says less than that all was followed."""
+"""How far before its cursor a checkpoint says less than that all was followed: ``pipeline.overlap_s``."""
 LOOKBACK_NS = HOUR_NS
 """How far behind the others a collector's clock may be."""
 SHORT = 12
@@ -56,6 +56,7 @@ class Batches:
 
     store: Store
     limits: Limits
+    overlap_ns: int = OVERLAP_NS
     most_bytes: int = 64 << 20
     unreadable: set[str] = field(default_factory=set)
     fetched: int = 0
@@ -112,10 +113,10 @@ class _Checkpoint:
 
 async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Callable[[str], bool]) -> list[Known]:
     """Batches that no listing has, as far as anybody knows, and that may have records from ``since`` on."""
-    checkpoint = await _checkpoint(store)
+    checkpoint = await _checkpoint(store, batches.overlap_ns)
     begin_ns = since_ns - FUTURE_NS
     if checkpoint is not None:
-        begin_ns = max(begin_ns, checkpoint.through_ns - OVERLAP_NS - LOOKBACK_NS)
+        begin_ns = max(begin_ns, checkpoint.through_ns - batches.overlap_ns - LOOKBACK_NS)
     after = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(begin_ns)}".rstrip("/")
     keys: list[str] = []
     async for page in store.list(layout.ACCEPTED_BY_TIME, after=after):
@@ -167,7 +168,7 @@ async def _around(store: Store, identity: BatchIdentity, longest: int) -> set[st
     return {layout.accepted_key(each) for each in overlapping(identity, found)}
 
 
-async def _checkpoint(store: Store) -> _Checkpoint | None:
+async def _checkpoint(store: Store, overlap_ns: int) -> _Checkpoint | None:
     found = await store.find(CHECKPOINT)
     if found is None:
         return None
@@ -179,7 +180,7 @@ async def _checkpoint(store: Store) -> _Checkpoint | None:
     seen = await store.find(recent) if recent is not None else None
     body = b"" if seen is None else seen.body
     ids = frozenset(body[at : at + SHORT] for at in range(0, len(body), SHORT))
-    return _Checkpoint(through, cursor - OVERLAP_NS, ids)
+    return _Checkpoint(through, cursor - overlap_ns, ids)
 
 
 async def _known(

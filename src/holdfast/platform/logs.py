@@ -26,7 +26,7 @@ from holdfast.metrics.points import LogLines
 from holdfast.metrics.question import wants_bucket
 from holdfast.metrics.words import has_words, words_in
 from holdfast.objects.store import Store
-from holdfast.platform.fresh import Batches
+from holdfast.platform.fresh import OVERLAP_NS, Batches
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.metrics import Matching, agent_test, matchers_of
 from holdfast.platform.telemetry import telemetry_of
@@ -37,11 +37,11 @@ MOST = 10_000
 
 
 class Logs:
-    def __init__(self, store: Store, ambient: Ambient, limits: Limits) -> None:
-        """``limits`` are those of frames that are read."""
+    def __init__(self, store: Store, ambient: Ambient, limits: Limits, *, overlap_ns: int = OVERLAP_NS) -> None:
+        """``limits`` are those of frames that are read, ``overlap_ns`` is the reconciler's."""
         self._store = store
         self._ambient = ambient
-        self._batches = Batches(store, limits)
+        self._batches = Batches(store, limits, overlap_ns)
 
     async def search(
         self,

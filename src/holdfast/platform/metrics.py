@@ -29,7 +29,7 @@ from holdfast.metrics.matchers import AGENT, Matcher, Operator
 from holdfast.metrics.points import HistogramPoints, Points, SeriesKey, Telemetry
 from holdfast.metrics.question import Question, ask, wants_bucket
 from holdfast.objects.store import Store
-from holdfast.platform.fresh import Batches
+from holdfast.platform.fresh import OVERLAP_NS, Batches
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.reading import Reading, reading
 from holdfast.platform.times import Moment, moment_ns, span_ns
@@ -40,11 +40,19 @@ Matching = Mapping[str, str] | Iterable[str | Matcher] | None
 
 
 class Metrics:
-    def __init__(self, store: Store, ambient: Ambient, limits: Limits, *, memory_limit: str = "256MB") -> None:
-        """``limits`` are those of frames that are read, ``memory_limit`` is DuckDB's."""
+    def __init__(
+        self,
+        store: Store,
+        ambient: Ambient,
+        limits: Limits,
+        *,
+        overlap_ns: int = OVERLAP_NS,
+        memory_limit: str = "256MB",
+    ) -> None:
+        """``limits`` are those of frames, ``overlap_ns`` is the reconciler's, ``memory_limit`` is DuckDB's."""
         self._store = store
         self._ambient = ambient
-        self._batches = Batches(store, limits)
+        self._batches = Batches(store, limits, overlap_ns)
         self._memory_limit = memory_limit
 
     async def query(

@@ -99,8 +99,13 @@ class Holdfast:
         from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # loads Arrow and DuckDB, which takes a while
 
         if self._metrics is None:
-            memory_limit = self.settings.ontology.s3_duckdb_memory_limit
-            self._metrics = Metrics(self.store, self.ambient, self._limits(), memory_limit=memory_limit)
+            self._metrics = Metrics(
+                self.store,
+                self.ambient,
+                self._limits(),
+                overlap_ns=self.settings.pipeline.overlap_s * 1_000_000_000,
+                memory_limit=self.settings.ontology.s3_duckdb_memory_limit,
+            )
         return self._metrics
 
     def logs(self) -> "Logs":
@@ -108,7 +113,8 @@ class Holdfast:
         from holdfast.platform.logs import Logs  # noqa: PLC0415  # loads Arrow, which takes a while
 
         if self._logs is None:
-            self._logs = Logs(self.store, self.ambient, self._limits())
+            overlap_ns = self.settings.pipeline.overlap_s * 1_000_000_000
+            self._logs = Logs(self.store, self.ambient, self._limits(), overlap_ns=overlap_ns)
         return self._logs
 
     def _limits(self) -> "Limits":

@@ -19,7 +19,11 @@ async def filled(desk: ServerDesk) -> tuple[int, str]:
     """A few records of the last minutes; when the hour began, and the parameters for it."""
     start = desk.service.ambient.clock.wall_ns() // (10 * MINUTE) * 10 * MINUTE
     records = [Gauge("load", float(n), start + n * SECOND, {"cpu": str(n % 2)}) for n in range(4)]
-    more: list[Record] = [Counter("requests", 3, start), Counter("requests", 9, start + SECOND), Log("disk is full", start, 17)]
+    more: list[Record] = [
+        Counter("requests", 3, start),
+        Counter("requests", 9, start + SECOND),
+        Log("disk is full", start, 17),
+    ]
     body = frame(*records, *more)
     assert (await desk.post(body, seqs=(0, 6))).status_code == 200
     acceptor = desk.service.acceptor

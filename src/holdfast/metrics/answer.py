@@ -5,10 +5,9 @@ A sum of floats is the same whatever has been rolled up, but for the order of ad
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +57,21 @@ async def answer(duck: Duck, files: Sequence[Path], question: Question) -> list[
     step = f"start_ns - ((start_ns % {question.step_ns}) + {question.step_ns}) % {question.step_ns}"
     if question.aggregate is Aggregate.QUANTILE:
         text = f"WITH picked AS ({picked}) SELECT {group}, {step} AS step_ns, * FROM picked ORDER BY g, kind, step_ns"
-        table = await duck.table(text, params)
-        found = _quantiles(table, question.q)
-    elif question.aggregate.grows:
-        found = (await duck.table(_growth(picked, group, step, question), params)).to_pylist()
+        return _series(_quantiles(await duck.table(text, params), question.q), question)
+    if question.aggregate.grows:
+        text = _growth(picked, group, step, question)
     else:
         value = _SIMPLE[question.aggregate]
         text = (
             f"WITH picked AS ({picked}) SELECT {group}, kind, {step} AS step_ns, {value} AS value FROM picked "
-            "GROUP BY g, kind, step_ns ORDER BY g, kind, step_ns"
+            "GROUP BY g, kind, step_ns"
         )
-        found = (await duck.table(text, params)).to_pylist()
-    return _series(found, question)
+    # A row per series: rows per value would be taken apart in Python.
+    text = (
+        "SELECT g, kind, list(step_ns ORDER BY step_ns) AS times, list(value ORDER BY step_ns) AS numbers "
+        f"FROM ({text}) WHERE value IS NOT NULL GROUP BY g, kind ORDER BY g, kind"
+    )
+    return _series((await duck.table(text, params)).to_pylist(), question)
 
 
 def _growth(picked: str, group: str, step: str, question: Question) -> str:
@@ -87,7 +89,7 @@ def _growth(picked: str, group: str, step: str, question: Question) -> str:
     return (
         f"WITH picked AS ({picked}), joined AS ({joined}) "
         f"SELECT {group}, kind, {step} AS step_ns, sum({grown}) / {per!r} AS value FROM joined "
-        f"WHERE start_ns >= {question.since_ns} GROUP BY g, kind, step_ns ORDER BY g, kind, step_ns"
+        f"WHERE start_ns >= {question.since_ns} GROUP BY g, kind, step_ns"
     )
 
 
@@ -123,36 +125,35 @@ def _group(question: Question, params: dict[str, Any]) -> str:
     return f"[{', '.join(columns)}]::VARCHAR[] AS g"
 
 
-def _series(found: list[dict[str, Any]], question: Question) -> list[AnsweredSeries]:
+def _series(found: Iterable[dict[str, Any]], question: Question) -> list[AnsweredSeries]:
     answered = []
-    for (group, kind), rows in groupby(found, key=itemgetter("g", "kind")):
+    for row in found:
+        group = row["g"]
         if question.by is None:
             labels = {**dict(zip(group[1::2], group[2::2], strict=True)), AGENT: group[0]}
         else:
             labels = dict(zip(question.by, group, strict=True))
-        points = [(row["step_ns"], row["value"]) for row in rows if row["value"] is not None]
-        if points:
-            times, values = zip(*points, strict=True)
-            answered.append(AnsweredSeries(labels, kind, list(times), list(values)))
+        answered.append(AnsweredSeries(labels, row["kind"], row["times"], row["numbers"]))
     return answered
 
 
-def _quantiles(table: pa.Table, q: float) -> list[dict[str, Any]]:
-    """Of rows in the order of group, kind and step: what each (group, kind, step) gives."""
+def _quantiles(table: pa.Table, q: float) -> Iterator[dict[str, Any]]:
+    """Of rows in the order of group, kind and step: what each (group, kind) gives, step by step."""
     heads = table.select(["g", "kind", "step_ns"]).to_pylist()
     starts = np.array([at for at, head in enumerate(heads) if not at or head != heads[at - 1]], np.int64)
-    lengths = lengths_of(starts, len(heads))
-    found = []
     sampled = np.array([head["kind"] != HISTOGRAM for head in heads], np.bool_)
-    group = np.repeat(np.arange(len(starts)), lengths)
+    group = np.repeat(np.arange(len(starts)), lengths_of(starts, len(heads)))
     values = np.full(len(starts), np.nan)
     if sampled.any():
         _sampled(table, np.flatnonzero(sampled), group, q, values)
     if not sampled.all():
         _observed(table, np.flatnonzero(~sampled), group, q, values)
-    for start, value in zip(starts.tolist(), values.tolist(), strict=True):
-        found.append({**heads[start], "value": None if math.isnan(value) else value})
-    return found
+    steps = [(heads[start], value) for start, value in zip(starts.tolist(), values.tolist(), strict=True)]
+    for (labels, kind), own in groupby(steps, key=lambda step: (step[0]["g"], step[0]["kind"])):
+        points = [(head["step_ns"], value) for head, value in own if not math.isnan(value)]
+        if points:
+            times, numbers = zip(*points, strict=True)
+            yield {"g": labels, "kind": kind, "times": list(times), "numbers": list(numbers)}
 
 
 def _sampled(table: pa.Table, places: Ints, group: Ints, q: float, values: Floats) -> None:

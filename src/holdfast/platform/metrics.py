@@ -23,6 +23,7 @@ from holdfast.metrics import chunk, index, rollup
 from holdfast.metrics.answer import answer
 from holdfast.metrics.catalog import LABELS, METRICS
 from holdfast.metrics.found import Answer, Listing
+from holdfast.metrics.labels import may_match
 from holdfast.metrics.layout import HOUR_NS
 from holdfast.metrics.manifest import ChunkRef, Current, Generation, Kind, Table
 from holdfast.metrics.matchers import AGENT, Matcher, Operator
@@ -183,7 +184,13 @@ class _Asked:
         rolled = [ref for ref in unit.chunks if ref.table is Table.ROLLUP]
         self._names |= {ref.metric for ref in rolled}
         window = self._question.window({ref.window_ns for ref in rolled})
-        return [ref for ref in rolled if ref.metric == self._question.metric and ref.window_ns == window]
+        return [
+            ref
+            for ref in rolled
+            if ref.metric == self._question.metric
+            and ref.window_ns == window
+            and may_match(ref.labels, self._question.matchers)
+        ]
 
     async def _raw(self, hour: Hour) -> list[Path]:
         """Rows that are made from batches, because no chunk has all of them."""

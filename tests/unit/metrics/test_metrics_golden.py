@@ -22,8 +22,8 @@ HASHES = {
     "v1-load-1m.parquet": "6cc0ecef4282dfa1",
     "v1-requests-1h.parquet": "7d4789e05777f1e5",
     "v1-requests-1m.parquet": "faa7b18b1348322e",
-    "v1-rollup-generation.json": "5333fe95a799921d",
-    "v1-rollup-unit.json": "206187f08d961e58",
+    "v1-rollup-generation.json": "27908fe09b7802ba",
+    "v1-rollup-unit.json": "79c36ead0c32bd60",
     "v1-series.parquet": "7cd2da2f8a936b48",
     "v1-words.parquet": "90e60058372f9a3b",
 }

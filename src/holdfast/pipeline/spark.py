@@ -1,0 +1,145 @@
+"""Tasks on Spark: one partition per payload, rows back as Arrow.
+
+The DataFrame API alone, so that the same code runs on one machine, on a cluster and through Spark Connect. A task opens
+the store from its spec after the fork, on a loop of its own, and closes it whatever happens.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking
+from holdfast.base.codec import Document
+from holdfast.base.errors import HoldfastError
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import open_store
+from holdfast.pipeline.engine import Progress, Task
+from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.session import Spark, check_master, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
+WATCH_S = 0.2
+FAILED = "holdfast-task-failed:"
+"""Before a named error in what Spark says of a failed task."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """What a task needs besides its payload. Picklable."""
+
+    spec: StoreSpec
+    task: Task
+    payloads: tuple[bytes, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = asyncio.run(self._work(self.payloads[number]))
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([codec.encode(row) for row in rows], pa.binary())], schema=ROWS
+                )
+
+    async def _work(self, payload: bytes) -> list[Document]:
+        store = await open_store(self.spec)
+        try:
+            return await self.task(store, payload)
+        except HoldfastError as error:
+            raise RuntimeError(f"{FAILED}{error.kind}:{error}") from error
+        finally:
+            await store.close()
+
+
+class SparkEngine:
+    """``spark`` is a session, or what starts one when the first task is due: hours without work cost no JVM."""
+
+    def __init__(self, spark: Spark | Callable[[], Spark], spec: StoreSpec) -> None:
+        self._started = spark if isinstance(spark, Spark) else None
+        self._start = spark if not isinstance(spark, Spark) else None
+        self._spec = spec
+
+    @classmethod
+    def at(
+        cls, spec: StoreSpec, master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False
+    ) -> "SparkEngine":
+        """Spark at this master, started when it is needed. A master that cannot be one is refused now."""
+        check_master(master)
+        return cls(lambda: start(master, conf, verbose=verbose), spec)
+
+    async def cores(self) -> int:
+        return (await self._spark()).cores
+
+    async def _spark(self) -> Spark:
+        if self._started is None and self._start is not None:
+            self._started = await blocking(self._start)
+        if self._started is None:
+            raise SparkFailed("this engine was closed")
+        return self._started
+
+    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
+        if not payloads:
+            return []
+        spark = await self._spark()
+        group = f"holdfast {name} {os.getpid()} {id(payloads)}"
+        working = asyncio.ensure_future(blocking(_run, spark, group, name, Remote(self._spec, task, tuple(payloads))))
+        try:
+            while not working.done():
+                await asyncio.wait({working}, timeout=WATCH_S)
+                progress(_ended(spark, group, len(payloads)) if not working.done() else len(payloads), len(payloads))
+        except asyncio.CancelledError:
+            if not spark.remote:
+                await blocking(spark.session.sparkContext.cancelJobGroup, group)
+            await asyncio.wait({working})
+            raise
+        table = await working
+        return [json.loads(row) for row in table.column(0).to_pylist()]
+
+    async def close(self) -> None:
+        """End the session, if it is ours. Idempotent."""
+        started, self._started, self._start = self._started, None, None
+        if started is not None:
+            await blocking(started.stop)
+
+
+def _run(spark: Spark, group: str, name: str, work: Remote) -> pa.Table:
+    session: SparkSession = spark.session
+    if not spark.remote:
+        session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
+    count = len(work.payloads)
+    frame = session.range(0, count, 1, numPartitions=count).mapInArrow(work, "row binary")
+    try:
+        return frame.toArrow()
+    except Exception as error:  # py4j and Spark Connect each have their own
+        raise SparkFailed(f"{name}: a task failed for good ({_reason(error)})") from error
+
+
+def _ended(spark: Spark, group: str, total: int) -> int:
+    """Tasks that have ended, as far as Spark tells."""
+    if spark.remote:
+        return 0
+    tracker = spark.session.sparkContext.statusTracker()
+    ended = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info: Any = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            known: Any = tracker.getStageInfo(stage)
+            ended += known.numCompletedTasks if known is not None else 0
+    return min(ended, total)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    named = text.partition(FAILED)[2]
+    if named:
+        return named.partition("\n")[0][:500]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line]
+    return (telling or lines or [type(error).__name__])[-1][:500]

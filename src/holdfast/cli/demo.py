@@ -55,11 +55,12 @@ async def run_demo(
 ) -> list[Outcome]:
     """Play the acts on a store in ``folder``; raises when a proof failed, after all have been played."""
     ambient = ambient if ambient is not None else Ambient.system()
-    stage = Stage(StoreSpec("file", str(folder)), ambient)
-    out.line(f"A store in a folder ({stage.spec.uri}), and what it promises:")
     outcomes: list[Outcome] = []
-    for number, act in enumerate(acts, 1):
-        outcomes.append(await _play(out, stage, act, f"{number}/{len(acts)}"))
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as scratch:
+        stage = Stage(StoreSpec("file", str(folder)), ambient, Path(scratch))
+        out.line(f"A store in a folder ({stage.spec.uri}), and what it promises:")
+        for number, act in enumerate(acts, 1):
+            outcomes.append(await _play(out, stage, act, f"{number}/{len(acts)}"))
     if out.as_json:
         out.document(_document(stage, outcomes))
     failed = [outcome.act.title for outcome in outcomes if not outcome.ok]
@@ -77,10 +78,13 @@ async def run_demo(
 
 
 async def _play(out: Output, stage: Stage, act: Act, number: str) -> Outcome:
-    step = Step(act.title)
-    checklist = Checklist([step], lambda: stage.status)
-    began_ns = stage.ambient.clock.monotonic_ns()
+    if act.part:
+        out.line("")
+        out.line(act.part)
+    stage.told = []
     stage.status = act.why
+    checklist = Checklist([Step(act.title, act.why)], lambda: stage.status, stage.told)
+    began_ns = stage.ambient.clock.monotonic_ns()
     async with live(out, checklist):
         checklist.begin(0)
         try:
@@ -92,6 +96,8 @@ async def _play(out: Output, stage: Stage, act: Act, number: str) -> Outcome:
     out.line("")
     out.line(f"{number}  {act.title}")
     out.line(f"     {act.why}")
+    for line in stage.told:
+        out.line(f"       {line}")
     out.line(f"     {'proven' if ok else 'FAILED'}: {figure}")
     return Outcome(act, ok, figure, (stage.ambient.clock.monotonic_ns() - began_ns) / 1e9)
 

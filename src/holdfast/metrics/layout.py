@@ -1,0 +1,168 @@
+"""Where derived data lies. Pure: from hours, metrics and ids to keys, and back where somebody lists.
+
+    batches-by-hour/v1/date={day}/hour={hour}/{id}.parquet                                batches with records in it
+    rollup/v1/window={window}/date={day}/hour={hour}/metric={metric}/{chunk}.lmrollup.zst  rows of one metric and window
+    index/v1/date={day}/hour={hour}/{chunk}.lmindex.zst                                   series, or words of logs
+    manifests/v1/date={day}/hour={hour}/unit-{unit}.json                                  what one unit gave
+    manifests/v1/date={day}/hour={hour}/{kind}-{generation}.json                          the current units of an hour
+
+Hours are hours of sample time, in UTC, as whole numbers counted from 1970 (correction 14). Everything here is created
+once and never changed. A window of more than an hour lies in the first hour of its day.
+
+Names of metrics are percent-encoded, as Hive, Spark and DuckDB decode them. A name whose encoding is longer than
+``LONGEST`` does not fit: its key has the beginning and a hash, marked by ``~``; the name itself stands in the chunk.
+"""
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote_to_bytes
+
+from holdfast.base.errors import Invalid
+
+ROLLUP = "rollup/v1/"
+INDEX = "index/v1/"
+MANIFESTS = "manifests/v1/"
+BATCHES_BY_HOUR = "batches-by-hour/v1/"
+
+SECOND_NS = 1_000_000_000
+HOUR_NS = 3600 * SECOND_NS
+DAY_NS = 24 * HOUR_NS
+LONGEST = 200
+"""Characters of an encoded name in a key."""
+_HEAD = 120
+
+_UNITS = (("d", DAY_NS), ("h", HOUR_NS), ("m", 60 * SECOND_NS), ("s", SECOND_NS))
+_WINDOW = re.compile(r"([1-9][0-9]{0,8})([smhd])")
+_HOUR = re.compile(r"date=(\d{4})-(\d\d)-(\d\d)/hour=(\d\d)/")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_UNIT = re.compile(r"/unit-([0-9a-f]{64})\.json")
+_GENERATION = re.compile(r"/([a-z]+)-(\d{8})\.json")
+_METRIC = re.compile(r"/metric=([^/]+)/")
+_SAFE = "_.-"
+
+
+def hour_of(time_ns: int) -> int:
+    return time_ns // HOUR_NS
+
+
+def hour_start_ns(hour: int) -> int:
+    return hour * HOUR_NS
+
+
+def hours_between(since_ns: int, until_ns: int) -> range:
+    """The hours that have a part in [since, until)."""
+    return range(since_ns // HOUR_NS, -(-until_ns // HOUR_NS))
+
+
+def hour_path(hour: int) -> str:
+    moment = datetime.fromtimestamp(hour * 3600, UTC)
+    return f"date={moment.year:04d}-{moment:%m-%d}/hour={moment:%H}/"
+
+
+def hour_in(key: str) -> int | None:
+    """The hour in a key; None if there is none."""
+    found = _HOUR.search(key)
+    if found is None:
+        return None
+    try:
+        year, month, day, hour = map(int, found.groups())
+        return int(datetime(year, month, day, hour, tzinfo=UTC).timestamp()) // 3600
+    except ValueError:
+        return None
+
+
+def window_name(window_ns: int) -> str:
+    """``10s``, ``1m``, ``5m``, ``1h``, ``1d``: whole seconds, in the largest unit that fits."""
+    for name, size in _UNITS:
+        if window_ns > 0 and window_ns % size == 0:
+            return f"{window_ns // size}{name}"
+    raise Invalid(f"a window of {window_ns} ns is not a number of whole seconds", remedy="use 10s, 1m, 5m, 1h, 1d")
+
+
+def window_of(name: str) -> int:
+    found = _WINDOW.fullmatch(name)
+    if found is None:
+        raise Invalid(f"{name!r} is no window", remedy="use a number and s, m, h or d, such as 10s, 1m or 1h")
+    return int(found[1]) * dict(_UNITS)[found[2]]
+
+
+def escape(metric: str) -> str:
+    """One component of a key; see the module."""
+    encoded = quote(metric, safe=_SAFE).replace("~", "%7E")
+    if len(encoded) <= LONGEST:
+        return encoded
+    return f"{encoded[:_HEAD]}~{hashlib.sha256(metric.encode()).hexdigest()}"
+
+
+def unescape(component: str) -> str | None:
+    """The name of the metric; None if it was too long for a key, or if this is no such name."""
+    if "~" in component:
+        return None
+    try:
+        name = unquote_to_bytes(component).decode()
+    except UnicodeDecodeError:
+        return None
+    return name if escape(name) == component else None
+
+
+def metric_in(key: str) -> str | None:
+    found = _METRIC.search(key)
+    return None if found is None else unescape(found[1])
+
+
+def rollup_folder(window_ns: int, hour: int) -> str:
+    return f"{ROLLUP}window={window_name(window_ns)}/{hour_path(hour)}"
+
+
+def rollup_key(window_ns: int, hour: int, metric: str, chunk_id: str) -> str:
+    return f"{rollup_folder(window_ns, hour)}metric={escape(metric)}/{_hash(chunk_id)}.lmrollup.zst"
+
+
+def index_key(hour: int, chunk_id: str) -> str:
+    return f"{INDEX}{hour_path(hour)}{_hash(chunk_id)}.lmindex.zst"
+
+
+def manifest_folder(hour: int) -> str:
+    return f"{MANIFESTS}{hour_path(hour)}"
+
+
+def unit_key(hour: int, unit_id: str) -> str:
+    return f"{manifest_folder(hour)}unit-{_hash(unit_id)}.json"
+
+
+def unit_in(key: str) -> str | None:
+    """The id of the unit whose manifest this is; None if it is none."""
+    found = _UNIT.search(key)
+    return found[1] if found is not None and key.startswith(MANIFESTS) else None
+
+
+def generation_key(hour: int, kind: str, number: int) -> str:
+    if not 1 <= number <= 99_999_999:
+        raise Invalid(f"{number} is no number of a generation")
+    return f"{manifest_folder(hour)}{kind}-{number:08d}.json"
+
+
+def generation_in(key: str) -> tuple[str, int] | None:
+    """Kind and number of the generation under this key; None if it is none."""
+    found = _GENERATION.search(key)
+    return (found[1], int(found[2])) if found is not None and key.startswith(MANIFESTS) else None
+
+
+def batches_folder(hour: int) -> str:
+    return f"{BATCHES_BY_HOUR}{hour_path(hour)}"
+
+
+def batches_key(hour: int, listing_id: str) -> str:
+    return f"{batches_folder(hour)}{_hash(listing_id)}.parquet"
+
+
+def immutable(key: str) -> bool:
+    """Whether the bytes under this key never change once they are there: fit for a cache."""
+    return key.startswith((ROLLUP, INDEX, MANIFESTS, BATCHES_BY_HOUR))
+
+
+def _hash(digest: str) -> str:
+    if not _HASH.fullmatch(digest):
+        raise Invalid(f"{digest[:80]!r} is no SHA-256 in lower-case hexadecimal")
+    return digest

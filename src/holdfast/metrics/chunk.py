@@ -51,6 +51,23 @@ SCHEMA = pa.schema(
     ]
 )
 
+_SOUGHT = ["metric", "agent", "kind", "window_start"]
+"""Columns by whose statistics a reader leaves row groups out."""
+_REPEATED = [
+    "metric",
+    "agent",
+    "kind",
+    "labels.key_value.key",
+    "labels.key_value.value",
+    "window_start",
+    "count",
+    "nans",
+    "resets",
+    "sketch_keys.list.element",
+    "sketch_counts.list.element",
+]
+"""Columns with few different values. Dictionaries of all others cost a third of the time and of the bytes."""
+
 
 def by_metric(rows: Rows) -> Iterator[tuple[str, Rows]]:
     """The rows of each metric, with its series alone. Series are in order, so those of a metric stand together."""
@@ -100,7 +117,8 @@ def table_of(rows: Rows) -> pa.Table:
 def encode(rows: Rows) -> bytes:
     """Of one metric."""
     metadata = {"holdfast.schema": SCHEMA_NAME, "holdfast.window": layout.window_name(rows.window_ns)}
-    return to_parquet(table_of(rows).replace_schema_metadata(metadata))
+    table = table_of(rows).replace_schema_metadata(metadata)
+    return to_parquet(table, dictionaries=_REPEATED, statistics=_SOUGHT)
 
 
 def decode(body: bytes, *, key: str) -> Rows:
@@ -143,9 +161,16 @@ def label_maps(sets: Sequence[tuple[tuple[str, str], ...]]) -> pa.MapArray:
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
-def to_parquet(table: pa.Table) -> bytes:
+def to_parquet(table: pa.Table, *, dictionaries: bool | list[str] = True, statistics: bool | list[str] = True) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP, write_statistics=True)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        row_group_size=ROW_GROUP,
+        use_dictionary=dictionaries,
+        write_statistics=statistics,
+    )
     body: bytes = sink.getvalue().to_pybytes()
     return body
 

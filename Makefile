@@ -1,8 +1,9 @@
 # Everything runs from .venv, which is made here from pinned versions; only make and Python 3.11+ must be present.
+# Tests of the pipeline need Java 17+, which tools/need finds, installs where it may, or asks for.
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.stamp
-EXTRAS  := agent,server,dev
+EXTRAS  := agent,server,spark,dev
 MINUTES ?= 30
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
@@ -17,7 +18,7 @@ help:  ## list the targets
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(shell pwd -P))
 .PHONY: $(STAMP)
 endif
-$(STAMP): pyproject.toml constraints.txt tools/setup
+$(STAMP): pyproject.toml constraints.txt tools/setup Makefile
 	@tools/setup $(VENV) $(EXTRAS)
 
 setup: $(STAMP)  ## make .venv from the pinned versions
@@ -34,9 +35,11 @@ lint: $(STAMP)  ## ruff, mypy, import contracts
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)  ## all tests, in random order
+	@tools/need java >/dev/null
 	$(BIN)/pytest -m "not ceph"
 
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
+	@tools/need java >/dev/null
 	$(BIN)/pytest -m "not ceph" -x -q $(ARGS)
 
 sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten million operations of Register and Lease
@@ -44,6 +47,7 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 	@tools/ten-million $(BIN)/holdfast
 
 soak: $(STAMP)  ## fresh examples for every property, then a long simulation under another hash seed
+	@tools/need java >/dev/null
 	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" --timeout 3600
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
@@ -54,6 +58,7 @@ test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; instal
 	@tools/with-ceph "$(CEPH_ROOT)" "$(CEPH_PORT)" $(BIN)/pytest -m ceph
 
 docs: $(STAMP)  ## check links and run the examples in README and docs
+	@tools/need java >/dev/null
 	$(BIN)/pytest -q tests/test_docs.py
 
 clean:  ## remove what was generated

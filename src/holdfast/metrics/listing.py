@@ -1,0 +1,122 @@
+"""Which batches have records in an hour: rows of ``batches-by-hour``, derived by the reconciler.
+
+A **listing** is one immutable object, in Parquet; an hour has several, and a batch may stand in more than one of them.
+Listings are never deleted, so whoever lists an hour finds at least what everybody before has found.
+
+Errors: ``Corrupt`` for a listing that cannot be read.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Corrupt
+from holdfast.metrics import layout
+from holdfast.metrics.manifest import Input
+from holdfast.objects.store import CREATE, Store
+
+AT_ONCE = 16
+
+SCHEMA = pa.schema(
+    [
+        pa.field("manifest_id", pa.string(), nullable=False),
+        pa.field("agent", pa.string(), nullable=False),
+        pa.field("boot", pa.string(), nullable=False),
+        pa.field("seq_start", pa.int64(), nullable=False),
+        pa.field("seq_end", pa.int64(), nullable=False),
+        pa.field("frame_sha256", pa.string(), nullable=False),
+        pa.field("blob_key", pa.string(), nullable=False),
+        pa.field("frame_bytes", pa.int64(), nullable=False),
+        pa.field("accepted_at_ns", pa.int64(), nullable=False),
+        pa.field("records", pa.int64(), nullable=False),
+        pa.field("first_ns", pa.int64(), nullable=True),
+        pa.field("last_ns", pa.int64(), nullable=True),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Listed:
+    """A batch in an hour."""
+
+    manifest_id: str
+    agent: str
+    boot: str
+    seq_start: int
+    seq_end: int
+    frame_sha256: str
+    blob_key: str
+    frame_bytes: int
+    accepted_at_ns: int
+    records: int
+    """In this hour; none of a batch that stands here because it can take a number away from one that has some."""
+    first_ns: int | None
+    last_ns: int | None
+
+    @property
+    def input(self) -> Input:
+        return Input(self.manifest_id, self.frame_sha256)
+
+
+def listing_id(hour: int, rows: Sequence[Listed]) -> str:
+    """Follows from what the listing says."""
+    text = "\n".join(f"{row.manifest_id} {row.frame_sha256} {row.records}" for row in sorted(rows))
+    return hashlib.sha256(f"{layout.hour_path(hour)}\n{text}".encode()).hexdigest()
+
+
+def encode(rows: Sequence[Listed]) -> bytes:
+    ordered = sorted(rows)
+    columns = [pa.array([getattr(row, name) for row in ordered], SCHEMA.field(name).type) for name in SCHEMA.names]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def decode(body: bytes, key: str) -> list[Listed]:
+    try:
+        table = pq.read_table(pa.BufferReader(body), columns=SCHEMA.names)
+        return [Listed(**row) for row in table.to_pylist()]
+    except (pa.ArrowException, TypeError, ValueError, KeyError) as error:
+        raise Corrupt(f"{key}: no listing of batches ({error})") from error
+
+
+async def write(store: Store, hour: int, rows: Sequence[Listed]) -> str:
+    """Create the listing of these rows; its key. An existing one says the same."""
+    key = layout.batches_key(hour, listing_id(hour, rows))
+    await store.put(key, encode(rows), CREATE)
+    return key
+
+
+async def listings(store: Store, hour: int) -> list[str]:
+    """Keys of all listings of an hour. Foreign objects are none."""
+    return [key async for key in store.keys(layout.batches_folder(hour)) if _is_listing(key, hour)]
+
+
+async def read(store: Store, keys: Iterable[str]) -> list[Listed]:
+    """The batches that these listings name, each once, in order; of two rows the one with more records counts."""
+
+    async def one(key: str) -> list[Listed]:
+        return decode((await store.get(key)).body, key)
+
+    found: dict[str, Listed] = {}
+    for rows in await map_bounded(list(keys), one, limit=AT_ONCE):
+        for row in rows:
+            known = found.get(row.manifest_id)
+            if known is None or known.records < row.records:
+                found[row.manifest_id] = row
+    return sorted(found.values())
+
+
+async def of_hour(store: Store, hour: int) -> list[Listed]:
+    """Every batch that is known to matter to an hour."""
+    return await read(store, await listings(store, hour))
+
+
+def _is_listing(key: str, hour: int) -> bool:
+    name = key.removeprefix(layout.batches_folder(hour)).removesuffix(".parquet")
+    return len(name) == 64 and key == layout.batches_key(hour, name)

@@ -1,0 +1,116 @@
+"""Run the pipeline: its jobs in order, once or again and again.
+
+    async with holdfast.open(uri) as hf:
+        await pipeline.run(hf.store)                       # in this process
+        await pipeline.run(hf.store, engine=await SparkEngine.open(hf.store.spec))
+
+Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found. Each run is on
+record (``job.history``).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Ambiguous, Conflict, Fenced, HoldfastError, Invalid, Unavailable
+from holdfast.base.telemetry import logger
+from holdfast.objects.store import Store
+from holdfast.pipeline import job as jobs
+from holdfast.pipeline.derive import index_job, rollup_job
+from holdfast.pipeline.engine import Engine, Inline
+from holdfast.pipeline.job import Job, Ran
+from holdfast.pipeline.options import Env, Options, Say, unsaid
+from holdfast.pipeline.reconcile import Reconcile
+from holdfast.runs.workflow import ambient_of
+
+JOBS: dict[str, Callable[[Env], Job]] = {"reconcile": Reconcile, "rollup": rollup_job, "index": index_job}
+MOST_ROUNDS = 100_000
+WAIT_MS = 120_000
+
+_log = logger("pipeline")
+
+
+async def run(
+    store: Store,
+    names: Sequence[str] = (),
+    *,
+    engine: Engine | None = None,
+    options: Options | None = None,
+    request: Document | None = None,
+    takeover: bool = False,
+    wait_ms: int = WAIT_MS,
+    say: Say = unsaid,
+) -> list[Ran]:
+    """Every job of these, or all of them, until none has anything left to do. A run that failed ends it."""
+    ambient = ambient_of(store)
+    env = Env(store, ambient, engine if engine is not None else Inline(store), options or Options(), say)
+    owner_id = f"driver-{ambient.ids.unique()}"
+    ended: list[Ran] = []
+    for name in check_names(names):
+        job = JOBS[name](env)
+        async with jobs.turn(env, job, owner_id, wait_ms=wait_ms, takeover=takeover):
+            ended += await jobs.resume(env, job)
+            ended += await _rounds(env, job, _own(name, dict(request or {}), ambient.clock.wall_ns()))
+        if ended and ended[-1].status != "success":
+            return ended
+    return ended
+
+
+async def serve(
+    store: Store,
+    names: Sequence[str] = (),
+    *,
+    every_s: float,
+    stop: asyncio.Event,
+    engine: Engine,
+    options: Options,
+    on_round: Callable[[list[Ran]], None] = lambda ran: None,
+    on_error: Callable[[HoldfastError], None] = lambda error: None,
+    say: Say = unsaid,
+) -> None:
+    """Run the jobs every so many seconds until told to stop. Another driver's turn, or a store that is away, is waited
+    out; what was due stays due.
+    """
+    while not stop.is_set():
+        try:
+            on_round(await run(store, names, engine=engine, options=options, wait_ms=0, say=say))
+        except (Conflict, Fenced, Unavailable, Ambiguous) as error:
+            on_error(error)
+            _log.warning("the pipeline goes on in %g s: %s", every_s, error)
+        try:
+            async with asyncio.timeout(every_s):
+                await stop.wait()
+        except TimeoutError:
+            continue
+
+
+def check_names(names: Sequence[str]) -> list[str]:
+    """The jobs that are meant, in the order in which they depend on each other."""
+    for name in names:
+        if name not in JOBS:
+            near = get_close_matches(name, JOBS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(JOBS)}"
+            raise Invalid(f"there is no job {name!r}", remedy=hint)
+    return [name for name in JOBS if not names or name in names]
+
+
+async def _rounds(env: Env, job: Job, request: Document) -> list[Ran]:
+    ended: list[Ran] = []
+    if not request and not await job.is_due():
+        return ended
+    for _ in range(MOST_ROUNDS):
+        ended.append(await jobs.begin(env, job, request))
+        summary = ended[-1].summary
+        if ended[-1].status != "success" or not (summary.get("more") or summary.get("superseded")):
+            break
+        if summary.get("next") is not None:
+            request = {**request, "after": summary["next"]}
+    return ended
+
+
+def _own(name: str, request: Document, now_ns: int) -> Document:
+    """What of a request is meant for this job."""
+    wanted = {"since_ns", "until_ns"} | ({"full", "agents", "keys"} if name == "reconcile" else set())
+    own = {key: value for key, value in request.items() if key in wanted and value is not None}
+    return {**own, "began_ns": now_ns} if own.get("full") else own

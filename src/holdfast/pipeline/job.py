@@ -1,0 +1,121 @@
+"""A job as durable runs: begun, gone on with after a crash, and on record for ever.
+
+A driver that finds a run of its job that nobody has finished goes on with it, from the first step that is not recorded.
+A lease keeps drivers out of each other's way; it decides nothing. One that was paused meets the journal, which fences
+it, and every object that it would still write is created or not at all.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.base.clock import iso
+from holdfast.base.codec import Document
+from holdfast.base.errors import Conflict, Incompatible
+from holdfast.base.telemetry import logger
+from holdfast.objects.lease import Lease
+from holdfast.objects.store import Store
+from holdfast.pipeline import layout
+from holdfast.pipeline.options import Env
+from holdfast.runs import Context, Outcome, RunSummary, Workflow, describe, find, workflow
+
+PREFIX = "pipeline."
+UNFINISHED = ("open", "suspended", "sleeping", "retrying", "cancelling")
+
+_log = logger("pipeline")
+
+
+class Job(Protocol):
+    name: str
+    version: str
+
+    async def is_due(self) -> bool:
+        """Whether a run would find anything to do."""
+        ...
+
+    async def run(self, ctx: Context, request: Document) -> Document:
+        """The steps, and a summary of what was read and written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run, ended."""
+
+    job: str
+    run_id: str
+    status: str
+    summary: Document
+    resumed: bool
+    error: str | None = None
+
+    def document(self) -> Document:
+        found = {"job": self.job, "run_id": self.run_id, "status": self.status, "resumed": self.resumed}
+        return {**found, **self.summary, **({} if self.error is None else {"error": self.error})}
+
+
+def flow_of(job: Job) -> Workflow:
+    async def body(ctx: Context, request: Document) -> Document:
+        return await job.run(ctx, request)
+
+    return workflow(name=f"{PREFIX}{job.name}", version=job.version)(body)
+
+
+async def resume(env: Env, job: Job) -> list[Ran]:
+    """Go on with runs of this job that were left unfinished, whoever began them."""
+    flow = flow_of(job)
+    ended: list[Ran] = []
+    left = [each async for each in find(env.store, status=UNFINISHED, workflow=flow.name)]
+    for each in sorted(left, key=lambda summary: summary.started_ms):
+        try:
+            ended.append(_ran(job, await flow.proceed(env.store, each.run_id), resumed=True))
+        except Incompatible as error:  # begun by another version: what it left undone is still due
+            _log.warning("run %s cannot be gone on with here: %s", each.run_id, error)
+    return ended
+
+
+async def begin(env: Env, job: Job, request: Document) -> Ran:
+    """A new run."""
+    stamp = iso(env.ambient.clock.wall_ns())[:19].replace(":", "").replace("-", "")
+    run_id = f"{PREFIX}{job.name}-{stamp}-{env.ambient.ids.attempt()}"
+    outcome = await flow_of(job).start(env.store, request, run_id=run_id, tags=["pipeline"])
+    return _ran(job, outcome, resumed=False)
+
+
+@asynccontextmanager
+async def turn(env: Env, job: Job, owner_id: str, *, wait_ms: int, takeover: bool) -> AsyncIterator[None]:
+    """This driver's turn at a job. ``Conflict`` if another has it for longer than ``wait_ms``.
+
+    ``takeover`` does not wait: the other driver, if it is alive, is fenced by the journal.
+    """
+    if takeover:
+        yield
+        return
+    lease = Lease(env.store, layout.lease_key(job.name), owner_id, env.ambient, ttl_ms=env.options.lease_ttl_ms)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(lease.hold(timeout_ms=wait_ms))
+        except Conflict as error:
+            raise Conflict(
+                f"job {job.name} is another driver's now ({error})", remedy="wait for it, or use --takeover"
+            ) from error
+        yield
+
+
+async def history(store: Store, *, limit: int = 20, job: str | None = None) -> list[tuple[RunSummary, Document]]:
+    """Past runs, the latest first, each with what it read and wrote."""
+    rows: list[tuple[RunSummary, Document]] = []
+    async for each in find(store, workflow=None if job is None else f"{PREFIX}{job}", tag="pipeline"):
+        if not each.workflow.startswith(PREFIX):
+            continue
+        described = await describe(store, each.run_id)
+        rows.append((each, described.result if isinstance(described.result, dict) else {}))
+        if len(rows) >= limit:
+            break
+    return rows
+
+
+def _ran(job: Job, outcome: Outcome, *, resumed: bool) -> Ran:
+    summary = outcome.result if isinstance(outcome.result, dict) else {}
+    return Ran(job.name, outcome.run_id, outcome.status, summary, resumed, outcome.error)

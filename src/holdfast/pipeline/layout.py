@@ -1,0 +1,77 @@
+"""Where the pipeline keeps its own state. Pure. What it derives lies where ``metrics.layout`` says.
+
+    meta/pipeline/reconcile.json                     how far the reconciler has come; see ``checkpoint``
+    meta/pipeline/recent/{id}.bin                    what it has seen lately; the checkpoint names the one that counts
+    meta/pipeline/coverage/{shard}.json              sequence numbers that are known, by agent and boot
+    meta/pipeline/due/{kind}/{hour}/{listing}.json   a listing that no generation of this kind covers yet
+    meta/pipeline/problems/v1/{finding}/{id}.json    what an operator should see
+    meta/pipeline/lease/{job}.json                   which driver works on a job now: fairness, not safety
+
+Hours stand as one word, ``2026-01-31T12``, in UTC.
+"""
+
+import hashlib
+import re
+from datetime import UTC, datetime
+
+from holdfast.ingest.reconcile import Finding
+from holdfast.metrics.manifest import Kind
+
+CHECKPOINT = "meta/pipeline/reconcile.json"
+RECENT = "meta/pipeline/recent/"
+COVERAGE = "meta/pipeline/coverage/"
+DUE = "meta/pipeline/due/"
+PROBLEMS = "meta/pipeline/problems/v1/"
+LEASES = "meta/pipeline/lease/"
+
+SHARDS = 64
+_DUE = re.compile(re.escape(DUE) + r"([a-z]+)/(\d{4}-\d\d-\d\dT\d\d)/([0-9a-f]{64})\.json")
+
+
+def recent_key(ident: str) -> str:
+    return f"{RECENT}{ident}.bin"
+
+
+def shard_of(agent_id: str) -> int:
+    return hashlib.sha256(agent_id.encode()).digest()[0] % SHARDS
+
+
+def coverage_key(shard: int) -> str:
+    return f"{COVERAGE}{shard:02d}.json"
+
+
+def hour_name(hour: int) -> str:
+    """``2026-01-31T12``: an hour in one word."""
+    moment = datetime.fromtimestamp(hour * 3600, UTC)
+    return f"{moment.year:04d}-{moment:%m-%dT%H}"
+
+
+def hour_named(name: str) -> int:
+    day, _, hour = name.partition("T")
+    moment = datetime.fromisoformat(day).replace(hour=int(hour), tzinfo=UTC)
+    return int(moment.timestamp()) // 3600
+
+
+def due_folder(kind: Kind) -> str:
+    return f"{DUE}{kind}/"
+
+
+def due_key(kind: Kind, hour: int, listing_id: str) -> str:
+    return f"{due_folder(kind)}{hour_name(hour)}/{listing_id}.json"
+
+
+def due_in(key: str) -> tuple[Kind, int, str] | None:
+    """Kind, hour and listing of a mark; None if the key is none."""
+    found = _DUE.fullmatch(key)
+    try:
+        return None if found is None else (Kind(found[1]), hour_named(found[2]), found[3])
+    except ValueError:
+        return None
+
+
+def problem_key(finding: Finding, ident: str) -> str:
+    return f"{PROBLEMS}{finding}/{ident}.json"
+
+
+def lease_key(job: str) -> str:
+    return f"{LEASES}{job}.json"

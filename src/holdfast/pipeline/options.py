@@ -1,0 +1,48 @@
+"""What can be set about the pipeline, and what a job is given to work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.base.ids import Ambient
+from holdfast.ingest.frame import Limits
+from holdfast.metrics.windows import Windows
+from holdfast.objects.store import Store
+from holdfast.pipeline.engine import Engine
+
+MINUTE_NS = 60 * 1_000_000_000
+
+Say = Callable[[str, int, int], None]
+"""Told which step a job is at, how many of its tasks have ended, and of how many."""
+
+
+def unsaid(step: str, done: int, total: int) -> None:
+    """For those who need not know."""
+
+
+@dataclass(frozen=True)
+class Options:
+    overlap_ns: int = 10 * MINUTE_NS
+    """How far before its checkpoint the reconciler looks again."""
+    settle_ns: int = 0
+    """How long after its end an hour becomes due; 0 takes what is there, ended or not."""
+    windows: Windows = field(default_factory=Windows.of)
+    batches_at_once: int = 20_000
+    """That one run of the reconciler takes; the next run takes the rest."""
+    records_per_unit: int = 4_000_000
+    """About; it decides into how many buckets the agents of an hour are divided."""
+    lease_ttl_ms: int = 30_000
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class Env:
+    """What every job works with."""
+
+    store: Store
+    ambient: Ambient
+    engine: Engine
+    options: Options = field(default_factory=Options)
+    say: Say = unsaid
+
+    def progress(self, step: str) -> Callable[[int, int], None]:
+        return lambda done, total: self.say(step, done, total)

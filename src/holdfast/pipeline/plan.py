@@ -1,0 +1,173 @@
+"""Which units make up an hour, given the batches that are listed in it. Reads alone.
+
+The rule: the current generation is read first, then the listings. A generation was made from listings that were there
+before it, and listings are never deleted, so the inputs planned here contain those of the generation that was read. The
+plan is published as the next number after it, or not at all: inputs only grow.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base.codec import Document
+from holdfast.metrics import derive, layout, listing, manifest
+from holdfast.metrics.listing import Listed
+from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
+from holdfast.metrics.windows import Windows
+from holdfast.objects.store import Store
+
+DAY_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One unit to be made, with where its inputs are: bytes of batches, or chunks of hours."""
+
+    unit: Unit
+    sources: tuple[tuple[str, str], ...]
+    """Id and key of each input; of a day, unit id and key of each chunk."""
+    weight: int
+
+    def document(self) -> Document:
+        return {"unit": self.unit.document(), "sources": [list(each) for each in self.sources], "weight": self.weight}
+
+    @classmethod
+    def of(cls, document: Document) -> "Work":
+        sources = tuple((ident, key) for ident, key in document["sources"])
+        return cls(Unit.of(document["unit"]), sources, document["weight"])
+
+
+@dataclass(slots=True)
+class HourPlan:
+    kind: Kind
+    hour: int
+    base: int
+    """The number of the generation that was read; 0 if there is none."""
+    buckets: int
+    version: str
+    units: list[str] = field(default_factory=list)
+    """Ids of all units that make up the hour, by bucket."""
+    work: list[Work] = field(default_factory=list)
+    """Those that the generation read does not have."""
+    changed: bool = False
+
+    def document(self) -> Document:
+        return {
+            "kind": str(self.kind),
+            "hour": self.hour,
+            "base": self.base,
+            "buckets": self.buckets,
+            "version": self.version,
+            "units": self.units,
+            "changed": self.changed,
+        }
+
+    @classmethod
+    def of(cls, document: Document) -> "HourPlan":
+        return cls(
+            Kind(document["kind"]),
+            document["hour"],
+            document["base"],
+            document["buckets"],
+            document["version"],
+            list(document["units"]),
+            changed=document["changed"],
+        )
+
+
+def version_of(kind: Kind, windows: Windows) -> str:
+    match kind:
+        case Kind.ROLLUP:
+            return derive.rollup_version(windows)
+        case Kind.DAILY:
+            return derive.daily_version(windows)
+        case _:
+            return derive.index_version()
+
+
+async def read_generation(store: Store, kind: Kind, hour: int) -> Generation | None:
+    """The current generation of an hour."""
+    folder = layout.manifest_folder(hour)
+    keys: list[str] = []
+    async for key in store.keys(folder, after=f"{folder}{kind}-"):
+        if not key.startswith(f"{folder}{kind}-"):
+            break
+        keys.append(key)
+    newest = manifest.current(keys, kind).get(hour)
+    return None if newest is None else Generation.read(await store.get(newest))
+
+
+async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, records_per_unit: int) -> HourPlan:
+    current = await read_generation(store, kind, hour)
+    rows = await listing.of_hour(store, hour)
+    buckets = divided(rows, records_per_unit, current)
+    parts: dict[int, list[Listed]] = defaultdict(list)
+    for row in rows:
+        parts[bucket_of(row.agent, buckets)].append(row)
+    plan = _empty(kind, hour, current, buckets, version_of(kind, windows))
+    for bucket, own in sorted(parts.items()):
+        unit = Unit(kind, hour, buckets, bucket, tuple(row.input for row in own), plan.version)
+        sources = tuple((row.manifest_id, row.blob_key) for row in own)
+        _enter(plan, Work(unit, sources, sum(row.records + 1 for row in own)), current)
+    return _settled(plan, current)
+
+
+async def plan_day(store: Store, hour: int, windows: Windows) -> HourPlan:
+    """The day that begins with this hour, from the current generations of its hours."""
+    current = await read_generation(store, Kind.DAILY, hour)
+    found = [await read_generation(store, Kind.ROLLUP, each) for each in range(hour, hour + DAY_HOURS)]
+    hours = [each for each in found if each is not None and each.units]
+    buckets = min((each.buckets for each in hours), default=1)
+    inputs: dict[int, list[Current]] = defaultdict(list)
+    for generation in hours:
+        for each in generation.units:
+            inputs[each.bucket & (buckets - 1)].append(each)
+    plan = _empty(Kind.DAILY, hour, current, buckets, version_of(Kind.DAILY, windows))
+    largest = windows.hourly[-1]
+    for bucket, own in sorted(inputs.items()):
+        unit = Unit(
+            Kind.DAILY, hour, buckets, bucket, tuple(Input(each.unit_id, each.unit_id) for each in own), plan.version
+        )
+        chunks = [
+            (each.unit_id, ref.key, ref.rows)
+            for each in own
+            for ref in each.chunks
+            if ref.table is Table.ROLLUP and ref.window_ns == largest
+        ]
+        sources = tuple((ident, key) for ident, key, _ in chunks)
+        _enter(plan, Work(unit, sources, 1 + sum(count for *_, count in chunks)), current)
+    return _settled(plan, current)
+
+
+def divided(rows: Sequence[Listed], records_per_unit: int, current: Generation | None) -> int:
+    """Into how many buckets; never fewer than there were."""
+    total = sum(row.records for row in rows)
+    buckets = current.buckets if current is not None else 1
+    agents = len({row.agent for row in rows})
+    while buckets < agents and total > buckets * records_per_unit:
+        buckets *= 2
+    return buckets
+
+
+def payload_of(work: Iterable[Work], windows: Windows, limits: Sequence[int]) -> bytes:
+    """What a task is told."""
+    document = {"work": [each.document() for each in work], "windows": windows.names, "limits": list(limits)}
+    return json.dumps(document).encode()
+
+
+def _empty(kind: Kind, hour: int, current: Generation | None, buckets: int, version: str) -> HourPlan:
+    return HourPlan(kind, hour, 0 if current is None else current.number, buckets, version)
+
+
+def _enter(plan: HourPlan, work: Work, current: Generation | None) -> None:
+    plan.units.append(work.unit.id)
+    known = None if current is None else current.unit(work.unit.bucket)
+    if known is None or known.unit_id != work.unit.id:
+        plan.work.append(work)
+
+
+def _settled(plan: HourPlan, current: Generation | None) -> HourPlan:
+    before = [] if current is None else [each.unit_id for each in current.units]
+    plan.changed = plan.units != before
+    return plan

@@ -1,0 +1,89 @@
+"""What an operator should see: one object per finding and key, made when it is first seen.
+
+A problem with a batch stays until the batch can be read: every run looks at it again. What only tells (a clock that is
+ahead, ranges that overlap, a foreign object) stays until somebody deletes it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.base import codec
+from holdfast.base.aio import map_bounded
+from holdfast.base.clock import iso
+from holdfast.base.codec import MALFORMED, Document
+from holdfast.base.errors import Corrupt
+from holdfast.base.ids import Ambient
+from holdfast.ingest.reconcile import BROKEN, Finding, Problem
+from holdfast.objects.store import CREATE, Store
+from holdfast.pipeline import layout
+
+AT_ONCE = 16
+LOOKED_AT_AGAIN = 1_000
+"""Broken batches per run; more than these are an outage, and wait for their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    problem: Problem
+    first_seen: str
+
+    def document(self) -> Document:
+        return {**self.problem.document(), "first_seen": self.first_seen}
+
+
+async def record(store: Store, ambient: Ambient, problems: Iterable[Problem]) -> None:
+    """Put them on record. One that is there keeps the time at which it was first seen."""
+    now = iso(ambient.clock.wall_ns())
+
+    async def one(problem: Problem) -> None:
+        body = codec.encode({**Seen(problem, now).document(), "write_id": ambient.ids.write_id()})
+        await store.put(layout.problem_key(problem.finding, problem.id), body, CREATE)
+
+    await map_bounded(list(problems), one, limit=AT_ONCE)
+
+
+async def mended(store: Store, keys: Iterable[str]) -> None:
+    """These batches were read: whatever was wrong with them is over."""
+    gone = [layout.problem_key(finding, Problem(finding, key, "").id) for key in keys for finding in sorted(BROKEN)]
+    await store.delete_many(gone)
+
+
+async def broken(store: Store) -> list[str]:
+    """Keys of batches that could not be read, to be looked at again."""
+    found = [each.problem.key for finding in sorted(BROKEN) for each in await of(store, finding, LOOKED_AT_AGAIN)]
+    return sorted(set(found))[:LOOKED_AT_AGAIN]
+
+
+async def of(store: Store, finding: Finding, limit: int) -> list[Seen]:
+    keys: list[str] = []
+    async for key in store.keys(f"{layout.PROBLEMS}{finding}/"):
+        keys.append(key)
+        if len(keys) >= limit:
+            break
+
+    async def one(key: str) -> Seen | None:
+        found = await store.find(key)
+        if found is None:
+            return None
+        document = codec.decode(found.body, key=key)
+        try:
+            return Seen(Problem.of(document), str(document["first_seen"]))
+        except MALFORMED as error:
+            raise Corrupt(f"{key}: not a problem on record ({error!r})") from error
+
+    return [each for each in await map_bounded(keys, one, limit=AT_ONCE) if each is not None]
+
+
+async def every(store: Store, limit: int = 100) -> list[Seen]:
+    """The first so many of each kind."""
+    return [each for finding in Finding for each in await of(store, finding, limit)]
+
+
+async def count(store: Store) -> dict[str, int]:
+    """How many there are of each kind, from a listing alone."""
+    found = {str(finding): 0 for finding in Finding}
+    async for key in store.keys(layout.PROBLEMS):
+        finding = key.removeprefix(layout.PROBLEMS).partition("/")[0]
+        if finding in found:
+            found[finding] += 1
+    return {finding: number for finding, number in found.items() if number}

@@ -1,0 +1,53 @@
+"""Make an hour's units the current ones: create the next generation, if nobody has.
+
+Two drivers cannot both win a number. The loser has changed nothing: its units may be part of a later generation, and
+whoever plans the hour again does so on top of what won. Publishing the same again finds it there.
+"""
+
+from dataclasses import dataclass
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import check
+from holdfast.metrics import layout
+from holdfast.metrics.manifest import Current, Generation, UnitManifest
+from holdfast.objects.store import CREATE, Lost, Store
+from holdfast.pipeline.plan import HourPlan, read_generation
+
+AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    plan: HourPlan
+    generation: Generation | None
+    """None if another driver was faster, or if nothing had changed."""
+    superseded: bool = False
+
+
+async def compose(store: Store, plan: HourPlan) -> Generation:
+    """The generation that a plan leads to, from the manifests of its units."""
+
+    async def one(unit_id: str) -> Current:
+        return Current.of_manifest(UnitManifest.read(await store.get(layout.unit_key(plan.hour, unit_id))))
+
+    units = await map_bounded(plan.units, one, limit=AT_ONCE)
+    return Generation(plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version, tuple(units))
+
+
+async def publish(store: Store, plan: HourPlan) -> Published:
+    if not plan.changed:
+        return Published(plan, None)
+    generation = await compose(store, plan)
+    if isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost):
+        return Published(plan, None, superseded=True)
+    return Published(plan, generation)
+
+
+async def verify(store: Store, plan: HourPlan) -> None:
+    """The hour has a generation at least as new as the one that was published, and it is whole."""
+    current = await read_generation(store, plan.kind, plan.hour)
+    number = plan.base + 1 if plan.changed else plan.base
+    check(
+        current is not None and current.number >= number,
+        f"{layout.manifest_folder(plan.hour)}: generation {number} of {plan.kind} was published and is gone",
+    )

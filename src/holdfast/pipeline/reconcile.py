@@ -1,0 +1,268 @@
+"""Reconcile: find accepted batches that nobody has derived anything from, verify them, and say which hours they change.
+
+Ordering, which is what makes a crash harmless: references; coverage; listings; marks of what is due; problems; events;
+the checkpoint last. Everything before the checkpoint is created under names that follow from the batches, so a run that
+is done again, or twice at once, changes nothing more.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base import codec
+from holdfast.base.aio import map_bounded
+from holdfast.base.codec import Document
+from holdfast.bus import Bus
+from holdfast.ingest import layout as ingest
+from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.reconcile import BROKEN, Finding, Problem
+from holdfast.metrics import listing
+from holdfast.metrics.listing import Listed
+from holdfast.metrics.manifest import Kind
+from holdfast.objects.store import CREATE
+from holdfast.pipeline import coverage, discover, layout, problems
+from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
+from holdfast.pipeline.discover import Discovered
+from holdfast.pipeline.examine import Row, examine_task, payload_of
+from holdfast.pipeline.options import Env
+from holdfast.pipeline.partition import divide
+from holdfast.runs import Context
+
+AT_ONCE = 16
+WORTH = 200
+"""Batches that are worth a task of their own."""
+NAMESPACE = "pipeline"
+HOUR_CHANGED = "pipeline.hour_changed"
+DERIVED = (Kind.ROLLUP, Kind.INDEX)
+
+
+@dataclass(slots=True)
+class Staged:
+    """What one slice gave."""
+
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    listings: list[tuple[int, str]] = field(default_factory=list)
+    """Hour and key of each."""
+
+    def document(self) -> Document:
+        return {"counts": dict(self.counts), "listings": [list(each) for each in self.listings]}
+
+
+class Reconcile:
+    """The job. One run takes one slice; ``more`` in its summary says that there is another."""
+
+    name = "reconcile"
+    version = "1"
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._store, self._ambient, self._options = env.store, env.ambient, env.options
+        self._checkpoints = Checkpoints(env.store, env.ambient)
+
+    async def is_due(self) -> bool:
+        """Whether there is anything to look at. If not, the checkpoint moves on at once."""
+        found = await self._by_time()
+        if found.keys or found.foreign or await problems.broken(self._store):
+            return True
+        before = await self._checkpoints.read()
+        if found.through_unix_ns is not None and before is not None:
+            to = Checkpoint(found.through_unix_ns, found.cursor_ns, before.recent)
+            await self._checkpoints.advance(self._ambient.ids.unique(), to)
+            return False
+        return True
+
+    async def run(self, ctx: Context, request: Document) -> Document:
+        plan = await ctx.step("plan", self._plan, request)
+        staged = await ctx.step("stage", self._stage, plan, ctx.run_id)
+        published = await ctx.step("publish", self._publish, plan, staged, ctx.run_id)
+        await ctx.step("verify", self._verify, staged)
+        return {**staged["counts"], **published, "more": plan["more"], "next": plan["next"]}
+
+    # --- plan ---
+
+    async def _plan(self, request: Document) -> Document:
+        """What to look at. The keys are written down, so that whoever resumes looks at the same."""
+        found = await self._discovered(request)
+        broken = await problems.broken(self._store)
+        known = set(found.keys)
+        recent = await self._checkpoints.write_recent(found.seen) if found.through_unix_ns is not None else None
+        return {
+            "keys": [*found.keys, *(key for key in broken if key not in known)],
+            "broken": broken,
+            "foreign": [each.document() for each in found.foreign],
+            "listed": found.listed,
+            "through_unix_ns": found.through_unix_ns,
+            "cursor_ns": found.cursor_ns,
+            "recent": recent,
+            "more": found.more,
+            "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
+            "next": found.keys[-1] if found.more else None,
+        }
+
+    async def _discovered(self, request: Document) -> Discovered:
+        limit = self._options.batches_at_once
+        found = Discovered()
+        if request.get("keys") is not None:
+            found.keys = list(dict.fromkeys(request["keys"]))
+        elif request.get("full"):
+            found = await discover.scan(self._store, request.get("after"), request.get("agents") or (), limit)
+        elif request.get("since_ns") is not None:
+            until = request.get("until_ns") or self._ambient.clock.wall_ns()
+            found.keys = [key async for key in discover.between(self._store, request["since_ns"], until)]
+        else:
+            found = await self._by_time(limit)
+        found.listed = max(found.listed, len(found.keys))
+        return found
+
+    async def _by_time(self, limit: int | None = None) -> Discovered:
+        before = await self._checkpoints.read()
+        recent = await self._checkpoints.read_recent(before.recent if before is not None else None)
+        return await discover.by_time(
+            self._store,
+            before,
+            recent,
+            overlap_ns=self._options.overlap_ns,
+            now_ns=self._ambient.clock.wall_ns(),
+            limit=limit or self._options.batches_at_once,
+        )
+
+    # --- stage ---
+
+    async def _stage(self, plan: Document, run_id: str) -> Document:
+        staged = Staged()
+        found = [Problem.of(each) for each in plan["foreign"]]
+        for start in range(0, max(1, len(plan["keys"])), self._options.batches_at_once):
+            keys = plan["keys"][start : start + self._options.batches_at_once]
+            rows = await self._examine(keys, "verify")
+            found += await self._list(rows, staged, f"{run_id}/{start}")
+            found += [each for row in rows for each in row.problems]
+            await problems.mended(self._store, _mended(set(plan["broken"]), rows))
+        await problems.record(self._store, self._ambient, found)
+        staged.counts |= {"looked_at": len(plan["keys"]), "listed": plan["listed"], "problems": len(found)}
+        return staged.document()
+
+    async def _examine(self, keys: Sequence[str], step: str) -> list[Row]:
+        groups = divide(keys, lambda _: 1, cores=self._env.engine.cores, worth=WORTH)
+        payloads = [payload_of(group, self._options.limits) for group in groups]
+        rows = await self._env.engine.run(
+            f"reconcile {step}", examine_task, payloads, self._env.progress(f"reconcile: {step}")
+        )
+        return [Row.of(each) for each in rows]
+
+    async def _list(self, rows: list[Row], staged: Staged, operation_id: str) -> list[Problem]:
+        """Cover the batches, list them in their hours, and mark what is due. The overlaps that were found."""
+        by_identity = {row.identity: row for row in rows if row.identity is not None}
+        again = await coverage.cover(self._store, self._ambient, by_identity, operation_id)
+        pairs = await self._pairs(again)
+        missing = sorted({other for others in pairs.values() for other in others if other not in by_identity})
+        neighbours = await self._examine([ingest.accepted_key(each) for each in missing], "overlaps")
+        everything = by_identity | {row.identity: row for row in neighbours if row.identity is not None}
+        hours: dict[int, dict[BatchIdentity, Listed]] = defaultdict(dict)
+        for identity, row in by_identity.items():
+            _enter(hours, row, row)
+            for other in pairs.get(identity, ()):
+                if other in everything:
+                    _enter(hours, row, everything[other])
+                    _enter(hours, everything[other], row)
+        known = {each.identity for each in again}
+        for hour in sorted(hours):
+            await self._write_listing(hour, hours[hour], known, staged)
+        self._count(staged, rows, pairs)
+        return [_overlap(identity, others) for identity, others in sorted(pairs.items()) if others]
+
+    async def _pairs(self, again: Iterable[coverage.Again]) -> dict[BatchIdentity, list[BatchIdentity]]:
+        async def one(found: coverage.Again) -> tuple[BatchIdentity, list[BatchIdentity]]:
+            return found.identity, await coverage.overlaps(self._store, found)
+
+        return {identity: others for identity, others in await map_bounded(again, one, limit=AT_ONCE) if others}
+
+    async def _write_listing(
+        self, hour: int, rows: dict[BatchIdentity, Listed], known: set[BatchIdentity], staged: Staged
+    ) -> None:
+        """What is not listed yet. Only batches that were covered before can be."""
+        if known & rows.keys():
+            there = {row.manifest_id: row.records for row in await listing.of_hour(self._store, hour)}
+            rows = {identity: row for identity, row in rows.items() if there.get(row.manifest_id, -1) < row.records}
+        if not rows:
+            return
+        key = await listing.write(self._store, hour, list(rows.values()))
+        for kind in DERIVED:
+            await mark_due(self._env, kind, hour, listing.listing_id(hour, list(rows.values())))
+        staged.listings.append((hour, key))
+
+    def _count(self, staged: Staged, rows: list[Row], pairs: dict[BatchIdentity, Any]) -> None:
+        counts = staged.counts
+        counts["batches"] += sum(row.manifest is not None for row in rows)
+        counts["records"] += sum(share.records for row in rows for share in row.shares)
+        counts["read_bytes"] += sum(row.read_bytes for row in rows)
+        counts["references_written"] += sum(row.wrote for row in rows)
+        counts["overlaps"] += len(pairs)
+        counts["broken"] += sum(any(each.finding in BROKEN for each in row.problems) for row in rows)
+
+    # --- publish and verify ---
+
+    async def _publish(self, plan: Document, staged: Document, run_id: str) -> Document:
+        """Tell the bus, then move the checkpoint."""
+        bus = Bus(self._store, self._ambient, NAMESPACE)
+        for hour, key in staged["listings"]:
+            payload = {"hour": layout.hour_name(hour), "listing": key}
+            await bus.publish_raw(HOUR_CHANGED, payload, key=key)
+        if plan["through_unix_ns"] is not None:
+            to = Checkpoint(plan["through_unix_ns"], plan["cursor_ns"], plan["recent"])
+            stands = await self._checkpoints.advance(run_id, to)
+            await self._checkpoints.drop_recent(stands.recent)
+        if plan["full_at_unix_ns"] is not None:
+            await self._checkpoints.scanned(run_id, plan["full_at_unix_ns"])
+        return {"hours": sorted({layout.hour_name(hour) for hour, _ in staged["listings"]})}
+
+    async def _verify(self, staged: Document) -> Document:
+        """What was written is there."""
+        keys = [key for _, key in staged["listings"]]
+        await map_bounded(keys, self._store.head, limit=AT_ONCE)
+        return {"listings": len(keys)}
+
+
+def _whole(request: Document) -> bool:
+    return bool(request.get("full")) and not request.get("agents")
+
+
+async def mark_due(env: Env, kind: Kind, hour: int, ident: str) -> None:
+    body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": env.ambient.ids.write_id()})
+    await env.store.put(layout.due_key(kind, hour, ident), body, CREATE)
+
+
+def _enter(hours: dict[int, dict[BatchIdentity, Listed]], where: Row, row: Row) -> None:
+    """List the batch of ``row`` in every hour in which ``where`` has records."""
+    manifest = row.manifest
+    if manifest is None:
+        return
+    own = {share.hour: share for share in row.shares}
+    identity = manifest.identity
+    for hour in [share.hour for share in where.shares]:
+        share = own.get(hour)
+        hours[hour][identity] = Listed(
+            identity.manifest_id,
+            identity.agent_id,
+            identity.boot_id,
+            identity.seq_start,
+            identity.seq_end,
+            manifest.frame_sha256,
+            manifest.raw_blob_key,
+            manifest.frame_bytes,
+            manifest.accepted_at_unix_ns,
+            0 if share is None else share.records,
+            None if share is None else share.first_ns,
+            None if share is None else share.last_ns,
+        )
+
+
+def _mended(broken: set[str], rows: Iterable[Row]) -> list[str]:
+    """Those of the broken ones that were read now."""
+    return sorted({key for row in rows if row.manifest is not None for key in (row.key, row.manifest.key)} & broken)
+
+
+def _overlap(identity: BatchIdentity, others: Sequence[BatchIdentity]) -> Problem:
+    named = ", ".join(f"{other.seq_start}-{other.seq_end}" for other in others[:10])
+    told = f"numbers {identity.seq_start}-{identity.seq_end} overlap {named}; each number counts once"
+    return Problem(Finding.OVERLAP, ingest.accepted_key(identity), told)

@@ -1,0 +1,242 @@
+"""One Spark session per process: started once, quiet, and with this interpreter in every worker on this machine.
+
+``--master`` is ``local[*]`` and its like, ``spark://host:port``, ``yarn``, ``k8s://...`` or, for Spark Connect,
+``sc://host:port``. Under spark-submit, or in a notebook with a session, that session is used and never stopped.
+
+Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct; what Spark itself has
+to say goes to a file that only a failure quotes.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.errors import Invalid
+from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, WrongMaster
+
+DEFAULT_MASTER = "local[*]"
+OLDEST_JAVA = 17
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|k8s|sc)://\S+")
+_REACHED = re.compile(r"(spark|k8s|sc)://")
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_QUIET = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n
+"""
+_DEFAULTS = {
+    "spark.app.name": "holdfast",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A frame of a few megabytes is a row of results at the most; results are summaries.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1024",
+    "spark.python.worker.reuse": "true",
+}
+_ON_THIS_MACHINE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    # A JVM that lives for a minute gains nothing from the second compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@dataclass
+class Spark:
+    """A session, and whether it is ours to stop."""
+
+    session: Any
+    ours: bool
+    remote: bool = False
+    """Spark Connect: there is no context, so tasks are neither counted nor cancelled from here."""
+    log: Path | None = None
+    folder: "tempfile.TemporaryDirectory[str] | None" = field(default=None, repr=False)
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at the same time, as far as Spark tells."""
+        return 8 if self.remote else max(1, int(self.session.sparkContext.defaultParallelism))
+
+    def stop(self) -> None:
+        """End a session of ours and its JVM. Idempotent."""
+        if not self.ours:
+            return
+        self.ours = False
+        self.session.stop()
+        if not self.remote:
+            _end_gateway()
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False) -> Spark:
+    """The session of this process: the one that is there, or a new one. Blocking, for seconds."""
+    if find_spec("pyspark") is None:
+        raise NoSpark("PySpark is not installed", remedy="pip install 'holdfast[spark]'")
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
+
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
+    wanted = master or os.environ.get("MASTER") or DEFAULT_MASTER
+    if not _MASTER.fullmatch(wanted):
+        raise WrongMaster(
+            f"{wanted!r} is no Spark master",
+            remedy="use local[*], local[4], spark://host:port, yarn, k8s://..., or sc://host:port for Spark Connect",
+        )
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if wanted.startswith("sc://"):
+        return _connect(wanted, conf or {})
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        _check_java()
+    return _launch(wanted, conf or {}, submitted=submitted, verbose=verbose)
+
+
+def _connect(master: str, conf: Mapping[str, str]) -> Spark:
+    if find_spec("grpc") is None or find_spec("grpc_status") is None:
+        raise NoSpark(
+            f"{master}: Spark Connect needs packages that are not installed", remedy="pip install 'pyspark[connect]'"
+        )
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
+
+    builder = SparkSession.builder.remote(master)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+        session.range(1).count()
+    except Exception as error:  # its errors have no common base, and a server that is not there is one of many
+        raise WrongMaster(f"{master}: no Spark Connect server answers ({_first_line(error)})") from error
+    return Spark(session, ours=True, remote=True)
+
+
+def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: bool) -> Spark:
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # an extra, and slow to import
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  # as above
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
+
+    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="holdfast-spark-")
+    log = Path(folder.name, "spark.log")
+    settings = SparkConf()
+    for name, value in _settings(master, conf, Path(folder.name), verbose=verbose).items():
+        settings.set(name, value)
+    if not submitted:
+        settings.setMaster(master)
+    try:
+        with log.open("wb") as errors:
+            streams = {} if verbose else {"stderr": errors, "stdout": errors}
+            gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
+        session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+        if _REACHED.match(master):
+            _check_workers(session, master, log)
+    except WrongMaster:
+        folder.cleanup()
+        raise
+    except Exception as error:  # py4j, PySpark and the JVM each have their own
+        told = _told(log) or _first_line(error)
+        _end_gateway()
+        folder.cleanup()
+        kind = WrongMaster if _REACHED.match(master) or "master" in told.lower() else SparkFailed
+        raise kind(f"{master}: Spark did not start ({told})") from error
+    return Spark(session, ours=True, log=log, folder=folder)
+
+
+def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bool) -> dict[str, str]:
+    found = dict(_DEFAULTS)
+    if master.startswith("local"):
+        found |= _ON_THIS_MACHINE
+        found["spark.local.dir"] = str(folder)
+        found["spark.sql.warehouse.dir"] = str(folder / "warehouse")
+    quiet = folder / "log4j2.properties"
+    quiet.write_text(_QUIET.format(level="info" if verbose else "error"), encoding="utf-8")
+    options = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
+    for side in ("driver", "executor") if master.startswith("local") else ("driver",):
+        name = f"spark.{side}.extraJavaOptions"
+        found[name] = f"{found.get(name, '')} {options}".strip()
+    return {**found, **conf}
+
+
+def _check_workers(session: Any, master: str, log: Path) -> None:
+    """A master that cannot be reached is given up by Spark only after a minute, in another thread."""
+    context = session.sparkContext
+    if context._jsc.sc().isStopped():
+        raise WrongMaster(f"{master}: no Spark master answers there ({_told(log)})", remedy="check host and port")
+
+
+def _check_java() -> None:
+    """Java that is new enough, or one clear line."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    told = ""
+    if java is not None:
+        try:
+            answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+            told = answer.stderr + answer.stdout
+        except OSError as error:
+            raise NoJava(f"Java cannot be run at {java}: {error.strerror}", remedy=_GET_JAVA) from error
+    found = _VERSION.search(told)
+    if found is None:
+        raise NoJava("Spark needs Java, and there is none", remedy=_GET_JAVA)
+    if int(found[1]) < OLDEST_JAVA:
+        raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer, and {java} is {found[1]}", remedy=_GET_JAVA)
+
+
+_GET_JAVA = (
+    f"install Java {OLDEST_JAVA} or newer (such as openjdk-17-jre-headless), set JAVA_HOME, or use --master inline"
+)
+
+
+def _end_gateway() -> None:
+    """The JVM ends when its standard input does; the process must be waited for, or it stays as a zombie."""
+    from pyspark import SparkContext  # noqa: PLC0415  # an extra, and slow to import
+
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    if process is not None:
+        process.stdin.close()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _told(log: Path) -> str:
+    """The line of Spark's own log that says most."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    telling = [line.strip() for line in lines if re.search(r"exception|error|failed|unable", line, re.IGNORECASE)]
+    return (telling[0] if telling else "")[:300]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def read_conf(text: str) -> dict[str, str]:
+    """``name=value`` of ``--conf``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise Invalid(f"{text!r} is no setting of Spark", remedy="write it like spark.speculation=true")
+    return {name: value}

@@ -1,0 +1,128 @@
+"""Tasks on Spark: one partition per payload, rows back as Arrow.
+
+The DataFrame API alone, so that the same code runs on one machine, on a cluster and through Spark Connect. A task opens
+the store from its spec after the fork, on a loop of its own, and closes it whatever happens.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking
+from holdfast.base.codec import Document
+from holdfast.base.errors import HoldfastError
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import open_store
+from holdfast.pipeline.engine import Progress, Task
+from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.session import Spark, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
+WATCH_S = 0.2
+FAILED = "holdfast-task-failed:"
+"""Before a named error in what Spark says of a failed task."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """What a task needs besides its payload. Picklable."""
+
+    spec: StoreSpec
+    task: Task
+    payloads: tuple[bytes, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                rows = asyncio.run(self._work(self.payloads[number]))
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([codec.encode(row) for row in rows], pa.binary())], schema=ROWS
+                )
+
+    async def _work(self, payload: bytes) -> list[Document]:
+        store = await open_store(self.spec)
+        try:
+            return await self.task(store, payload)
+        except HoldfastError as error:
+            raise RuntimeError(f"{FAILED}{error.kind}:{error}") from error
+        finally:
+            await store.close()
+
+
+class SparkEngine:
+    def __init__(self, spark: Spark, spec: StoreSpec) -> None:
+        self.spark = spark
+        self._spec = spec
+
+    @classmethod
+    async def open(
+        cls, spec: StoreSpec, master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False
+    ) -> "SparkEngine":
+        return cls(await blocking(start, master, conf, verbose=verbose), spec)
+
+    @property
+    def cores(self) -> int:
+        return self.spark.cores
+
+    async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
+        if not payloads:
+            return []
+        group = f"holdfast {name} {os.getpid()} {id(payloads)}"
+        working = asyncio.ensure_future(blocking(self._run, group, name, Remote(self._spec, task, tuple(payloads))))
+        try:
+            while not working.done():
+                await asyncio.wait({working}, timeout=WATCH_S)
+                progress(self._ended(group, len(payloads)) if not working.done() else len(payloads), len(payloads))
+        except asyncio.CancelledError:
+            if not self.spark.remote:
+                await blocking(self.spark.session.sparkContext.cancelJobGroup, group)
+            await asyncio.wait({working})
+            raise
+        table = await working
+        return [json.loads(row) for row in table.column(0).to_pylist()]
+
+    async def close(self) -> None:
+        await blocking(self.spark.stop)
+
+    def _run(self, group: str, name: str, work: Remote) -> pa.Table:
+        session: SparkSession = self.spark.session
+        if not self.spark.remote:
+            session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
+        count = len(work.payloads)
+        frame = session.range(0, count, 1, numPartitions=count).mapInArrow(work, "row binary")
+        try:
+            return frame.toArrow()
+        except Exception as error:  # py4j and Spark Connect each have their own
+            raise SparkFailed(f"{name}: a task failed for good ({_reason(error)})") from error
+
+    def _ended(self, group: str, total: int) -> int:
+        """Tasks that have ended, as far as Spark tells."""
+        if self.spark.remote:
+            return 0
+        tracker = self.spark.session.sparkContext.statusTracker()
+        ended = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info: Any = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                known: Any = tracker.getStageInfo(stage)
+                ended += known.numCompletedTasks if known is not None else 0
+        return min(ended, total)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    named = text.partition(FAILED)[2]
+    if named:
+        return named.partition("\n")[0][:500]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line]
+    return (telling or lines or [type(error).__name__])[-1][:500]

@@ -1,0 +1,143 @@
+"""One unit, made: read its inputs, compute, create its chunks, then its manifest. This is what a task does.
+
+Every name follows from the unit. So a task that is run again, speculated or long given up creates what is there
+already, and a unit whose manifest exists is done. Nothing here is visible to a reader of generations.
+
+Errors: an input that is missing or cannot be read is named in the manifest, and the rest counts. A store that does not
+answer fails the task.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.metrics import chunk, derive, layout
+from holdfast.metrics.derive import Chunk
+from holdfast.metrics.manifest import ChunkRef, Kind, UnitManifest
+from holdfast.metrics.points import AlertChanges, HistogramPoints, LogLines, Points, Telemetry
+from holdfast.metrics.rollup import Rows
+from holdfast.metrics.windows import Windows
+from holdfast.objects.store import CREATE, Store
+from holdfast.pipeline.plan import Work
+from holdfast.platform.telemetry import telemetry_of
+
+READS = 32
+WRITES = 16
+DECODERS = 2
+NOTHING = Telemetry(Points.empty(), HistogramPoints.empty(), LogLines.empty(), AlertChanges.empty())
+
+
+@dataclass(slots=True)
+class _Spent:
+    read_bytes: int = 0
+    wrote_bytes: int = 0
+
+
+async def unit_task(store: Store, payload: bytes) -> list[Document]:
+    """A task: every unit in the payload, one after the other, so that memory holds one of them."""
+    asked = json.loads(payload)
+    windows, limits = Windows.of(asked["windows"]), Limits(*asked["limits"])
+    return [await make(store, Work.of(each), windows, limits) for each in asked["work"]]
+
+
+async def make(store: Store, work: Work, windows: Windows, limits: Limits) -> Document:
+    """Make the unit if it is not there; what it gave."""
+    found = await store.find(work.unit.key)
+    if found is not None:
+        return _row(UnitManifest.read(found), _Spent(), made=False)
+    spent = _Spent()
+    if work.unit.kind is Kind.DAILY:
+        hours, unreadable = await _rows(store, work, spent)
+        telemetry, chunks = NOTHING, await blocking(lambda: list(derive.daily_chunks(work.unit, hours, windows)))
+    else:
+        batches, unreadable = await _batches(store, work, limits, spent)
+        telemetry, chunks = await blocking(_derive, work, batches, windows)
+    refs = await _create(store, chunks, spent)
+    manifest = derive.manifest(work.unit, telemetry, refs, unreadable)
+    await store.put(manifest.key, manifest.encode(), CREATE)
+    return _row(manifest, spent, made=True)
+
+
+def _derive(work: Work, batches: list[Batch], windows: Windows) -> tuple[Telemetry, list[Chunk]]:
+    start_ns = layout.hour_start_ns(work.unit.hour)
+    telemetry = telemetry_of(batches, start_ns, start_ns + layout.HOUR_NS)
+    if work.unit.kind is Kind.INDEX:
+        return telemetry, list(derive.index_chunks(work.unit, telemetry))
+    return telemetry, list(derive.rollup_chunks(work.unit, telemetry, windows))
+
+
+async def _batches(store: Store, work: Work, limits: Limits, spent: _Spent) -> tuple[list[Batch], list[str]]:
+    hashes = {each.id: each.sha256 for each in work.unit.inputs}
+    decoders = asyncio.Semaphore(DECODERS)
+    unreadable: list[str] = []
+
+    async def one(source: tuple[str, str]) -> Batch | None:
+        ident, key = source
+        try:
+            body = (await store.get(key)).body
+            spent.read_bytes += len(body)
+            async with decoders:
+                return await blocking(_decode, body, hashes[ident], limits)
+        except (NotFound, FrameInvalid, Corrupt, Invalid):
+            unreadable.append(ident)
+            return None
+
+    found = await map_bounded(work.sources, one, limit=READS)
+    return [each for each in found if each is not None], unreadable
+
+
+def _decode(body: bytes, sha256: str, limits: Limits) -> Batch:
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise Corrupt("the bytes are not those that were accepted")
+    return decode(body, limits)
+
+
+async def _rows(store: Store, work: Work, spent: _Spent) -> tuple[list[Rows], list[str]]:
+    unreadable: set[str] = set()
+
+    async def one(source: tuple[str, str]) -> Rows | None:
+        ident, key = source
+        try:
+            body = (await store.get(key)).body
+            spent.read_bytes += len(body)
+            return await blocking(chunk.decode, body, key=key)
+        except (NotFound, Corrupt, Incompatible):
+            unreadable.add(ident)
+            return None
+
+    found = await map_bounded(work.sources, one, limit=READS)
+    return [each for each in found if each is not None], sorted(unreadable)
+
+
+async def _create(store: Store, chunks: Iterable[Chunk], spent: _Spent) -> list[ChunkRef]:
+    """An existing key means done: its name follows from the same inputs."""
+
+    async def one(made: Chunk) -> ChunkRef:
+        await store.put(made.ref.key, made.body, CREATE)
+        spent.wrote_bytes += len(made.body)
+        return made.ref
+
+    return await map_bounded(chunks, one, limit=WRITES)
+
+
+def _row(manifest: UnitManifest, spent: _Spent, *, made: bool) -> Document:
+    return {
+        "unit": manifest.unit.id,
+        "hour": manifest.unit.hour,
+        "made": made,
+        "inputs": len(manifest.unit.inputs),
+        "records": manifest.records,
+        "repeated": manifest.repeated,
+        "doubtful": manifest.doubtful,
+        "unreadable": len(manifest.unreadable),
+        "chunks": len(manifest.chunks),
+        "rows": sum(ref.rows for ref in manifest.chunks),
+        "read_bytes": spent.read_bytes,
+        "wrote_bytes": spent.wrote_bytes,
+    }

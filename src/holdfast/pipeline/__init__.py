@@ -4,9 +4,9 @@ Importing this room needs neither PySpark nor Java; whoever starts Spark does (`
 has the plan.
 """
 
+from holdfast.pipeline.drive import run, serve
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.job import Ran, history
 from holdfast.pipeline.options import Options
-from holdfast.pipeline.drive import run, serve
 
 __all__ = ["Engine", "Inline", "Options", "Ran", "history", "run", "serve"]

@@ -19,12 +19,18 @@ from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
+from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.runs.workflow import ambient_of
 
-JOBS: dict[str, Callable[[Env], Job]] = {"reconcile": Reconcile, "rollup": rollup_job, "index": index_job}
+JOBS: dict[str, Callable[[Env], Job]] = {
+    "reconcile": Reconcile,
+    "rollup": rollup_job,
+    "index": index_job,
+    "feed": Feed,
+}
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
 

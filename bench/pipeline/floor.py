@@ -1,4 +1,4 @@
-"""``python -m bench.pipeline.floor PARQUET OUT``: plain Spark, in a process and a JVM of its own, with its own settings.
+"""``python -m bench.pipeline.floor PARQUET OUT``: plain Spark, in a process and a JVM of its own, with own settings.
 
 It says ``ready``; then, for each line that it reads, it aggregates the file once, writes the rows as Parquet, and says
 how long that took. One-minute windows: count, sum, least and greatest value of each series.

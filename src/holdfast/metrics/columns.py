@@ -50,9 +50,10 @@ def starts_of_groups(*columns: Ints) -> Ints:
     count = len(columns[0])
     if not count:
         return NO_INTS
-    differs = np.zeros(count, np.bool_)
+    differs = np.empty(count, np.bool_)
     differs[0] = True
-    for column in columns:
+    np.not_equal(columns[0][1:], columns[0][:-1], out=differs[1:])
+    for column in columns[1:]:
         differs[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(differs)
 
@@ -84,11 +85,18 @@ class Lists:
 
     @property
     def offsets(self) -> Ints:
-        return np.concatenate([[0], self.lengths.cumsum()]).astype(np.int64)
+        offsets = np.zeros(len(self.lengths) + 1, np.int64)
+        self.lengths.cumsum(out=offsets[1:])
+        return offsets
 
     def take(self, rows: Ints) -> "Lists":
         places = spans(self.offsets[:-1][rows], self.lengths[rows])
         return Lists(self.lengths[rows], self.keys[places], self.counts[places])
+
+    def cut(self, begin: int, end: int, offsets: Ints) -> "Lists":
+        """The lists of some neighbours; ``offsets`` are those of all."""
+        inside = slice(int(offsets[begin]), int(offsets[end]))
+        return Lists(self.lengths[begin:end], self.keys[inside], self.counts[inside])
 
     @classmethod
     def empty(cls, rows: int) -> "Lists":

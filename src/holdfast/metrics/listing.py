@@ -117,6 +117,11 @@ async def of_hour(store: Store, hour: int) -> list[Listed]:
     return await read(store, await listings(store, hour))
 
 
+def id_in(key: str) -> str:
+    """The id of the listing under this key."""
+    return key.rpartition("/")[2].removesuffix(".parquet")
+
+
 def _is_listing(key: str, hour: int) -> bool:
-    name = key.removeprefix(layout.batches_folder(hour)).removesuffix(".parquet")
+    name = id_in(key)
     return len(name) == 64 and key == layout.batches_key(hour, name)

@@ -242,6 +242,9 @@ class Generation:
     buckets: int
     version: str
     units: tuple[Current, ...]
+    listings: tuple[str, ...] = ()
+    """Ids of the listings whose batches are all among the inputs, in order: who finds no others in the hour need not
+    read them to know that everything is covered."""
 
     def __post_init__(self) -> None:
         taken = [unit.bucket for unit in self.units]
@@ -271,6 +274,7 @@ class Generation:
             "buckets": self.buckets,
             "version": self.version,
             "units": [each.document() for each in self.units],
+            "listings": list(self.listings),
         }
 
     def encode(self) -> bytes:
@@ -291,6 +295,7 @@ class Generation:
                 _whole(document, "buckets"),
                 _text(document, "version"),
                 tuple(Current.of(each) for each in document["units"]),
+                tuple(_texts(document["listings"])),
             )
 
         generation = _taken(found.key, take)

@@ -80,15 +80,26 @@ class Rows:
             Lists.empty(0),
         )  # fmt: skip
 
-    def take(self, places: Ints, series: Sequence[SeriesKey] | None = None, shift: int = 0) -> "Rows":
-        """Some of the rows; of other series, whose numbers are lower by ``shift``."""
+    def take(self, places: Ints) -> "Rows":
+        """Some of the rows."""
         return Rows(
-            self.series if series is None else series,
+            self.series,
             self.window_ns,
-            self.series_id[places] - shift,
+            self.series_id[places],
             **{name: getattr(self, name)[places] for name in COLUMNS},
             sketch=self.sketch.take(places),
             buckets=None if self.buckets is None else self.buckets.take(places),
+        )
+
+    def cut(self, begin: int, end: int, series: Sequence[SeriesKey], shift: int, offsets: Ints) -> "Rows":
+        """The same of neighbours, without a copy; ``offsets`` are those of all sketches."""
+        return Rows(
+            series,
+            self.window_ns,
+            self.series_id[begin:end] - shift,
+            **{name: getattr(self, name)[begin:end] for name in COLUMNS},
+            sketch=self.sketch.cut(begin, end, offsets),
+            buckets=None if self.buckets is None else self.buckets.take(np.arange(begin, end)),
         )
 
 

@@ -50,6 +50,8 @@ class HourPlan:
     """Ids of all units that make up the hour, by bucket."""
     work: list[Work] = field(default_factory=list)
     """Those that the generation read does not have."""
+    listings: list[str] = field(default_factory=list)
+    """Ids of what was read."""
     changed: bool = False
 
     def document(self) -> Document:
@@ -60,6 +62,7 @@ class HourPlan:
             "buckets": self.buckets,
             "version": self.version,
             "units": self.units,
+            "listings": self.listings,
             "changed": self.changed,
         }
 
@@ -72,6 +75,7 @@ class HourPlan:
             document["buckets"],
             document["version"],
             list(document["units"]),
+            listings=list(document["listings"]),
             changed=document["changed"],
         )
 
@@ -100,12 +104,14 @@ async def read_generation(store: Store, kind: Kind, hour: int) -> Generation | N
 
 async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, records_per_unit: int) -> HourPlan:
     current = await read_generation(store, kind, hour)
-    rows = await listing.of_hour(store, hour)
+    keys = await listing.listings(store, hour)
+    rows = await listing.read(store, keys)
     buckets = divided(rows, records_per_unit, current)
     parts: dict[int, list[Listed]] = defaultdict(list)
     for row in rows:
         parts[bucket_of(row.agent, buckets)].append(row)
     plan = _empty(kind, hour, current, buckets, version_of(kind, windows))
+    plan.listings = sorted(map(listing.id_in, keys))
     for bucket, own in sorted(parts.items()):
         unit = Unit(kind, hour, buckets, bucket, tuple(row.input for row in own), plan.version)
         sources = tuple((row.manifest_id, row.blob_key) for row in own)
@@ -169,5 +175,6 @@ def _enter(plan: HourPlan, work: Work, current: Generation | None) -> None:
 
 def _settled(plan: HourPlan, current: Generation | None) -> HourPlan:
     before = [] if current is None else [each.unit_id for each in current.units]
-    plan.changed = plan.units != before
+    covered = set(current.listings) if current is not None else set()
+    plan.changed = plan.units != before or not covered.issuperset(plan.listings)
     return plan

@@ -31,7 +31,9 @@ async def compose(store: Store, plan: HourPlan) -> Generation:
         return Current.of_manifest(UnitManifest.read(await store.get(layout.unit_key(plan.hour, unit_id))))
 
     units = await map_bounded(plan.units, one, limit=AT_ONCE)
-    return Generation(plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version, tuple(units))
+    return Generation(
+        plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version, tuple(units), tuple(plan.listings)
+    )
 
 
 async def publish(store: Store, plan: HourPlan) -> Published:

@@ -27,6 +27,7 @@ from bench.pipeline.peers import CORES, duckdb_seconds, plain_spark
 from holdfast.metrics.windows import Windows
 from holdfast.objects.stack import open_store
 from holdfast.pipeline import drive
+from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.job import Ran
 from holdfast.pipeline.options import Options
 from holdfast.pipeline.spark import SparkEngine
@@ -49,7 +50,7 @@ FULL = Sizes(10_000_000, (100_000, 1_000_000, 10_000_000), 100_000, 5)
 QUICK = Sizes(100_000, (33_000, 100_000), 1_000, 1)
 
 
-async def run(engine: SparkEngine, folder: Path, job: str, **request: Any) -> tuple[float, Ran]:
+async def run(engine: Engine, folder: Path, job: str, **request: Any) -> tuple[float, Ran]:
     """Seconds that the whole job took, and what it says."""
     options = Options(windows=Windows.of(WINDOWS))
     async with open_store(f"file:{folder}") as store:
@@ -61,7 +62,7 @@ async def run(engine: SparkEngine, folder: Path, job: str, **request: Any) -> tu
     return seconds, ran[-1]
 
 
-async def rolled(engine: SparkEngine, folder: Path, fleet: Fleet) -> float:
+async def rolled(engine: Engine, folder: Path, fleet: Fleet) -> float:
     """Roll the hour up from nothing; the seconds that it took."""
     place.forget_rollups(folder)
     hour_ns = {"since_ns": HOUR * HOUR_NS, "until_ns": (HOUR + 1) * HOUR_NS}
@@ -199,7 +200,7 @@ async def manifests(folder: Path, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-async def _scanned(engine: SparkEngine, folder: Path) -> int:
+async def _scanned(engine: Engine, folder: Path) -> int:
     async with open_store(f"file:{folder}") as store:
         ran = await drive.run(store, ["reconcile"], engine=engine, request={"full": True})
     if any(each.status != "success" for each in ran):

@@ -50,6 +50,8 @@ class Stage:
     ambient: Ambient
     scratch: Path = Path()
     """A folder for what is not the store's: tokens, logs of processes."""
+    master: str | None = None
+    """Spark's, for the pipeline; None for what the settings say."""
     status: str = ""
     """What is going on now, for the live display."""
     told: list[str] = field(default_factory=list)
@@ -58,6 +60,11 @@ class Stage:
     """What an act leaves for later ones, by its type."""
     spent: dict[str, int] = field(default_factory=dict)
     """Requests so far, per verb."""
+
+    @property
+    def root(self) -> Path:
+        """The folder that is the store: objects are files in it."""
+        return Path(self.spec.place)
 
     def tell(self, text: str) -> None:
         """Something that happened, worth keeping on the screen until the act is over."""

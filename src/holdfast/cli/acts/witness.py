@@ -26,6 +26,7 @@ Series = tuple[str, str, tuple[tuple[str, str], ...], str]
 """Metric, agent, labels, kind."""
 Row = dict[str, Any]
 FIGURES = ("count", "sum", "min", "max", "first", "last", "increase", "resets")
+COLUMNS = ["metric", "agent", "labels", "kind", "window_start", *FIGURES]
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def derived(root: Path) -> dict[int, dict[tuple[Series, int], Row]]:
         for generation in current(root, kind):
             for chunk in (chunk for unit in generation["units"] for chunk in unit["chunks"]):
                 rows = found.setdefault(_seconds(chunk["window"]) * 10**9, {})
-                for row in pq.read_table(root / chunk["key"]).to_pylist():
+                for row in pq.read_table(root / chunk["key"], columns=COLUMNS).to_pylist():
                     labels = tuple(sorted(row["labels"]))
                     start = int(row["window_start"].timestamp()) * 10**9
                     place = ((row["metric"], row["agent"], labels, row["kind"]), start)

@@ -150,6 +150,18 @@ class IngestSection(Section):
     follow_interval_ms: int = Field(default=1_000, ge=1)
 
 
+class PipelineSection(Section):
+    """What is derived from accepted batches. The command line goes before all."""
+
+    master: str = Field(default="local[*]", min_length=1)
+    windows: str = Field(default="10s,1m,5m,1h,1d", min_length=1)
+    overlap_s: int = Field(default=600, ge=0)
+    settle_s: int = Field(default=300, ge=0)
+    records_per_unit: int = Field(default=4_000_000, ge=1)
+    batches_at_once: int = Field(default=20_000, ge=1)
+    lease_ttl_ms: int = Field(default=30_000, ge=100)
+
+
 class LogSource(Section):
     """A log file whose lines an agent sends. ``path`` may be a pattern such as ``/var/log/app/*.log``."""
 
@@ -204,6 +216,7 @@ class Settings(Section):
     bus: BusSection = BusSection()
     ingest: IngestSection = IngestSection()
     agent: AgentSection = AgentSection()
+    pipeline: PipelineSection = PipelineSection()
 
 
 class Resolved(NamedTuple):

@@ -28,6 +28,7 @@ NOUNS: tuple[Noun, ...] = (
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
+    Noun("pipeline", "holdfast.cli.pipeline", "Derive rollups and indexes from accepted telemetry."),
     Noun(
         "policy",
         "holdfast.cli.policy",

@@ -60,7 +60,7 @@ def worker(
             if address is not None:
                 shell.out.note(f"metrics at http://{address}/metrics")
             stop = asyncio.Event()
-            _stop_on_signals(stop, asyncio.current_task())
+            stop_on_signals(stop, asyncio.current_task())
             view = asyncio.ensure_future(_watch(shell.out, runner))
             try:
                 await runner.run(until_idle=until_idle, stop=stop, grace_ms=int(grace * 1000))
@@ -91,7 +91,7 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
     return handlers, [each for each in members if isinstance(each, Schedule)]
 
 
-def _stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> None:
+def stop_on_signals(stop: asyncio.Event, task: "asyncio.Task[Any] | None") -> None:
     """The first signal asks, the second insists."""
 
     def heard() -> None:

@@ -9,7 +9,7 @@ Two reconcilers may run at once: the one that is further along is believed, and 
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from holdfast.base import codec
 from holdfast.base.codec import MALFORMED, Document
@@ -31,6 +31,9 @@ class Checkpoint:
     """By the store's clock."""
     recent: str | None = None
     """The key of what was seen lately."""
+    deep_at_unix_ns: int = 0
+    """When the day before was last looked at, and where the cursor then stood."""
+    deep_cursor_ns: int = 0
     full_at_unix_ns: int | None = None
     """When the last full scan that was finished had begun."""
 
@@ -38,22 +41,19 @@ class Checkpoint:
 class _Shape:
     def read(self, document: Document, key: str) -> Checkpoint:
         codec.expect(document, format_name=FORMAT, newest=1, key=key)
-        through, cursor = document.get("through_unix_ns"), document.get("cursor_ns", 0)
-        recent, full = document.get("recent"), document.get("full_at_unix_ns")
-        numbers = isinstance(through, int) and isinstance(cursor, int) and isinstance(full, int | None)
-        if not numbers or not isinstance(recent, str | None):
+        names = [each.name for each in fields(Checkpoint) if each.name in document]
+        found = {name: document[name] for name in names}
+        wrong = [name for name in names if not isinstance(found[name], str if name == "recent" else int)]
+        if any(found[name] is not None for name in wrong) or not isinstance(found.get("through_unix_ns"), int):
             raise Corrupt(f"{key}: not the checkpoint of a reconciler")
-        return Checkpoint(through, cursor, recent, full)  # type: ignore[arg-type]  # checked above
+        return Checkpoint(**found)
 
     def write(self, value: Checkpoint, previous: Document | None) -> Document:
         return {
             **(previous or {}),
             "format": FORMAT,
             "version": 1,
-            "through_unix_ns": value.through_unix_ns,
-            "cursor_ns": value.cursor_ns,
-            "recent": value.recent,
-            "full_at_unix_ns": value.full_at_unix_ns,
+            **asdict(value),
         }
 
 
@@ -75,7 +75,13 @@ class Checkpoints:
                 return to
             if value.through_unix_ns > to.through_unix_ns:
                 return UNCHANGED
-            return replace(to, cursor_ns=max(value.cursor_ns, to.cursor_ns), full_at_unix_ns=value.full_at_unix_ns)
+            return replace(
+                to,
+                cursor_ns=max(value.cursor_ns, to.cursor_ns),
+                full_at_unix_ns=value.full_at_unix_ns,
+                deep_at_unix_ns=max(value.deep_at_unix_ns, to.deep_at_unix_ns),
+                deep_cursor_ns=max(value.deep_cursor_ns, to.deep_cursor_ns),
+            )
 
         return (await self._register.edit(operation_id, change)).value
 

@@ -117,7 +117,8 @@ class Derive:
 
     async def _stage(self, plan: Document) -> Document:
         work = [Work.of(each) for each in plan["work"]]
-        groups = divide(work, lambda each: each.weight, cores=self._env.engine.cores, worth=WORTH)
+        cores = await self._env.engine.cores() if work else 1
+        groups = divide(work, lambda each: each.weight, cores=cores, worth=WORTH)
         limits = self._options.limits
         bounds = (limits.frame_bytes, limits.payload_bytes, limits.records, limits.elements)
         payloads = [payload_of(group, self._options.windows, bounds) for group in groups]

@@ -1,8 +1,8 @@
 """Which accepted batches the reconciler has not looked at: from references by time, from lists of keys, or from all
 manifests. Reads alone.
 
-By time, a look costs one LIST per thousand references since the checkpoint, less what lies an overlap back. A full scan
-lists the manifests themselves, agent by agent, and misses nothing.
+By time, a look costs one LIST per thousand references in the hours from an overlap before the checkpoint on; once an
+hour, in those of the day before. A full scan lists the manifests themselves and misses nothing.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -14,8 +14,10 @@ from holdfast.metrics import layout as derived
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.checkpoint import Checkpoint, Recent, short
 
-LOOKBACK_NS = HOUR_NS
-"""How far behind the others a collector's clock may be for its references to be found by time."""
+DEEP_NS = 24 * HOUR_NS
+"""How late a reference may be written, after its batch was accepted, to be found by time: a spool that lands after an
+outage, a collector whose clock is behind. Whatever is later is found by a full scan."""
+DEEP_EVERY_NS = HOUR_NS
 MOST_FOREIGN = 100
 """Foreign objects that one run reports."""
 
@@ -31,7 +33,15 @@ class Discovered:
     foreign: list[Problem] = field(default_factory=list)
     more: bool = False
     """There is more than one run takes."""
+    deep: bool = False
+    """The day before was looked at too, and all of it."""
     listed: int = 0
+
+    def checkpoint(self, recent: str | None) -> Checkpoint:
+        """Where it stands once everything found here is done."""
+        through = self.through_unix_ns or 0
+        deep = (through, self.cursor_ns) if self.deep else (0, 0)
+        return Checkpoint(through, self.cursor_ns, recent, deep_at_unix_ns=deep[0], deep_cursor_ns=deep[1])
 
 
 async def by_time(
@@ -39,16 +49,16 @@ async def by_time(
 ) -> Discovered:
     """References that were written since the checkpoint. Of very many the oldest hours come first."""
     found = Discovered(cursor_ns=since.cursor_ns if since is not None else 0)
-    floor_ns = found.cursor_ns - overlap_ns if since is not None else None
+    look = _Look.of(since, overlap_ns, now_ns)
     fresh: list[Entry] = []
-    async for entry in _references(store, since, overlap_ns):
+    async for entry in _references(store, look.after):
         found.listed += 1
         manifest_id = _manifest_id(entry.key)
         if manifest_id is None:
             _foreign(found, entry.key)
             continue
         found.cursor_ns = max(found.cursor_ns, entry.modified_ns)
-        if floor_ns is not None and entry.modified_ns < floor_ns:
+        if not look.wants(entry):
             continue
         if recent.knows(manifest_id):
             found.seen.add(short(manifest_id))
@@ -59,6 +69,7 @@ async def by_time(
         fresh.append(entry)
     found.keys = [entry.key for entry in fresh]
     found.through_unix_ns = now_ns
+    found.deep = look.deep and not found.more
     if found.more:
         # What lies beyond has not been listed: neither clock may run ahead of it.
         before = since.through_unix_ns if since is not None else 0
@@ -105,14 +116,52 @@ async def scan(store: Store, after: str | None, agents: Sequence[str], limit: in
     return found
 
 
-async def _references(store: Store, since: Checkpoint | None, overlap_ns: int) -> AsyncIterator[Entry]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Which references a look by time takes."""
+
     after: str | None = None
-    if since is not None:
-        begin_ns = max(0, since.through_unix_ns - overlap_ns - LOOKBACK_NS)
-        after = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(begin_ns)}".rstrip("/")
+    regular: str = ""
+    """The first key of the hours that every look lists."""
+    floor_ns: int | None = None
+    """Written before: followed already. By the store's clock, as are the others."""
+    deep_floor_ns: int = 0
+    overlap_ns: int = 0
+    deep: bool = True
+
+    @classmethod
+    def of(cls, since: Checkpoint | None, overlap_ns: int, now_ns: int) -> "_Look":
+        if since is None:
+            return cls()
+        regular_ns = max(0, since.through_unix_ns - overlap_ns)
+        deep = now_ns - since.deep_at_unix_ns >= DEEP_EVERY_NS
+        return cls(
+            _hour_key(max(0, regular_ns - DEEP_NS) if deep else regular_ns),
+            _hour_key(regular_ns),
+            since.cursor_ns - overlap_ns,
+            since.deep_cursor_ns - overlap_ns,
+            overlap_ns,
+            deep,
+        )
+
+    def wants(self, entry: Entry) -> bool:
+        if self.floor_ns is None:
+            return True
+        if entry.key >= self.regular:
+            return entry.modified_ns >= self.floor_ns
+        # Of older hours, what was written when they were no longer looked at.
+        late = _hour_start_ns(entry.key) + HOUR_NS + self.overlap_ns < entry.modified_ns
+        return late and entry.modified_ns >= self.deep_floor_ns
+
+
+async def _references(store: Store, after: str | None) -> AsyncIterator[Entry]:
     async for page in store.list(layout.ACCEPTED_BY_TIME, after=after):
         for entry in page.entries:
             yield entry
+
+
+def _hour_key(time_ns: int) -> str:
+    return f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(time_ns)}".rstrip("/")
 
 
 def _is_ours(prefix: str, key: str) -> bool:

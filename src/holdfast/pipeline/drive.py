@@ -9,7 +9,8 @@ record (``job.history``).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from holdfast.base.codec import Document
@@ -17,6 +18,7 @@ from holdfast.base.errors import Ambiguous, Conflict, Fenced, HoldfastError, Inv
 from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
+from holdfast.pipeline import layout
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
@@ -71,7 +73,7 @@ async def serve(
     stop: asyncio.Event,
     engine: Engine,
     options: Options,
-    on_round: Callable[[list[Ran]], None] = lambda ran: None,
+    on_round: Callable[[list[Ran]], Awaitable[None]],
     on_error: Callable[[HoldfastError], None] = lambda error: None,
     say: Say = unsaid,
 ) -> None:
@@ -80,7 +82,7 @@ async def serve(
     """
     while not stop.is_set():
         try:
-            on_round(await run(store, names, engine=engine, options=options, wait_ms=0, say=say))
+            await on_round(await run(store, names, engine=engine, options=options, wait_ms=0, say=say))
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
             on_error(error)
             _log.warning("the pipeline goes on in %g s: %s", every_s, error)
@@ -89,6 +91,40 @@ async def serve(
                 await stop.wait()
         except TimeoutError:
             continue
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a run would do for one hour, or to the references that were found."""
+
+    job: str
+    hour: str
+    generation: int
+    """That is current; 0 if there is none."""
+    units: int
+    to_make: int
+    inputs: int
+
+
+async def preview(
+    store: Store, names: Sequence[str] = (), *, options: Options | None = None, request: Document | None = None
+) -> list[Preview]:
+    """What a run would do now. Reads alone."""
+    ambient = ambient_of(store)
+    env = Env(store, ambient, Inline(store), options or Options())
+    found: list[Preview] = []
+    for name in check_names(names):
+        own = _own(name, dict(request or {}), ambient.clock.wall_ns())
+        if name == "reconcile":
+            keys = await Reconcile(env).preview(own)
+            found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
+            continue
+        for plan in await (rollup_job(env) if name == "rollup" else index_job(env)).preview(own):
+            if plan.changed:
+                inputs = sum(len(work.unit.inputs) for work in plan.work)
+                hour = layout.hour_name(plan.hour)
+                found.append(Preview(str(plan.kind), hour, plan.base, len(plan.units), len(plan.work), inputs))
+    return found
 
 
 def check_names(names: Sequence[str]) -> list[str]:

@@ -26,9 +26,8 @@ def unwatched(done: int, total: int) -> None:
 
 
 class Engine(Protocol):
-    @property
-    def cores(self) -> int:
-        """How many tasks run at the same time."""
+    async def cores(self) -> int:
+        """How many tasks run at the same time. Whatever must be started is started by the first who asks."""
         ...
 
     async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
@@ -45,8 +44,7 @@ class Inline:
         self._store = store
         self._cores = cores
 
-    @property
-    def cores(self) -> int:
+    async def cores(self) -> int:
         return self._cores
 
     async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:

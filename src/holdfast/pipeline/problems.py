@@ -49,9 +49,12 @@ async def mended(store: Store, keys: Iterable[str]) -> None:
 
 
 async def broken(store: Store) -> list[str]:
-    """Keys of batches that could not be read, to be looked at again."""
-    found = [each.problem.key for finding in sorted(BROKEN) for each in await of(store, finding, LOOKED_AT_AGAIN)]
-    return sorted(set(found))[:LOOKED_AT_AGAIN]
+    """Keys of batches that could not be read, to be looked at again. One LIST where there are none."""
+    keys: list[str] = []
+    async for key in store.keys(layout.PROBLEMS):
+        if key.removeprefix(layout.PROBLEMS).partition("/")[0] in BROKEN and len(keys) < LOOKED_AT_AGAIN:
+            keys.append(key)
+    return sorted({each.problem.key for each in await _read(store, keys)})
 
 
 async def of(store: Store, finding: Finding, limit: int) -> list[Seen]:
@@ -60,7 +63,10 @@ async def of(store: Store, finding: Finding, limit: int) -> list[Seen]:
         keys.append(key)
         if len(keys) >= limit:
             break
+    return await _read(store, keys)
 
+
+async def _read(store: Store, keys: list[str]) -> list[Seen]:
     async def one(key: str) -> Seen | None:
         found = await store.find(key)
         if found is None:

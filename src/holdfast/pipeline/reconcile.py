@@ -7,7 +7,7 @@ is done again, or twice at once, changes nothing more.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.base import codec
@@ -67,7 +67,7 @@ class Reconcile:
             return True
         before = await self._checkpoints.read()
         if found.through_unix_ns is not None and before is not None:
-            to = Checkpoint(found.through_unix_ns, found.cursor_ns, before.recent)
+            to = replace(found.checkpoint(before.recent), cursor_ns=max(found.cursor_ns, before.cursor_ns))
             await self._checkpoints.advance(self._ambient.ids.unique(), to)
             return False
         return True
@@ -78,6 +78,11 @@ class Reconcile:
         published = await ctx.step("publish", self._publish, plan, staged, ctx.run_id)
         await ctx.step("verify", self._verify, staged)
         return {**staged["counts"], **published, "more": plan["more"], "next": plan["next"]}
+
+    async def preview(self, request: Document) -> int:
+        """How many keys a run would look at."""
+        found = await self._discovered(request)
+        return len(found.keys) + len(await problems.broken(self._store))
 
     # --- plan ---
 
@@ -92,9 +97,7 @@ class Reconcile:
             "broken": broken,
             "foreign": [each.document() for each in found.foreign],
             "listed": found.listed,
-            "through_unix_ns": found.through_unix_ns,
-            "cursor_ns": found.cursor_ns,
-            "recent": recent,
+            "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent)),
             "more": found.more,
             "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
             "next": found.keys[-1] if found.more else None,
@@ -143,7 +146,9 @@ class Reconcile:
         return staged.document()
 
     async def _examine(self, keys: Sequence[str], step: str) -> list[Row]:
-        groups = divide(keys, lambda _: 1, cores=self._env.engine.cores, worth=WORTH)
+        if not keys:
+            return []
+        groups = divide(keys, lambda _: 1, cores=await self._env.engine.cores(), worth=WORTH)
         payloads = [payload_of(group, self._options.limits) for group in groups]
         rows = await self._env.engine.run(
             f"reconcile {step}", examine_task, payloads, self._env.progress(f"reconcile: {step}")
@@ -208,9 +213,8 @@ class Reconcile:
         for hour, key in staged["listings"]:
             payload = {"hour": layout.hour_name(hour), "listing": key}
             await bus.publish_raw(HOUR_CHANGED, payload, key=key)
-        if plan["through_unix_ns"] is not None:
-            to = Checkpoint(plan["through_unix_ns"], plan["cursor_ns"], plan["recent"])
-            stands = await self._checkpoints.advance(run_id, to)
+        if plan["checkpoint"] is not None:
+            stands = await self._checkpoints.advance(run_id, Checkpoint(**plan["checkpoint"]))
             await self._checkpoints.drop_recent(stands.recent)
         if plan["full_at_unix_ns"] is not None:
             await self._checkpoints.scanned(run_id, plan["full_at_unix_ns"])

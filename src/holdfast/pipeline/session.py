@@ -10,6 +10,7 @@ to say goes to a file that only a failure quotes.
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,10 @@ from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, WrongMaster
 
 DEFAULT_MASTER = "local[*]"
 OLDEST_JAVA = 17
-_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|k8s|sc)://\S+")
+ANSWER_S = 10.0
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|sc)://[^\s:/]+:\d+\S*|k8s://\S+"
+)
 _REACHED = re.compile(r"(spark|k8s|sc)://")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _QUIET = """\
@@ -93,12 +97,8 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     found = SparkSession.getActiveSession()
     if found is not None:
         return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
-    wanted = master or os.environ.get("MASTER") or DEFAULT_MASTER
-    if not _MASTER.fullmatch(wanted):
-        raise WrongMaster(
-            f"{wanted!r} is no Spark master",
-            remedy="use local[*], local[4], spark://host:port, yarn, k8s://..., or sc://host:port for Spark Connect",
-        )
+    wanted = check_master(master)
+    _check_reachable(wanted)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if wanted.startswith("sc://"):
         return _connect(wanted, conf or {})
@@ -106,6 +106,28 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     if not submitted:
         _check_java()
     return _launch(wanted, conf or {}, submitted=submitted, verbose=verbose)
+
+
+def check_master(master: str | None) -> str:
+    """The master that is meant, if there can be such a one."""
+    wanted = master or os.environ.get("MASTER") or DEFAULT_MASTER
+    if not _MASTER.fullmatch(wanted):
+        raise WrongMaster(
+            f"{wanted!r} is no Spark master",
+            remedy="use local[*], local[4], spark://host:port, yarn, k8s://..., or sc://host:port for Spark Connect",
+        )
+    return wanted
+
+
+def _check_reachable(master: str) -> None:
+    """Spark itself gives up on a master that does not answer only after a minute and a half."""
+    found = re.match(r"(?:spark|sc)://([^\s:/]+):(\d+)", master)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=ANSWER_S).close()
+    except OSError as error:
+        raise WrongMaster(f"{master}: nobody answers there ({error})", remedy="check host and port") from error
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> Spark:

@@ -7,7 +7,7 @@ the store from its spec after the fork, on a loop of its own, and closes it what
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import open_store
 from holdfast.pipeline.engine import Progress, Task
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.session import Spark, start
+from holdfast.pipeline.session import Spark, check_master, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,63 +59,80 @@ class Remote:
 
 
 class SparkEngine:
-    def __init__(self, spark: Spark, spec: StoreSpec) -> None:
-        self.spark = spark
+    """``spark`` is a session, or what starts one when the first task is due: hours without work cost no JVM."""
+
+    def __init__(self, spark: Spark | Callable[[], Spark], spec: StoreSpec) -> None:
+        self._started = spark if isinstance(spark, Spark) else None
+        self._start = spark if not isinstance(spark, Spark) else None
         self._spec = spec
 
     @classmethod
-    async def open(
+    def at(
         cls, spec: StoreSpec, master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False
     ) -> "SparkEngine":
-        return cls(await blocking(start, master, conf, verbose=verbose), spec)
+        """Spark at this master, started when it is needed. A master that cannot be one is refused now."""
+        check_master(master)
+        return cls(lambda: start(master, conf, verbose=verbose), spec)
 
-    @property
-    def cores(self) -> int:
-        return self.spark.cores
+    async def cores(self) -> int:
+        return (await self._spark()).cores
+
+    async def _spark(self) -> Spark:
+        if self._started is None and self._start is not None:
+            self._started = await blocking(self._start)
+        if self._started is None:
+            raise SparkFailed("this engine was closed")
+        return self._started
 
     async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
         if not payloads:
             return []
+        spark = await self._spark()
         group = f"holdfast {name} {os.getpid()} {id(payloads)}"
-        working = asyncio.ensure_future(blocking(self._run, group, name, Remote(self._spec, task, tuple(payloads))))
+        working = asyncio.ensure_future(blocking(_run, spark, group, name, Remote(self._spec, task, tuple(payloads))))
         try:
             while not working.done():
                 await asyncio.wait({working}, timeout=WATCH_S)
-                progress(self._ended(group, len(payloads)) if not working.done() else len(payloads), len(payloads))
+                progress(_ended(spark, group, len(payloads)) if not working.done() else len(payloads), len(payloads))
         except asyncio.CancelledError:
-            if not self.spark.remote:
-                await blocking(self.spark.session.sparkContext.cancelJobGroup, group)
+            if not spark.remote:
+                await blocking(spark.session.sparkContext.cancelJobGroup, group)
             await asyncio.wait({working})
             raise
         table = await working
         return [json.loads(row) for row in table.column(0).to_pylist()]
 
     async def close(self) -> None:
-        await blocking(self.spark.stop)
+        """End the session, if it is ours. Idempotent."""
+        started, self._started, self._start = self._started, None, None
+        if started is not None:
+            await blocking(started.stop)
 
-    def _run(self, group: str, name: str, work: Remote) -> pa.Table:
-        session: SparkSession = self.spark.session
-        if not self.spark.remote:
-            session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
-        count = len(work.payloads)
-        frame = session.range(0, count, 1, numPartitions=count).mapInArrow(work, "row binary")
-        try:
-            return frame.toArrow()
-        except Exception as error:  # py4j and Spark Connect each have their own
-            raise SparkFailed(f"{name}: a task failed for good ({_reason(error)})") from error
 
-    def _ended(self, group: str, total: int) -> int:
-        """Tasks that have ended, as far as Spark tells."""
-        if self.spark.remote:
-            return 0
-        tracker = self.spark.session.sparkContext.statusTracker()
-        ended = 0
-        for job in tracker.getJobIdsForGroup(group):
-            info: Any = tracker.getJobInfo(job)
-            for stage in info.stageIds if info is not None else ():
-                known: Any = tracker.getStageInfo(stage)
-                ended += known.numCompletedTasks if known is not None else 0
-        return min(ended, total)
+def _run(spark: Spark, group: str, name: str, work: Remote) -> pa.Table:
+    session: SparkSession = spark.session
+    if not spark.remote:
+        session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
+    count = len(work.payloads)
+    frame = session.range(0, count, 1, numPartitions=count).mapInArrow(work, "row binary")
+    try:
+        return frame.toArrow()
+    except Exception as error:  # py4j and Spark Connect each have their own
+        raise SparkFailed(f"{name}: a task failed for good ({_reason(error)})") from error
+
+
+def _ended(spark: Spark, group: str, total: int) -> int:
+    """Tasks that have ended, as far as Spark tells."""
+    if spark.remote:
+        return 0
+    tracker = spark.session.sparkContext.statusTracker()
+    ended = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info: Any = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            known: Any = tracker.getStageInfo(stage)
+            ended += known.numCompletedTasks if known is not None else 0
+    return min(ended, total)
 
 
 def _reason(error: Exception) -> str:

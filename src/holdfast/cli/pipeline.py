@@ -1,0 +1,297 @@
+"""``holdfast pipeline``: derive rollups and indexes from what was accepted, on Spark or in this process.
+
+Jobs run in their order: reconcile, rollup, index. Each run is a durable run: a driver that is killed leaves it to the
+next one, which goes on where it stood.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.cli.pipeline_view import Watch, plan_rows, run_rows, show_history, show_status
+from holdfast.cli.shell import Shell, noun_app
+from holdfast.cli.times import parse_moment, parse_span
+
+if TYPE_CHECKING:
+    from holdfast.objects.stack import OpenStore
+    from holdfast.pipeline import Engine, Options, Ran
+
+app = noun_app()
+
+INLINE = "inline"
+
+Jobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index; default: all.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")
+]
+Until = Annotated[str | None, typer.Option(metavar="WHEN", help="Only up to then.")]
+Settle = Annotated[
+    str | None, typer.Option(metavar="SPAN", help="Leave an hour alone until so long after its end; default 0s.")
+]
+
+
+@app.callback()
+def pipeline() -> None:
+    """Derive rollups and indexes from accepted telemetry."""
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    jobs: Jobs = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Again every so often, until told to end: 60s.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark's master; inline: no Spark, in this process.")
+    ] = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark.")] = None,
+    since: Since = None,
+    until: Until = None,
+    full: Annotated[bool, typer.Option("--full", help="Reconcile by listing every manifest.")] = False,
+    agent: Annotated[list[str] | None, typer.Option(metavar="NAME", help="With --full: only these agents.")] = None,
+    events: Annotated[
+        list[str] | None, typer.Option(metavar="LOCATION", help="Reconcile what S3 event notifications name.")
+    ] = None,
+    inventory: Annotated[
+        str | None, typer.Option(metavar="LOCATION", help="Reconcile what an S3 Inventory lists: its manifest.json.")
+    ] = None,
+    settle: Settle = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
+    takeover: Annotated[
+        bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")
+    ] = False,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="With --every: serve /metrics and /health there.")
+    ] = None,
+) -> None:
+    """Run jobs until nothing is left to do, or again and again."""
+    shell = Shell.of(context)
+    every_s = None if every is None else parse_span(every) / 1e9
+    if (agent and not full) or (full and (events or inventory)):
+        raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
+    from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
+
+    check_names(jobs or [])
+    if dry_run:
+        plan(context, jobs, since, until, settle)
+        return
+
+    async def work() -> None:
+        async with _open(shell) as store:
+            options = _options(shell, settle, service=every is not None)
+            request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
+            async with _engine(shell, store, master, conf or []) as engine:
+                if every_s is not None:
+                    await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
+                    return
+                async with Watch(shell.out).shown() as watch:
+                    ended = await _once(
+                        shell, store, jobs or [], engine, options, request, watch, takeover, events or [], inventory
+                    )
+            _report(shell, ended)
+
+    shell.run(work())
+
+
+@app.command()
+def plan(
+    context: typer.Context, jobs: Jobs = None, since: Since = None, until: Until = None, settle: Settle = None
+) -> None:
+    """Show what a run would do now, hour by hour. Reads alone."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.pipeline.drive import preview  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        async with _open(shell) as store:
+            options = _options(shell, settle, service=False)
+            found = await preview(store, jobs or [], options=options, request=_range(store, since, until))
+            columns, rows = plan_rows(found)
+            shell.out.table(columns, rows)
+            if not rows:
+                shell.out.note("nothing is due")
+
+    shell.run(work())
+
+
+@app.command()
+def status(context: typer.Context) -> None:
+    """Show how far the pipeline is, what is due, and what an operator should look at."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with _open(shell) as store:
+            await show_status(shell.out, store)
+
+    shell.run(work())
+
+
+@app.command()
+def history(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job's.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
+) -> None:
+    """List past runs with what they read and wrote, the latest first."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with _open(shell) as store:
+            await show_history(shell.out, store, job, limit)
+
+    shell.run(work())
+
+
+@asynccontextmanager
+async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
+    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
+
+    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        yield hf.store
+
+
+@asynccontextmanager
+async def _engine(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
+    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
+
+    wanted = master or shell.settings.pipeline.master
+    if wanted == INLINE:
+        yield Inline(store)
+        return
+    if store.spec.scheme == "memory":
+        raise Invalid(
+            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
+        )
+    from holdfast.pipeline.session import read_conf  # noqa: PLC0415  # as above
+    from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
+
+    settings = {name: value for each in conf for name, value in read_conf(each).items()}
+    engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
+    from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
+    from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
+    from holdfast.pipeline import Options  # noqa: PLC0415  # as above
+
+    section, ingest = shell.settings.pipeline, shell.settings.ingest
+    settle_ns = section.settle_s * 1_000_000_000 if service else 0
+    return Options(
+        overlap_ns=section.overlap_s * 1_000_000_000,
+        settle_ns=settle_ns if settle is None else parse_span(settle),
+        windows=Windows.of(name.strip() for name in section.windows.split(",")),
+        batches_at_once=section.batches_at_once,
+        records_per_unit=section.records_per_unit,
+        lease_ttl_ms=section.lease_ttl_ms,
+        limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
+    )
+
+
+def _range(store: "OpenStore", since: str | None, until: str | None) -> dict[str, Any]:
+    now_ns = store.ambient.clock.wall_ns()
+    given = {"since_ns": since, "until_ns": until}
+    return {name: parse_moment(text, now_ns) for name, text in given.items() if text is not None}
+
+
+async def _once(
+    shell: Shell,
+    store: "OpenStore",
+    jobs: list[str],
+    engine: "Engine",
+    options: "Options",
+    request: dict[str, Any],
+    watch: Watch,
+    takeover: bool,
+    events: list[str],
+    inventory: str | None,
+) -> "list[Ran]":
+    from holdfast import pipeline as rooms  # noqa: PLC0415  # as above
+    from holdfast.pipeline import sources  # noqa: PLC0415  # as above
+
+    ended: list[Ran] = []
+    prefix, settings = store.spec.prefix, shell.settings
+    groups = [sources.event_keys(each, prefix, settings) for each in events]
+    if inventory is not None:
+        groups.append(sources.inventory_keys(inventory, prefix, settings))
+    for group in groups:
+        async for keys in group:
+            ended += await rooms.run(
+                store,
+                ["reconcile"],
+                engine=engine,
+                options=options,
+                request={"keys": keys},
+                takeover=takeover,
+                say=watch.say,
+            )
+    return ended + await rooms.run(
+        store, jobs, engine=engine, options=options, request=request, takeover=takeover, say=watch.say
+    )
+
+
+async def _serve(
+    shell: Shell,
+    store: "OpenStore",
+    jobs: list[str],
+    engine: "Engine",
+    options: "Options",
+    every_s: float,
+    metrics: str | None,
+) -> None:
+    from holdfast.cli.pipeline_metrics import Figures  # noqa: PLC0415  # as above
+    from holdfast.cli.worker import stop_on_signals  # noqa: PLC0415  # as above
+    from holdfast.pipeline import serve  # noqa: PLC0415  # as above
+
+    figures = Figures(store, every_s)
+    if metrics is not None:
+        shell.out.note(f"metrics at http://{await figures.serve(metrics)}/metrics")
+    stop = asyncio.Event()
+    stop_on_signals(stop, asyncio.current_task())
+
+    async def after(ended: "list[Ran]") -> None:
+        await figures.ended(ended)
+        if ended:
+            _table(shell, ended)
+
+    def failed(error: HoldfastError) -> None:
+        figures.failed()
+        shell.out.note(f"{error}; trying again in {every_s:g} s")
+
+    async with Watch(shell.out).shown() as watch:
+        await serve(
+            store,
+            jobs,
+            every_s=every_s,
+            stop=stop,
+            engine=engine,
+            options=options,
+            on_round=after,
+            on_error=failed,
+            say=watch.say,
+        )
+
+
+def _report(shell: Shell, ended: "list[Ran]") -> None:
+    _table(shell, ended)
+    if not ended:
+        shell.out.note("nothing was due")
+    for each in ended:
+        if each.status != "success":
+            raise HoldfastError(f"job {each.job}, run {each.run_id}: {each.status}: {each.error}")
+
+
+def _table(shell: Shell, ended: "list[Ran]") -> None:
+    if shell.out.as_json:
+        shell.out.document([each.document() for each in ended])
+        return
+    columns, rows = run_rows(ended)
+    shell.out.table(columns, rows)

@@ -73,8 +73,11 @@ async def rolled(engine: Engine, folder: Path, fleet: Fleet) -> float:
 
 
 async def engine_for(folder: Path) -> SparkEngine:
+    """Spark, started."""
     async with open_store(f"file:{folder}") as store:
-        return await SparkEngine.open(store.spec, f"local[{CORES}]")
+        engine = SparkEngine.at(store.spec, f"local[{CORES}]")
+    await engine.cores()
+    return engine
 
 
 async def against(folder: Path, sizes: Sizes) -> dict[str, Any]:

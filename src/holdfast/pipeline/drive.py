@@ -4,8 +4,8 @@
         await pipeline.run(hf.store)                       # in this process
         await pipeline.run(hf.store, engine=await SparkEngine.open(hf.store.spec))
 
-Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found. Each run is on
-record (``job.history``).
+Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found, feed tells the
+ontology. Each run is on record (``job.history``).
 """
 
 import asyncio
@@ -118,6 +118,11 @@ async def preview(
         if name == "reconcile":
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
+            continue
+        if name == "feed":
+            found += [
+                Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
+            ]
             continue
         for plan in await (rollup_job(env) if name == "rollup" else index_job(env)).preview(own):
             if plan.changed:

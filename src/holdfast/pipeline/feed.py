@@ -59,6 +59,10 @@ class Feed:
             "more": plan["more"],
         }
 
+    async def preview(self) -> list[tuple[int, int]]:
+        """The hours that a run would count, each with how many generations it would read."""
+        return [(each.hour, len(each.generations)) for each in await self._hours()]
+
     async def _plan(self) -> Document:
         hours = await self._hours()
         chosen = [

@@ -72,8 +72,7 @@ async def accepted_once(stage: Stage) -> str:
             await asyncio.gather(*lanes, return_exceptions=True)
         await _conflict(stage, sent, second, outboxes["db-1"][0])
         await _overlap(stage, sent, second, outboxes["web-2"][:2])
-        second.process.terminate()  # what it owes to the derived indexes it still writes; the first never will
-        await second.process.wait()
+        await end(second)  # what it owes to the derived indexes it still writes; the first never will
     prove(len(sent.told) == total + 1, f"{total + 1} batches were cut, {len(sent.told)} acknowledged")
     stage.leave(sent)
     return (
@@ -99,6 +98,12 @@ async def collectors(stage: Stage, *names: str) -> AsyncIterator[list[Collector]
                 raise ProofFailed(f"collector {name} did not start: {stage.last_words(f'{name}.log')}")
             found.append(Collector(name, json.loads(line)["ingest"], process))
         yield found
+
+
+async def end(collector: Collector) -> None:
+    """Politely."""
+    collector.process.terminate()
+    await collector.process.wait()
 
 
 async def deliver(stage: Stage, sent: Sent, cuts: Sequence[Cut], urls: list[str], total: int) -> None:
@@ -152,8 +157,8 @@ async def _overlap(stage: Stage, sent: Sent, collector: Collector, pair: Sequenc
 
 
 def _hold_back(outbox: list[Cut], first_hour: int) -> list[Cut]:
-    """Take the last batches of the first hour out: they will be late."""
+    """Take batches of the first hour out: they will be late. The last one reaches into the second hour, and stays."""
     before = [cut for cut in outbox if cut.first_ns < (first_hour + 1) * telemetry.HOUR_NS]
-    held = before[-LATE:]
+    held = before[-LATE - 1 : -1]
     outbox[:] = [cut for cut in outbox if cut not in held]
     return held

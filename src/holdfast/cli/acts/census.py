@@ -24,10 +24,9 @@ async def stopped(stage: Stage) -> str:
             says = {(one.left_key, one.right_key) for one in rows}
             prove(says == counted, f"as of commit {commit}, {sorted(says ^ counted)} differ from what was sent")
             series = await onto.query(Series).as_of(commit).count()
-            stage.tell(
-                f"commit {commit}: {len({one[0] for one in says})} hosts, {len(says)} metrics of theirs, {series} series"
-            )
-        hosts = await onto.query(Host).count()
+            hosts = {host for host, _ in says}
+            stage.tell(f"commit {commit}: {len(hosts)} hosts emit {len(says)} metrics, {series} series")
+        left = await onto.query(Host).count()
     begin = {host for host, metric in books.emitted(sent.first_hour, sent.first_hour) if metric == WATCHED}
     end = {
         host
@@ -35,4 +34,4 @@ async def stopped(stage: Stage) -> str:
         if metric == WATCHED
     }
     prove(gone == sorted(begin - end), f"{gone} stopped emitting {WATCHED}, it should be {sorted(begin - end)}")
-    return f"since commit {first}, {' and '.join(gone)} stopped emitting {WATCHED}; {hosts} hosts are left"
+    return f"since commit {first}, {' and '.join(gone)} stopped emitting {WATCHED}; {left} hosts are left"

@@ -36,12 +36,15 @@ async def goes_on(stage: Stage) -> str:
         driver.kill()
         await driver.wait()
     before = _digests(root)
-    chunks, visible = len(list(root.glob("rollup/**/*.zst"))), len(list(witness.current(root, "rollup")))
-    stage.tell(f"its driver is killed (SIGKILL) among the rollups: {chunks} chunks are there, {visible} hours visible")
+    visible = len(list(witness.current(root, "rollup")))
+    stage.tell(
+        f"its driver is killed (SIGKILL) among the rollups: {_chunks(root)} chunks are there, {visible} visible hours"
+    )
     ran = await _driven(stage, "driver-2.log", "--takeover")
     resumed = [each["run_id"] for each in ran if each["resumed"]]
     prove(bool(resumed), f"no run was gone on with: {[each['run_id'] for each in ran]}")
-    stage.tell(f"another driver goes on with {', '.join(resumed)}")
+    stage.tell(f"another driver goes on with {', '.join(resumed)}:")
+    _tell(stage, ran)
     after = _digests(root)
     changed = [key for key, digest in before.items() if after.get(key) != digest]
     prove(not changed, f"what the first driver had made is not what it was: {changed[:3]}")
@@ -65,8 +68,10 @@ async def corrected(stage: Stage) -> str:
     async with agents.collectors(stage, "third") as (collector,):
         total = len(sent.told) + len(sent.late)
         await agents.deliver(stage, sent, sent.late, [collector.url], total)
+        await agents.end(collector)
     stage.tell(f"web-1 is back, and delivers {len(sent.late)} batches of the first hour")
     ran = await _driven(stage, "driver-4.log", master="inline")
+    _tell(stage, ran)
     after = {each["hour"]: each["generation"] for each in witness.current(root, "rollup")}
     moved = {hour: (number, after[hour]) for hour, number in before.items() if after[hour] != number}
     first = min(before)
@@ -86,9 +91,12 @@ async def _driven(stage: Stage, log: str, *options: str, master: str | None = No
         ran: list[dict[str, Any]] = json.loads(stdout)
     except ValueError as error:
         raise ProofFailed(f"the driver said {stdout[:200]!r}") from error
+    return ran
+
+
+def _tell(stage: Stage, ran: list[dict[str, Any]]) -> None:
     for each in ran:
         stage.tell(f"{each['job']}: {_summary(each)}")
-    return ran
 
 
 def _words(stage: Stage, *options: str, master: str | None = None) -> list[str]:
@@ -110,8 +118,12 @@ def _of(ran: list[dict[str, Any]], job: str) -> dict[str, Any]:
 
 async def _until_a_chunk(driver: asyncio.subprocess.Process, root: Path) -> None:
     """Until the first rollup is written, or the driver has ended."""
-    while driver.returncode is None and not any(root.glob("rollup/v1/*/*/*/*/*")):  # noqa: ASYNC110  # another process
+    while driver.returncode is None and not _chunks(root):  # noqa: ASYNC110  # it is another process that makes them
         await asyncio.sleep(WATCH_S)
+
+
+def _chunks(root: Path) -> int:
+    return len(list(root.glob("rollup/v1/*/*/*/*/*.zst")))
 
 
 def _digests(root: Path) -> dict[str, str]:

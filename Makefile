@@ -23,7 +23,8 @@ $(STAMP): pyproject.toml constraints.txt tools/setup Makefile
 
 setup: $(STAMP)  ## make .venv from the pinned versions
 
-demo: $(STAMP)  ## see Holdfast work on a local store
+demo: $(STAMP)  ## see Holdfast work, from agents to answers, on a local store
+	@tools/need java >/dev/null
 	@$(BIN)/holdfast demo
 
 test: lint unit  ## everything that must pass: lint, then all tests

@@ -161,6 +161,7 @@ class PipelineSection(Section):
     settle_s: int = Field(default=300, ge=0)
     records_per_unit: int = Field(default=4_000_000, ge=1)
     batches_at_once: int = Field(default=20_000, ge=1)
+    stale_hours: int = Field(default=3, ge=1)
     lease_ttl_ms: int = Field(default=30_000, ge=100)
 
 

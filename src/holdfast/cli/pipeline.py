@@ -1,7 +1,7 @@
 """``holdfast pipeline``: derive rollups and indexes from what was accepted, on Spark or in this process.
 
-Jobs run in their order: reconcile, rollup, index. Each run is a durable run: a driver that is killed leaves it to the
-next one, which goes on where it stood.
+Jobs run in their order: reconcile, rollup, index, feed. Each run is a durable run: a driver that is killed leaves it to
+the next one, which goes on where it stood.
 """
 
 import asyncio
@@ -24,7 +24,9 @@ app = noun_app()
 
 INLINE = "inline"
 
-Jobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index; default: all.")]
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed; default: all.")
+]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")
 ]
@@ -191,6 +193,7 @@ def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
         windows=Windows.of(name.strip() for name in section.windows.split(",")),
         batches_at_once=section.batches_at_once,
         records_per_unit=section.records_per_unit,
+        stale_hours=section.stale_hours,
         lease_ttl_ms=section.lease_ttl_ms,
         limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
     )

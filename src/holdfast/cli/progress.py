@@ -42,6 +42,8 @@ class Checklist:
 
     steps: Sequence[Step]
     footer: Callable[[], str] = lambda: ""
+    notes: Sequence[str] = ()
+    """Lines between the steps and the footer; the list may grow."""
     _spinner: object = field(default=None, repr=False)
 
     def begin(self, number: int) -> None:
@@ -68,7 +70,8 @@ class Checklist:
             mark = self._spinner if running else Text(*_MARKS[step.state])
             style = "dim" if step.state is State.WAITING else "bold" if running else ""
             table.add_row(mark, Text(step.title, style=style), Text(step.detail, style="dim"))
-        return Group(table, Text(f"  {self.footer()}", style="dim", no_wrap=True, overflow="ellipsis"))
+        notes = [Text(f"  {note}", no_wrap=True, overflow="ellipsis") for note in self.notes]
+        return Group(table, *notes, Text(f"  {self.footer()}", style="dim", no_wrap=True, overflow="ellipsis"))
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@
         await pipeline.run(hf.store)                       # in this process
         await pipeline.run(hf.store, engine=await SparkEngine.open(hf.store.spec))
 
-Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found. Each run is on
-record (``job.history``).
+Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found, feed tells the
+ontology. Each run is on record (``job.history``).
 """
 
 import asyncio
@@ -21,12 +21,18 @@ from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
+from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.runs.workflow import ambient_of
 
-JOBS: dict[str, Callable[[Env], Job]] = {"reconcile": Reconcile, "rollup": rollup_job, "index": index_job}
+JOBS: dict[str, Callable[[Env], Job]] = {
+    "reconcile": Reconcile,
+    "rollup": rollup_job,
+    "index": index_job,
+    "feed": Feed,
+}
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
 
@@ -112,6 +118,11 @@ async def preview(
         if name == "reconcile":
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
+            continue
+        if name == "feed":
+            found += [
+                Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
+            ]
             continue
         for plan in await (rollup_job(env) if name == "rollup" else index_job(env)).preview(own):
             if plan.changed:

@@ -30,6 +30,8 @@ class Options:
     """That one run of the reconciler takes; the next run takes the rest."""
     records_per_unit: int = 4_000_000
     """About; it decides into how many buckets the agents of an hour are divided."""
+    stale_hours: int = 3
+    """What was not seen in the last so many hours of samples is gone, as far as the ontology is concerned."""
     lease_ttl_ms: int = 30_000
     limits: Limits = field(default_factory=Limits)
 

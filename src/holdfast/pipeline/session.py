@@ -90,8 +90,7 @@ class Spark:
 
 def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False) -> Spark:
     """The session of this process: the one that is there, or a new one. Blocking, for seconds."""
-    if find_spec("pyspark") is None:
-        raise NoSpark("PySpark is not installed", remedy="pip install 'holdfast[spark]'")
+    _check_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
 
     found = SparkSession.getActiveSession()
@@ -199,6 +198,17 @@ def _check_workers(session: Any, master: str, log: Path) -> None:
     context = session.sparkContext
     if context._jsc.sc().isStopped():
         raise WrongMaster(f"{master}: no Spark master answers there ({_told(log)})", remedy="check host and port")
+
+
+def check_installed() -> None:
+    """What a session on this machine needs: ``NoSpark`` or ``NoJava`` if it is not there."""
+    _check_pyspark()
+    _check_java()
+
+
+def _check_pyspark() -> None:
+    if find_spec("pyspark") is None:
+        raise NoSpark("PySpark is not installed", remedy="pip install 'holdfast[spark]'")
 
 
 def _check_java() -> None:

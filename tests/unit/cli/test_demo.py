@@ -40,6 +40,7 @@ def stage_in(folder: Path, kind: type[Stage] = Stage) -> Stage:
     return kind(StoreSpec.parse(f"file:{folder}"), Ambient.system())
 
 
+@pytest.mark.timeout(600)  # it starts Spark twice, and collectors, and is to end well on a machine that is busy
 def test_all_acts_are_proven(tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "kept"
     assert run(["demo", "--json", "--dir", str(folder)]) == 0
@@ -51,8 +52,22 @@ def test_all_acts_are_proven(tmp_path: Path, capsys: Capture) -> None:
     assert sum(report["requests"].values()) > 1_000
     assert 0 < report["dollars"] < 0.1
     assert shown.err == ""
+    whole_way = [act for act in report["acts"] if act["act"] == "The pipeline is killed, and goes on"]
+    assert any("goes on with pipeline." in line for line in whole_way[0]["told"])
     kept = {path.name for path in (folder / "demo").iterdir()}
     assert {"race", "kill", "lease", "bill"} <= kept
+
+
+def test_without_java_it_says_so_before_it_begins(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert run(["demo", "--dir", str(tmp_path / "kept")]) != 0
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: Spark needs Java, and there is none\nhint: install Java 17 or newer")
+    assert not (tmp_path / "kept").exists()
 
 
 class Script:
@@ -203,7 +218,7 @@ class TestActs:
 def test_ctrl_c_ends_its_processes_and_removes_its_folder(tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "demo"],
+        [sys.executable, "-m", "holdfast", "demo", "--master", "inline"],
         env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -11,7 +11,7 @@ async def test_every_row_is_the_one_that_plain_python_computes() -> None:
         field = Field(store)
         await field.season(1)
         ran = await pipeline.run(store)
-        assert [each.job for each in ran] == ["reconcile", "rollup", "index"]
+        assert [each.job for each in ran] == ["reconcile", "rollup", "index", "feed"]
         assert {each.status for each in ran} == {"success"}
         assert await agrees(store, field.batches) > 20
         assert len(await generations(store, Kind.INDEX)) >= 2

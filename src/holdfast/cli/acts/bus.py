@@ -2,39 +2,40 @@
 
 from collections import Counter
 
-from holdfast.bus import Context, Event, Retry, on
+from holdfast.bus import Context, Retry, on
+from holdfast.cli.acts.incidents import NAMESPACE, IncidentOpened
+from holdfast.cli.acts.ontology import COMMITS, OPERATORS, TOTAL
 from holdfast.cli.acts.stage import Stage, prove
 from holdfast.platform.open import Holdfast
 
-ORDERS = 12
 ATTEMPTS = 3
-
-
-class DemoOrder(Event):
-    number: int
+HOPELESS = "operator-1-0"
+"""An incident whose operator has no telephone."""
+UNLUCKY = "operator-2-"
+"""The beginning of those whose first call does not get through."""
 
 
 async def retried(stage: Stage) -> str:
-    tries: Counter[int] = Counter()
+    tries: Counter[str] = Counter()
 
-    @on(DemoOrder, retry=Retry(attempts=ATTEMPTS, base_ms=1, max_ms=10))
-    async def bill(ctx: Context, event: DemoOrder) -> None:
-        tries[event.number] += 1
-        stage.status = f"order {event.number}, try {tries[event.number]}"
-        if event.number == 0:
-            raise ValueError("an order that nobody can bill")
-        if event.number % 3 == 0 and tries[event.number] == 1:
-            raise ConnectionError("the bank did not answer")
+    @on(IncidentOpened, retry=Retry(attempts=ATTEMPTS, base_ms=1, max_ms=10))
+    async def call_out(ctx: Context, event: IncidentOpened) -> None:
+        name = event.incident
+        tries[name] += 1
+        stage.status = f"calling out for {name}, try {tries[name]}"
+        if name == HOPELESS:
+            raise ValueError("an operator without a telephone")
+        if name.startswith(UNLUCKY) and tries[name] == 1:
+            stage.tell(f"{name}: the line was busy; the event goes back and is tried again")
+            raise ConnectionError("the line was busy")
 
     async with stage.open() as store:
         hf = Holdfast(store)
-        for number in range(ORDERS):
-            for _ in range(2):  # a publisher that does not trust its first try; the key makes it one event
-                await hf.bus("demo").publish(DemoOrder(number=number), key=f"order-{number}")
-        worked = await hf.run([bill], namespace="demo", until_idle=True)
-        again = await hf.run([bill], namespace="demo", until_idle=True)
-    expected = {number: ATTEMPTS if number == 0 else 2 if number % 3 == 0 else 1 for number in range(ORDERS)}
+        worked = await hf.run([call_out], namespace=NAMESPACE, until_idle=True)
+        again = await hf.run([call_out], namespace=NAMESPACE, until_idle=True)
+    names = [f"operator-{operator}-{number}" for operator in range(OPERATORS) for number in range(COMMITS)]
+    expected = {name: ATTEMPTS if name == HOPELESS else 2 if name.startswith(UNLUCKY) else 1 for name in names}
     prove(dict(tries) == expected, f"the handler was called {dict(tries)}")
-    prove((worked.handled, worked.dead) == (ORDERS - 1, 1), f"the worker says {worked}")
+    prove((worked.handled, worked.dead) == (TOTAL - 1, 1), f"the worker says {worked}")
     prove((again.handled, again.dead) == (0, 0), f"a second worker says {again}")
-    return f"{ORDERS} orders published twice each, billed once each; {worked.dead} that always fails is a dead letter"
+    return f"{worked.handled} calls made, once each; {worked.dead} that failed {ATTEMPTS} times is a dead letter"

@@ -1,44 +1,51 @@
-"""Writers that commit to one head, and every past commit as it was."""
+"""Writers that commit to one head, entities and relations and events in one piece, and every past commit as it was."""
 
 import asyncio
 
+from holdfast.cli.acts.incidents import NAMESPACE, Concerns, Incident, IncidentOpened
 from holdfast.cli.acts.stage import Stage, prove
-from holdfast.ontology import Entity, Field
+from holdfast.cli.acts.telemetry import HOSTS
+from holdfast.ontology import meta
+from holdfast.platform.census import Host
 from holdfast.platform.open import Holdfast
 
-WRITERS = 4
-COMMITS = 5
-
-
-class Parcel(Entity):
-    id: Field[str] = Field(primary_key=True)
-    place: Field[str] = Field()
+OPERATORS = 4
+COMMITS = 3
+TOTAL = OPERATORS * COMMITS
 
 
 async def time_travel(stage: Stage) -> str:
-    made = 0
+    made: list[int] = []
 
-    async def write(hf: Holdfast, name: str) -> None:
-        nonlocal made
-        async with hf.ontology(Parcel) as onto:
+    async def operate(hf: Holdfast, name: str) -> None:
+        async with hf.ontology(Incident, Concerns, Host) as onto:
             for number in range(COMMITS):
-                onto.ensure(Parcel(id=f"{name}-{number}", place="depot"))
-                await onto.commit(metadata={"by": name})
-                made += 1
-                stage.status = f"{made} commits by {WRITERS} writers"
+                incident = f"{name}-{number}"
+                onto.ensure(Incident(id=incident, state="open"))
+                onto.ensure(Concerns(left_key=incident, right_key=HOSTS[number]))
+                onto.emit(IncidentOpened(incident=incident), namespace=NAMESPACE)
+                done = await onto.commit(metadata={"by": name})
+                made.append(done.commit_id if done is not None else 0)
+                stage.status = f"{len(made)} commits by {OPERATORS} operators"
 
     async with stage.open() as store:
         hf = Holdfast(store)
-        await asyncio.gather(*(write(hf, f"writer{number}") for number in range(WRITERS)))
-        total = WRITERS * COMMITS
-        async with hf.ontology(Parcel) as onto:
-            onto.ensure(Parcel(id="writer0-0", place="delivered"))
-            onto.retract(Parcel, "writer0-1")
-            head = await onto.commit()
-            parcels = onto.query(Parcel)
-            now = await parcels.where(Parcel.place == "delivered").count(), await parcels.count()
-            then = [await parcels.as_of(commit).count() for commit in range(total + 1)]
-    prove(head is not None and head.commit_id == total + 1, f"{total + 1} commits were made, the head says {head}")
-    prove(then == list(range(total + 1)), f"as of each commit there were {then} parcels")
-    prove(now == (1, total - 1), f"one is delivered and one retracted, and a query says {now}")
-    return f"{total} commits by {WRITERS} writers at once, none lost; all {total + 1} states are still there, exactly"
+        async with hf.ontology(Incident, Concerns, Host) as onto:
+            before = (await onto.info()).commit_id
+            await asyncio.gather(*(operate(hf, f"operator-{number}") for number in range(OPERATORS)))
+            prove(sorted(made) == list(range(before + 1, before + TOTAL + 1)), f"the commits made are {sorted(made)}")
+            stage.tell(
+                f"{OPERATORS} operators at once made commits {before + 1} to {before + TOTAL}, each with an event"
+            )
+            onto.ensure(Incident(id="operator-0-0", state="closed"))
+            onto.retract(Concerns, "operator-0-0", HOSTS[0])
+            await onto.commit()
+            incidents, concerns = onto.query(Incident), onto.query(Concerns)
+            then = [await concerns.as_of(commit).count() for commit in range(before, before + TOTAL + 1)]
+            now = await incidents.where(Incident.state == "closed").count(), await concerns.count()
+            first = await incidents.where(Incident.id == "operator-0-0").with_history().all()
+    prove(then == list(range(TOTAL + 1)), f"as of each commit there were {then} relations")
+    prove(now == (1, TOTAL - 1), f"one incident was closed and its relation retracted, and a query says {now}")
+    states = [(one.state, meta(one).retracted) for one in first]
+    prove(states == [("open", False), ("closed", False)], f"the history of an incident is {states}")
+    return f"{TOTAL} commits by {OPERATORS} operators at once, none lost; all {TOTAL + 1} states are there, exactly"

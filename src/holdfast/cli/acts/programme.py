@@ -1,6 +1,6 @@
 """The acts in the order in which they are played."""
 
-from holdfast.cli.acts import bill, bus, kill, laws, lease, lost, ontology, race, runs
+from holdfast.cli.acts import agents, bill, bus, census, count, kill, laws, lease, lost, ontology, pipeline, race, runs
 from holdfast.cli.acts.stage import Act
 
 ACTS: tuple[Act, ...] = (
@@ -8,6 +8,7 @@ ACTS: tuple[Act, ...] = (
         "The laws hold",
         "Everything rests on conditional writes that tell the truth: these are the checks that holdfast doctor runs.",
         laws.every_law,
+        part="The ground: conditional writes, and what can be built on them",
     ),
     Act(
         "Processes race on one counter",
@@ -35,14 +36,46 @@ ACTS: tuple[Act, ...] = (
         runs.survives,
     ),
     Act(
-        "Writers commit, and the past stays",
-        "Typed entities in Parquet, one head, many writers. Every commit can be asked as if it were the last.",
+        "Agents send, and a collector is killed",
+        "Acceptance is one conditional create per batch, so any collector may take any batch, and taking it twice is "
+        "taking it once.",
+        agents.accepted_once,
+        part="The whole way: from agents to answers",
+    ),
+    Act(
+        "The pipeline is killed, and goes on",
+        "Each job is a durable run, and names of what it makes follow from what it read: another driver goes on, and "
+        "nothing counts twice.",
+        pipeline.goes_on,
+    ),
+    Act(
+        "Late data corrects the past",
+        "An hour is computed again from all its batches and becomes visible in one create; no reader sees a half.",
+        pipeline.corrected,
+    ),
+    Act(
+        "Who stopped emitting what",
+        "The pipeline commits hosts, metrics and series as entities and relations with history: the question is one "
+        "query.",
+        census.stopped,
+    ),
+    Act(
+        "Operators commit, and the past stays",
+        "Entities, relations and an event in one commit, one head, many writers. Every commit can be asked as if it "
+        "were the last.",
         ontology.time_travel,
     ),
     Act(
         "Events are retried, or put aside",
-        "One worker claims an event and tries again when its handler fails; once it is done nobody gets it again.",
+        "The events of those commits: one worker claims each and tries again when its handler fails; nobody gets it "
+        "again once it is done.",
         bus.retried,
+    ),
+    Act(
+        "Everything is counted again",
+        "A witness that shares no code with all of the above reads the files: JSON, Parquet and frames, byte by byte.",
+        count.everything,
+        part="The account",
     ),
     Act(
         "The bill",

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 from holdfast.base.ids import Ambient
 from holdfast.objects.observe import DOLLARS_PER_REQUEST, Usage
@@ -13,6 +17,10 @@ from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore, open_store
 
 HAND = "holdfast.cli.acts.hand"
+
+LONGEST_LINE = 1 << 24
+
+T = TypeVar("T")
 
 
 class ProofFailed(Exception):
@@ -32,16 +40,46 @@ class Act:
     title: str
     why: str
     run: Callable[["Stage"], Awaitable[str]]
+    part: str = ""
+    """The part of the programme that begins with it."""
 
 
 @dataclass
 class Stage:
     spec: StoreSpec
     ambient: Ambient
+    scratch: Path = Path()
+    """A folder for what is not the store's: tokens, logs of processes."""
+    master: str | None = None
+    """Spark's, for the pipeline; None for what the settings say."""
     status: str = ""
     """What is going on now, for the live display."""
+    told: list[str] = field(default_factory=list)
+    """What has happened in this act."""
+    props: dict[type, object] = field(default_factory=dict)
+    """What an act leaves for later ones, by its type."""
     spent: dict[str, int] = field(default_factory=dict)
     """Requests so far, per verb."""
+
+    @property
+    def root(self) -> Path:
+        """The folder that is the store: objects are files in it."""
+        return Path(self.spec.place)
+
+    def tell(self, text: str) -> None:
+        """Something that happened, worth keeping on the screen until the act is over."""
+        self.told.append(text)
+        self.status = ""
+
+    def leave(self, prop: object) -> None:
+        self.props[type(prop)] = prop
+
+    def take(self, kind: type[T]) -> T:
+        """What an earlier act left."""
+        found = self.props.get(kind)
+        if not isinstance(found, kind):
+            raise ProofFailed("an act that this one goes on from has failed")
+        return found
 
     @property
     def requests(self) -> int:
@@ -83,19 +121,54 @@ class Stage:
     @asynccontextmanager
     async def program(self, module: str, *args: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """Another process, told where the store is; killed at the end of the block if it still runs."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module, self.spec.uri, *args),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the demo, which then ends its processes
-        )
-        try:
+        async with ending(await started(sys.executable, "-m", module, self.spec.uri, *args)) as process:
             yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
+
+    @asynccontextmanager
+    async def command(
+        self, *args: str, log: str | None = None, **environ: str
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """``holdfast ARGS`` on this store; killed at the end of the block if it still runs.
+
+        What it says on standard error goes to a file called ``log``, for a process that nobody listens to."""
+        words = (sys.executable, "-m", "holdfast", "--store", self.spec.uri, *args)
+        with ExitStack() as stack:
+            stderr = asyncio.subprocess.PIPE
+            if log is not None:
+                stderr = stack.enter_context((self.scratch / log).open("wb")).fileno()
+            process = await started(*words, stderr=stderr, environ=environ)
+        async with ending(process):
+            yield process
+
+    def last_words(self, log: str) -> str:
+        """The last line in a log."""
+        lines = (self.scratch / log).read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+async def started(
+    *words: str, stderr: int = asyncio.subprocess.PIPE, environ: dict[str, str] | None = None
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, **(environ or {})},
+        start_new_session=True,  # Ctrl-C is for the demo, which then ends its processes
+        limit=LONGEST_LINE,
+    )
+
+
+@asynccontextmanager
+async def ending(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Whatever of it is left at the end of the block is killed: also its children, which are of its session."""
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.communicate()
 
 
 class Hand:

@@ -1,0 +1,239 @@
+"""``python -m bench.pipeline [--quick] [--out FILE]``
+
+One hour of a fleet, rolled up into one-minute windows. *Ours* reads frames from a store, checks and decodes them,
+counts each record once, computes all figures of a rollup with its sketch, and writes and publishes chunks. Plain Spark
+and DuckDB read the same samples as ideal Parquet, compute count, sum, least and greatest value, and write Parquet. All
+use two cores, in turns; starting Spark is not counted for anybody, and one unmeasured turn each comes first.
+
+*Growth* is the same work at 1, 10 and 100 times the size: the slope of time over size on logarithmic scales, and the
+most memory that driver, JVM and worker use. *Manifests* is the reconciler's full scan: list, read, verify and decode.
+"""
+
+import argparse
+import asyncio
+import math
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.lib import RESULTS, facts, table, write_results
+from bench.pipeline import place
+from bench.pipeline.fleet import HOUR, HOUR_NS, Fleet
+from bench.pipeline.memory import watched
+from bench.pipeline.peers import CORES, duckdb_seconds, plain_spark
+from holdfast.metrics.windows import Windows
+from holdfast.objects.stack import open_store
+from holdfast.pipeline import drive
+from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.job import Ran
+from holdfast.pipeline.options import Options
+from holdfast.pipeline.spark import SparkEngine
+
+WINDOWS = ("1m",)
+AIM = 1.0
+"""Plain Spark's time over ours."""
+SLOPE = 1.1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    samples: int
+    growth: tuple[int, ...]
+    manifests: int
+    turns: int
+
+
+FULL = Sizes(10_000_000, (100_000, 1_000_000, 10_000_000), 100_000, 5)
+QUICK = Sizes(100_000, (33_000, 100_000), 1_000, 1)
+
+
+async def run(engine: Engine, folder: Path, job: str, **request: Any) -> tuple[float, Ran]:
+    """Seconds that the whole job took, and what it says."""
+    options = Options(windows=Windows.of(WINDOWS))
+    async with open_store(f"file:{folder}") as store:
+        began = time.perf_counter()
+        ran = await drive.run(store, [job], engine=engine, options=options, request=request)
+        seconds = time.perf_counter() - began
+    if not ran or any(each.status != "success" for each in ran):
+        raise RuntimeError(f"{job} did not succeed: {[each.document() for each in ran]}")
+    return seconds, ran[-1]
+
+
+async def rolled(engine: Engine, folder: Path, fleet: Fleet) -> float:
+    """Roll the hour up from nothing; the seconds that it took."""
+    place.forget_rollups(folder)
+    hour_ns = {"since_ns": HOUR * HOUR_NS, "until_ns": (HOUR + 1) * HOUR_NS}
+    seconds, ran = await run(engine, folder, "rollup", **hour_ns)
+    if ran.summary["records"] != fleet.samples:
+        raise RuntimeError(f"{fleet.samples} samples were sent, {ran.summary['records']} counted")
+    return seconds
+
+
+async def engine_for(folder: Path) -> SparkEngine:
+    """Spark, started."""
+    async with open_store(f"file:{folder}") as store:
+        engine = SparkEngine.at(store.spec, f"local[{CORES}]")
+    await engine.cores()
+    return engine
+
+
+async def against(folder: Path, sizes: Sizes) -> dict[str, Any]:
+    """Ours, plain Spark and DuckDB in turns."""
+    fleet, ideal = Fleet.of(sizes.samples), folder / "ideal.parquet"
+    fleet.write_ideal(ideal)
+    batches = await place.fill(folder / "store", fleet)
+    engine = await engine_for(folder / "store")
+    took: dict[str, list[float]] = {"holdfast": [], "plain Spark": [], "DuckDB": []}
+    try:
+        reconciled, _ = await run(engine, folder / "store", "reconcile", full=True)
+        with plain_spark(ideal, folder / "spark-rows") as floor:
+            for _ in range(sizes.turns + 1):
+                took["plain Spark"].append(floor.run())
+                took["holdfast"].append(await rolled(engine, folder / "store", fleet))
+                took["DuckDB"].append(duckdb_seconds(ideal, folder / "duckdb-rows.parquet"))
+    finally:
+        await engine.close()
+    kept = {name: times[1:] for name, times in took.items()}
+    rows = [
+        (
+            name,
+            f"{median(times):.2f}",
+            f"{min(times):.2f}-{max(times):.2f}",
+            f"{fleet.samples / median(times) / CORES:,.0f}",
+            f"{median(times) / median(kept['holdfast']):.2f}",
+        )
+        for name, times in kept.items()
+    ]
+    print(table(("10 million samples" if sizes is FULL else "a few samples", *HEADER), rows), end="\n\n", flush=True)
+    ratios = [floor / ours for floor, ours in zip(kept["plain Spark"], kept["holdfast"], strict=True)]
+    return {
+        "samples": fleet.samples,
+        "batches": batches,
+        "bytes_per_sample": round(_size(folder / "store" / "raw-blobs") / fleet.samples, 2),
+        "ideal_bytes_per_sample": round(ideal.stat().st_size / fleet.samples, 2),
+        "reconcile_seconds": round(reconciled, 3),
+        "seconds": {name: [round(each, 3) for each in times] for name, times in kept.items()},
+        "samples_per_second_per_core": {
+            name: round(fleet.samples / median(times) / CORES) for name, times in kept.items()
+        },
+        "spark_over_ours": round(median(ratios), 3),
+        "spark_over_ours_spread": [round(min(ratios), 3), round(max(ratios), 3)],
+    }
+
+
+HEADER = ("seconds", "spread", "samples/s/core", "over ours")
+
+
+async def growth(folder: Path, sizes: Sizes) -> dict[str, Any]:
+    """Reconcile and rollup of growing fleets, each in a store and a Spark of its own."""
+    found: list[dict[str, Any]] = []
+    for samples in sizes.growth:
+        fleet, store = Fleet.of(samples), folder / f"growth-{samples}"
+        await place.fill(store, fleet)
+        with watched() as peak:
+            engine = await engine_for(store)
+            try:
+                reconcile_s, _ = await run(engine, store, "reconcile", full=True)
+                times = [await rolled(engine, store, fleet) for _ in range(sizes.turns + 1)]
+            finally:
+                await engine.close()
+        figures = {
+            "samples": fleet.samples,
+            "reconcile_s": round(reconcile_s, 3),
+            "rollup_s": round(median(times[1:]), 3),
+        }
+        found.append({**figures, "peak_mib": peak.mib()})
+    rows = [
+        (
+            f"{each['samples']:,} samples",
+            f"{each['reconcile_s']:.2f}",
+            f"{each['rollup_s']:.2f}",
+            *(f"{each['peak_mib'][name]}" for name in ("driver", "jvm", "worker")),
+        )
+        for each in found
+    ]
+    print(
+        table(("growth", "reconcile s", "rollup s", "driver MiB", "JVM MiB", "worker MiB"), rows),
+        end="\n\n",
+        flush=True,
+    )
+    slopes = {name: slope([each["samples"] for each in found], [each[name] for each in found]) for name in TIMES}
+    return {"sizes": found, "slopes": slopes, "aim": SLOPE}
+
+
+TIMES = ("reconcile_s", "rollup_s")
+
+
+def slope(sizes: list[int], seconds: list[float]) -> float:
+    """Of the straight line through the logarithms."""
+    x, y = [math.log(each) for each in sizes], [math.log(each) for each in seconds]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    over = sum((one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True))
+    return round(over / sum((one - mean_x) ** 2 for one in x), 3)
+
+
+async def manifests(folder: Path, sizes: Sizes) -> dict[str, Any]:
+    """A full scan over many small batches."""
+    fleet, store = Fleet.of_batches(sizes.manifests), folder / "manifests"
+    batches = await place.fill(store, fleet)
+    with watched() as peak:
+        engine = await engine_for(store)
+        try:
+            async with open_store(f"file:{store}") as opened:
+                began = time.perf_counter()
+                listed = sum([1 async for _ in opened.keys("accepted/v1/")])
+                listing_s = time.perf_counter() - began
+            began = time.perf_counter()
+            ran = await _scanned(engine, store)
+            seconds = time.perf_counter() - began
+        finally:
+            await engine.close()
+    if listed != batches or ran != batches:
+        raise RuntimeError(f"{batches} manifests were written, {listed} listed, {ran} verified")
+    print(f"{batches:,} manifests: listed in {listing_s:.1f} s, scanned and verified in {seconds:.1f} s\n", flush=True)
+    return {
+        "manifests": batches,
+        "listing_s": round(listing_s, 3),
+        "scan_s": round(seconds, 3),
+        "manifests_per_second": round(batches / seconds),
+        "peak_mib": peak.mib(),
+    }
+
+
+async def _scanned(engine: Engine, folder: Path) -> int:
+    async with open_store(f"file:{folder}") as store:
+        ran = await drive.run(store, ["reconcile"], engine=engine, request={"full": True})
+    if any(each.status != "success" for each in ran):
+        raise RuntimeError(f"the scan did not succeed: {ran[-1].document()}")
+    return sum(int(each.summary["batches"]) for each in ran)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+async def bench(sizes: Sizes) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for part in (against, growth, manifests):
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            results[part.__name__] = await part(Path(folder), sizes)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__.partition("\n\n")[2])
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run? The figures mean little")
+    parser.add_argument("--out", type=Path, help="where to write the JSON (default for a whole run: bench/results)")
+    options = parser.parse_args()
+    results = asyncio.run(bench(QUICK if options.quick else FULL))
+    out = options.out if options.out is not None or options.quick else RESULTS / "pipeline.json"
+    if out is not None:
+        write_results(out, {"facts": facts("holdfast", "pyspark", "pyarrow", "duckdb"), "aim": AIM, "results": results})
+        print(f"written: {out.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Feed: what the index has found goes into the ontology, hour by hour. The job ``feed``; ``platform.census`` decides.
+
+Steps: *plan* (which ended hours have an index that the census does not know), then one per hour, in order, with one
+commit at most. The census is its own checkpoint, in the same commit as what follows from it: an hour that is counted
+again, by a driver that died before it could record it or by one that was paused, changes nothing.
+
+An hour counts when it has ended. Hours from the future (a clock that runs ahead) wait until their time comes; late data
+counts while its hour is in the window, and not after.
+"""
+
+from collections.abc import Mapping
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.codec import Document
+from holdfast.base.errors import Conflict
+from holdfast.metrics import index, layout, manifest
+from holdfast.metrics.manifest import Generation, Kind, Table
+from holdfast.metrics.points import SeriesKey
+from holdfast.ontology.commit import Commit
+from holdfast.pipeline.layout import hour_name
+from holdfast.pipeline.options import Env
+from holdfast.platform import census
+from holdfast.platform.census import Hour
+from holdfast.platform.session import Session
+from holdfast.runs import Context
+
+AT_ONCE = 16
+HOURS_AT_ONCE = 168
+"""That one run counts; the next counts the rest."""
+TRIES = 5
+"""If others take the census at the same time."""
+
+
+class Feed:
+    name = "feed"
+    version = "1"
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._store, self._options = env.store, env.options
+        self._series: dict[str, list[SeriesKey]] = {}
+        """By key of a generation; of the window that was read last."""
+
+    async def is_due(self) -> bool:
+        return bool(await self._hours())
+
+    async def run(self, ctx: Context, request: Document) -> Document:
+        plan = await ctx.step("plan", self._plan)
+        planned = plan["hours"]
+        counted: list[Document] = []
+        for hour in planned:
+            self._env.say("feed: hours", len(counted), len(planned))
+            counted.append(await ctx.step(f"count {hour['name']}", self._count, hour))
+        self._env.say("feed: hours", len(counted), len(planned))
+        return {
+            "hours": [hour["name"] for hour in planned],
+            "commits": [each["commit"] for each in counted if each["commit"] is not None],
+            "rows": sum(each["rows"] for each in counted),
+            "more": plan["more"],
+        }
+
+    async def preview(self) -> list[tuple[int, int]]:
+        """The hours that a run would count, each with how many generations it would read."""
+        return [(each.hour, len(each.generations)) for each in await self._hours()]
+
+    async def _plan(self) -> Document:
+        hours = await self._hours()
+        chosen = [
+            {"name": hour_name(each.hour), "hour": each.hour, "window": sorted(each.generations.items())}
+            for each in hours[:HOURS_AT_ONCE]
+        ]
+        return {"hours": chosen, "more": len(chosen) < len(hours)}
+
+    async def _hours(self) -> list[Hour]:
+        """Hours to count, in order: those after the last one, and that one if its window has changed."""
+        async with self._session() as onto:
+            found = await census.taken(onto)
+        last = 0 if found is None else int(found.until.timestamp()) // 3600 - 1
+        numbers = await self._generations(max(0, last + 1 - self._options.stale_hours))
+        hours = [Hour(hour, self._window(hour, numbers)) for hour in numbers if hour >= last]
+        return [hour for hour in hours if not census.covers(found, hour)]
+
+    async def _generations(self, first: int) -> dict[int, int]:
+        """By hour that has ended, from ``first`` on: the number of the current generation of the index. One listing."""
+        until_ns = self._env.ambient.clock.wall_ns() - self._options.settle_ns
+        keys = [key async for key in self._store.keys(layout.MANIFESTS, after=layout.manifest_folder(first))]
+        named = {hour: layout.generation_in(key) for hour, key in manifest.current(keys, Kind.INDEX).items()}
+        return {
+            hour: found[1]
+            for hour, found in named.items()
+            if found is not None and layout.hour_start_ns(hour + 1) <= until_ns
+        }
+
+    def _window(self, hour: int, numbers: Mapping[int, int]) -> dict[int, int]:
+        hours = range(hour + 1 - self._options.stale_hours, hour + 1)
+        return {each: numbers[each] for each in hours if each in numbers}
+
+    async def _count(self, planned: Document) -> Document:
+        hour = Hour(planned["hour"], dict(planned["window"]))
+        async with self._session() as onto:
+            made = await self._take(onto, hour)
+        return {"commit": None if made is None else made.commit_id, "rows": 0 if made is None else made.rows}
+
+    async def _take(self, onto: Session, hour: Hour) -> Commit | None:
+        for tries_left in reversed(range(TRIES)):
+            found = await census.taken(onto)
+            if census.covers(found, hour):
+                return None
+            try:
+                return await census.take(onto, found, hour, await self._seen(hour))
+            except Conflict:
+                if not tries_left:
+                    raise
+        return None
+
+    async def _seen(self, hour: Hour) -> list[SeriesKey]:
+        """Series of the whole window."""
+        keys = [layout.generation_key(each, Kind.INDEX, number) for each, number in hour.generations.items()]
+        missing = [key for key in keys if key not in self._series]
+        read = await map_bounded(missing, self._read, limit=AT_ONCE)
+        known = self._series | dict(zip(missing, read, strict=True))
+        self._series = {key: known[key] for key in keys}
+        return [series for found in self._series.values() for series in found]
+
+    async def _read(self, key: str) -> list[SeriesKey]:
+        generation = Generation.read(await self._store.get(key))
+        refs = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.SERIES]
+
+        async def one(chunk_key: str) -> list[SeriesKey]:
+            body = (await self._store.get(chunk_key)).body
+            return index.series_of(index.decode(Table.SERIES, body, key=chunk_key))
+
+        parts = await map_bounded([ref.key for ref in refs], one, limit=AT_ONCE)
+        return [series for part in parts for series in part]
+
+    def _session(self) -> Session:
+        return Session(self._store, self._env.ambient, census.TYPES)

@@ -24,6 +24,8 @@ from tests.properties.filters import Kind, body, orders, predicates, rows, schem
 
 Stored = Sequence[Mapping[str, Any]]
 many = settings(suppress_health_check=list(HealthCheck))
+thousands = settings(many, max_examples=max(300, many.max_examples))
+"""Of schemas; with some filters and some rows for each, there are thousands of filters over rows in every run."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def selected(engine: Any, tables: Mapping[End, Path], where: Sql) -> list[int]:
     return [n for (n,) in engine.execute(sql, list(where.params)).fetchall()]
 
 
-@many
+@thousands
 @given(st.data())
 def test_typed_columns_json_and_process_agree(engine: Any, files: Iterator[Path], data: st.DataObject) -> None:
     schema = data.draw(schemas)

@@ -49,6 +49,7 @@ KINDS: dict[str, Kind] = {
         hash_mismatch=f"{_BACKUP}: somebody has changed its bytes",
         row_count_mismatch=_BACKUP,
         rows_wrong=f"{_BACKUP}: it holds rows of another commit or type",
+        stats_wrong=f"{_BACKUP}, or of a snapshot remove it, then {_REPAIR}; queries may leave the file out until then",
         index_missing_rows=_REPAIR,
         index_missing_latest=_REPAIR,
         index_path_mismatch=_REPAIR,

@@ -7,15 +7,20 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.finding import Finding
+from holdfast.ontology.footer import stats_of
 from holdfast.ontology.index import Entry
+from holdfast.ontology.lifespans import untils
 from holdfast.ontology.manifest import FileEntry
+from holdfast.ontology.merge import ORIGIN
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import from_parquet
+from holdfast.ontology.stats import FileStats, parse_stats
 
 Digests = Mapping[int, bytes]
 """Commit -> what its rows of one type say."""
@@ -63,7 +68,23 @@ def check_data(body: bytes, entry: FileEntry, commit_id: int) -> tuple[list[Find
     if others or types:
         told = ", ".join(map(str, sorted(map(str, others | types))))
         findings.append(Finding("rows_wrong", entry.path, f"it has rows of {told}"))
+    if not findings and entry.stats is not None:
+        findings += _check_stats(entry.path, entry.stats, stats_of(body, key=entry.path))
     return findings, row_digest(table, entry.type_id.kind)
+
+
+def _check_stats(path: str, said: FileStats, found: FileStats) -> Iterator[Finding]:
+    """Statistics against the file's own: by wrong ones queries would leave it out. What they lack is no fault."""
+    found = parse_stats(found.document()) or found  # as documents have them
+    wrong = [name for name, span in said.columns.items() if name in found.columns and found.columns[name] != span]
+    if said.rows != found.rows:
+        yield Finding("stats_wrong", path, f"its statistics speak of {said.rows} rows, and it has {found.rows}")
+    elif any(one != other for one, other in zip(said.keys, found.keys, strict=False)):
+        yield Finding("stats_wrong", path, "its statistics have other bounds of its keys")
+    elif any(one and one != other for one, other in zip(said.sketches, found.sketches, strict=False)):
+        yield Finding("stats_wrong", path, "its statistics have another sketch of its keys")
+    elif wrong:
+        yield Finding("stats_wrong", path, f"its statistics have other bounds of {wrong[0]}")
 
 
 def check_snapshot(body: bytes, entry: Entry, type_id: TypeId, expected: Digests) -> Iterator[Finding]:
@@ -84,6 +105,24 @@ def check_snapshot(body: bytes, entry: Entry, type_id: TypeId, expected: Digests
     for what, numbers in (("other", wrong), ("excess", strange), ("no", missing)):
         if numbers:
             yield Finding("snapshot_wrong", entry.path, f"it has {what} rows of commit {numbers[0]}")
+    if not (wrong or strange or missing):
+        yield from _check_ends(body, entry, table.select(["commit_id", *key_columns(type_id.kind)]))
+        if entry.stats is not None:
+            yield from _check_stats(entry.path, entry.stats, stats_of(body, key=entry.path, unique=False))
+
+
+def _check_ends(body: bytes, entry: Entry, rows: pa.Table) -> Iterator[Finding]:
+    """``_until`` of a snapshot, by which readers tell rows that were replaced; a plain writer's has none."""
+    with pq.ParquetFile(pa.BufferReader(body)) as file:
+        if names.UNTIL not in file.schema_arrow.names or ORIGIN not in (file.schema_arrow.metadata or {}):
+            return
+        said = file.read(columns=[names.UNTIL]).column(names.UNTIL).to_pylist()
+    meant = untils(rows, rows.column_names[1:]).to_pylist()
+    wrong = next((number for number, pair in enumerate(zip(said, meant, strict=True)) if pair[0] != pair[1]), None)
+    if wrong is not None:
+        key = "/".join(str(rows.column(name)[wrong].as_py()) for name in rows.column_names[1:])
+        message = f"row {wrong} ({key}) says that it lasts until {said[wrong]}, and it lasts until {meant[wrong]}"
+        yield Finding("snapshot_wrong", entry.path, message)
 
 
 def _system_columns(body: bytes, path: str, type_id: TypeId) -> pa.Table:

@@ -175,6 +175,19 @@ async def data_file_is_of_another_commit(desk: Desk) -> None:
     await _amend(desk, 2, content_sha256=hashlib.sha256(body).hexdigest())
 
 
+@broken("stats_wrong", deep=True)
+async def manifest_denies_a_key(desk: Desk) -> None:
+    """Key ranges that leave a key out: a lookup would not find it."""
+    entry = read(desk, manifests(desk)[3])["files"][0]
+    await _amend(desk, 3, stats={**entry["stats"], "keys": [["zzz", "zzzz"]]})
+
+
+@broken("stats_wrong", deep=True)
+async def manifest_has_the_sketch_of_other_keys(desk: Desk) -> None:
+    entry = read(desk, manifests(desk)[3])["files"][0]
+    await _amend(desk, 3, stats={**entry["stats"], "sketches": ["AAAAAAAAAAA="]})
+
+
 async def _amend(desk: Desk, commit_id: int, **changes: Any) -> None:
     key = manifests(desk)[commit_id]
     document = read(desk, key)

@@ -1,0 +1,129 @@
+"""Generated schemas, rows and filters over real stores: whatever is committed, compacted, gathered and asked for gives
+what the evaluator in this process says of the rows that a plain model has, at every commit."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.base.config import OntologySection
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.delta import Intent
+from holdfast.ontology.engine import Moment
+from holdfast.ontology.filters.ast import Predicate
+from holdfast.ontology.filters.evaluate import evaluate
+from holdfast.ontology.refs import TypeId
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.statement import rows_of
+from holdfast.ontology.times import When
+from tests.integration.run_places import Place, folder, memory, s3
+from tests.properties.filters import Kind, body, predicates, rows, schemas
+
+THING = TypeId("entity", "Thing")
+KEYS = ("a", "b", "ünï", "100%", "_", "d'")
+ALL = list(HealthCheck)
+
+
+@dataclass(frozen=True)
+class Case:
+    schema: dict[str, Kind]
+    commits: Sequence[dict[str, dict[str, Any] | None]]
+    """What each writes by key; None to retract."""
+    filters: Sequence[Predicate]
+    pooled_bytes: int
+    gather_after: int
+    model: list[dict[str, Any]] = field(default_factory=list)
+    """The state after each commit that was made."""
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    schema = draw(schemas)
+    change = st.none() | rows(schema) | rows(schema)
+    commits = st.lists(st.dictionaries(st.sampled_from(KEYS), change, min_size=1, max_size=4), min_size=1, max_size=4)
+    filters = st.lists(predicates(schema), min_size=1, max_size=4)
+    pooled = st.sampled_from([0, 10**6])
+    return Case(schema, draw(commits), draw(filters), draw(pooled), draw(st.sampled_from([1, 10**9])))
+
+
+def thing(schema: dict[str, Kind]) -> type[Entity]:
+    annotations = {"id": Field[str], **{name: Field[kind.annotation] for name, kind in schema.items()}}  # type: ignore[name-defined]
+    body: dict[str, Any] = {"__annotations__": annotations, "__module__": __name__, "id": Field(primary_key=True)}
+    return type("Thing", (Entity,), body)
+
+
+async def written(onto: Ontology, case: Case) -> None:
+    now: dict[str, Any] = {}
+    for changes in case.commits:
+        for key, row in changes.items():
+            if row is not None:
+                now[key] = json.loads(body({"id": key, **row}))
+                onto._committer.queue.append(Intent(THING, (key,), body({"id": key, **row})))
+            elif key in now:
+                del now[key]
+                onto._committer.queue.append(Intent(THING, (key,), None))
+        if await onto.commit() is not None:
+            case.model.append(dict(now))
+
+
+async def asked(onto: Ontology, python: type[Entity], where: Predicate, commit_id: int) -> list[str]:
+    ask = replace(onto.query(python).ask, where=where, when=When(last=commit_id))
+
+    async def question(moment: Moment) -> Any:
+        found = await rows_of(ask, moment)
+        sql = found.select(["r.entity_key AS key"])
+        return await onto._warm.duck.table(sql.text, list(sql.params))
+
+    return (await onto._engine.ask(question)).column("key").to_pylist()  # type: ignore[no-any-return]  # untyped
+
+
+async def check(place: Place, case: Case) -> None:
+    python = thing(case.schema)
+    settled = place.settings.model_copy(update={"ontology": OntologySection(compaction="off")})
+    async with holdfast.open(place.uri, settings=settled) as hf:
+        async with hf.ontology(python) as onto:
+            await written(onto, case)
+        for compacted in (False, True):
+            if compacted:
+                await Compactor(hf.store, hf.ambient, fan=2).compact(THING)
+            async with hf.ontology(python) as onto:
+                onto._warm.pooled_bytes, onto._warm.gather_after = case.pooled_bytes, case.gather_after
+                for commit_id, state in enumerate(case.model, 1):
+                    for where in case.filters:
+                        expected = sorted(key for key, row in state.items() if evaluate(where, row))
+                        assert await asked(onto, python, where, commit_id) == expected, (commit_id, where)
+                    await onto.settled()
+
+
+@settings(suppress_health_check=ALL)
+@given(cases())
+async def test_filters_agree_over_commits_in_memory(case: Case) -> None:
+    await check(memory(), case)
+
+
+@settings(suppress_health_check=ALL, max_examples=15)
+@given(cases())
+async def test_filters_agree_over_commits_in_a_folder(folders: Iterator[Place], case: Case) -> None:
+    await check(next(folders), case)
+
+
+@settings(suppress_health_check=ALL, max_examples=5)
+@given(cases())
+async def test_filters_agree_over_commits_on_s3(buckets: Iterator[Place], case: Case) -> None:
+    await check(next(buckets), case)
+
+
+@pytest.fixture
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    return iter(lambda: folder(tmp_path_factory.mktemp("stored") / "store"), None)
+
+
+@pytest.fixture
+def buckets(ministack: Any) -> Iterator[Place]:
+    return iter(lambda: s3(ministack), None)

@@ -56,7 +56,7 @@ def init(
     context: typer.Context,
     force: Annotated[bool, typer.Option("--force", help="Also if there is one: all its commits are given up.")] = False,
     token: Token = None,
-    by: By = "holdfast onto init",
+    by: By = "",
     why: Why = "",
 ) -> None:
     """Make an empty ontology.

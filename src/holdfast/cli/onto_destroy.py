@@ -19,7 +19,7 @@ def drop(
     type_name: TypeName,
     purge: Annotated[bool, typer.Option("--purge", help="Destroy its rows, in all of history.")] = False,
     token: Token = None,
-    by: By = "holdfast onto schema drop",
+    by: By = "",
     why: Why = "",
 ) -> None:
     """End a type, by a commit of its own.
@@ -64,7 +64,7 @@ def erase(
     key: Annotated[list[str] | None, typer.Argument(metavar="KEY", help="The key; both ends of a relation.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Finish what was begun, and nothing else.")] = False,
     token: Token = None,
-    by: By = "holdfast onto erase",
+    by: By = "",
     why: Why = "",
 ) -> None:
     """Destroy the payload of one object in all of history.

@@ -7,7 +7,7 @@ import typer
 
 from holdfast.base import codec
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.cli.onto_shared import my_turn, no_such_type, open_ontology
+from holdfast.cli.onto_shared import By, my_turn, no_such_type, open_ontology
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import chained_schema, stored_schema
@@ -92,7 +92,7 @@ def set_tag(
     name: Name,
     commit_id: Annotated[int | None, typer.Argument(min=1, metavar="[ID]", help="A commit; else the head.")] = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who.")] = "holdfast onto tag",
+    by: By = "",
     move: Annotated[bool, typer.Option("--move", help="Also if the name is taken.")] = False,
 ) -> None:
     """Name a commit."""
@@ -126,7 +126,7 @@ def revert(
     context: typer.Context,
     commit: Annotated[str, typer.Argument(metavar="COMMIT", help="A commit's number, or a tag.")],
     token: Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")] = None,
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who.")] = "holdfast onto revert",
+    by: By = "",
     why: Annotated[str, typer.Option(metavar="TEXT", help="Why; it stands in the commit.")] = "",
 ) -> None:
     """Make everything as it was at a commit, by a new commit.

@@ -46,7 +46,7 @@ def import_type(
     ] = Policy.ERROR,
     absent: Annotated[bool, typer.Option("--expect-absent", help="Refuse if any of them is there at all.")] = False,
     if_head: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only on top of this commit.")] = None,
-    by: By = "holdfast onto import",
+    by: By = "",
 ) -> None:
     """Commit what a file has, in one piece."""
     shell = Shell.of(context)

@@ -26,7 +26,7 @@ def migrate(
     abandon: Annotated[
         bool, typer.Option("--abandon", help="Remove what migrations left behind that can go on no more.")
     ] = False,
-    by: By = "holdfast onto migrate",
+    by: By = "",
     why: Why = "",
 ) -> None:
     """Make the schemas in the store those of classes, and the rows with them.

@@ -1,5 +1,6 @@
 """What the commands of ``holdfast onto`` share."""
 
+import getpass
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
@@ -14,7 +15,21 @@ from holdfast.ontology import layout
 from holdfast.ontology.lock import Manners, WriteLock
 
 Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")]
-By = Annotated[str, typer.Option(metavar="NAME", help="Who.")]
+
+
+def _who(given: str) -> str:
+    """What is on record must name somebody."""
+    if given:
+        return given
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a machine that does not know its users
+        return "somebody"
+
+
+By = Annotated[
+    str, typer.Option(metavar="NAME", help="Who; default: your user name.", callback=_who, show_default=False)
+]
 Why = Annotated[str, typer.Option(metavar="TEXT", help="Why; it is recorded.")]
 
 

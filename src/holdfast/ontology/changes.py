@@ -110,7 +110,10 @@ class Feed:
         """What the commits after ``since`` changed, up to the head of now."""
         head = await read_head(self._store)
         if self.since > head.commit_id:
-            raise NotFound(f"there is no commit {self.since}; the head is commit {head.commit_id}")
+            raise NotFound(
+                f"there is no commit {self.since}; the head is commit {head.commit_id}",
+                remedy="the store was made anew, or it is another one: begin with an earlier commit",
+            )
         if self.since == head.commit_id:
             return
         ledger = self._ledger = await self._chain.ledger(head.place)

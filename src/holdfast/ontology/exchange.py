@@ -28,7 +28,7 @@ from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.form import Form
-from holdfast.ontology.keys import ENDS, UNKEYED
+from holdfast.ontology.keys import ENDS, UNKEYED, end_key
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.rows import batched, from_table, read, written_columns
 from holdfast.ontology.shape import Shape, column_names
@@ -215,8 +215,15 @@ def _numbered(first: int) -> Iterator[None]:
 
 
 def _batch(objects: Sequence[Any], form: Form[Any]) -> Batch:
-    keys, bodies = written_columns(form.declared, objects)
-    return batched(form.declared, keys, bodies)
+    """Whatever an object was made from, it is one that the class would have made."""
+    declared = form.declared
+    for name in declared.fields:
+        declared.validator.many(name, [one.__dict__[name] for one in objects])
+    for name, end in zip(ENDS, declared.ends or (), strict=False):
+        for key in dict.fromkeys(one.__dict__[name] for one in objects):
+            end_key(end, key, f"{declared.name}.{name}")
+    keys, bodies = written_columns(declared, objects)
+    return batched(declared, keys, bodies)
 
 
 def _csv_values(lines: Iterable[str], form: Form[Any], shape: Shape) -> Iterator[dict[str, Any]]:
@@ -280,12 +287,13 @@ def _object(values: dict[str, Any], form: Form[Any], shape: Shape, number: int) 
     if strange := [name for name in values if name not in known]:
         raise _unfit(form, number, f"{form.declared.name} has no field {strange[0]}")
     payload = {name: value for name, value in values.items() if name in form.declared.payload}
-    ends = tuple(str(values.get(name, "")) for name in ENDS) if shape.ends is not None else ("",)
-    own = values.get(shape.key_field) if shape.ends is not None and shape.key_field is not None else None
-    identity = (*ends, UNKEYED if own is None else str(own)) if shape.ends is not None else ends
+    identity: list[Any] = [""]
+    if shape.ends is not None:
+        own = UNKEYED if shape.key_field is None else values.get(shape.key_field)
+        identity = [*(values.get(name) or None for name in ENDS), own]
     try:
-        if own is None or isinstance(own, str):
-            return read(form.declared, [Row(identity, json.dumps(payload))])[0]
+        if all(isinstance(part, str) for part in identity):
+            return read(form.declared, [Row(tuple(identity), json.dumps(payload))])[0]
     except UnreadableRow:
         pass
     try:

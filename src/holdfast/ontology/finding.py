@@ -66,6 +66,8 @@ KINDS: dict[str, Kind] = {
     **_kinds(
         Severity.WARNING,
         snapshot_unproved=f"{_REPAIR}, then compact again: our readers do not use a snapshot that nothing proves",
+        ended_unreadable="restore the manifest, or remove what is left of these commits and the record named here: "
+        "until then nothing can be erased or purged",
         schema_objects_differ="open a session with the type and commit: it writes them again from the chain",
         stale_part="holdfast onto migrate --abandon: the migration can never be committed, and its rows lie about",
         time_backwards="look at the clock of the writer named in the manifest",
@@ -80,6 +82,7 @@ KINDS: dict[str, Kind] = {
         staged_part="go on with the migration, with the same token; or holdfast onto migrate --abandon --token TOKEN",
         open_attempt="leave it alone: its writer may only be slow",
         orphan_snapshot="nothing: holdfast onto compact --apply removes it when it is old enough",
+        ended_chain="nothing: erasures and purges reach these commits; remove them and the record if nobody wants them",
         foreign_object=f"{_NOTHING}; find out who put it there",
     ),
 }

@@ -17,6 +17,7 @@ from holdfast.base.errors import Corrupt, HoldfastError, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.ended import ended_chains
 from holdfast.ontology.finding import Finding, Report, by_weight
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
@@ -75,7 +76,7 @@ async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None
     check = await _walk(run)
     run.findings += check.findings
     await _check_files(run, check)
-    run.findings += _strangers(run, check)
+    run.findings += _strangers(run, check, await _check_ended(run))
     run.findings += await _check_redactions(run, check)
     ledger = await _ledger(run, check)
     if ledger is not None:
@@ -209,8 +210,8 @@ async def _check_leftovers(run: _Run) -> list[Finding]:
     """Garbage that holds payload which was ordered to be destroyed."""
     try:
         found = await leftovers(run.store)
-    except Corrupt as error:
-        return [Finding("manifest_missing", layout.RESTARTS, str(error))]
+    except Corrupt:
+        return []  # a chain that has ended cannot be followed, and that is told
     return [
         Finding(
             "erased_payload",
@@ -233,8 +234,26 @@ async def _exists(store: Store, key: str) -> bool:
     return True
 
 
-def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
-    """What lies under ``commits/`` and is not on the chain."""
+async def _check_ended(run: _Run) -> set[str]:
+    """The folders of commits on chains that ended when the store was made anew; one finding for each chain."""
+    found: set[str] = set()
+    for place in await ended_chains(run.store):
+        key = layout.restart_key(place.path)
+        try:
+            files = await Chain(run.store).files(0, place, checkpoints=False)
+        except Corrupt as error:
+            run.complain(
+                "ended_unreadable", key, f"commits 1 to {place.commit_id} of before cannot be followed: {error}"
+            )
+            continue
+        run.complain("ended_chain", key, f"commits 1 to {place.commit_id} of before the store was made anew lie here")
+        found |= {folder for ref in files if (folder := layout.folder_of(ref.path)) is not None}
+        found.add(place.path.removesuffix("manifest.json"))
+    return found
+
+
+def _strangers(run: _Run, check: ChainCheck, ended: set[str]) -> Iterator[Finding]:
+    """What lies under ``commits/`` and is not on the chain, nor on one that has ended."""
     on_chain = {path.removesuffix("manifest.json") for path in check.places}
     named = {entry.path for manifest in check.manifests for entry in manifest.files} | check.places
     attempts: dict[str, int] = {}
@@ -242,6 +261,8 @@ def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
         if not key.startswith(layout.COMMITS) or key in named:
             continue
         folder = layout.folder_of(key)
+        if folder in ended:
+            continue
         commit_id = layout.commit_of_folder(folder) if folder is not None else None
         if folder is None or commit_id is None:
             yield Finding("foreign_object", key, "nothing of an ontology has such a key")
@@ -250,7 +271,9 @@ def _strangers(run: _Run, check: ChainCheck) -> Iterator[Finding]:
         else:
             attempts[folder] = commit_id
     for folder, commit_id in attempts.items():
-        if commit_id > run.head.commit_id:
+        if commit_id > run.head.commit_id + 1:
+            yield Finding("orphan_attempt", folder, f"nobody can be at commit {commit_id} after {run.head.commit_id}")
+        elif commit_id > run.head.commit_id:
             yield Finding("open_attempt", folder, f"an attempt at commit {commit_id}, which is still to come")
         elif check.knows(commit_id):
             yield Finding("orphan_attempt", folder, f"an attempt at commit {commit_id} that lost")

@@ -301,3 +301,50 @@ def test_types_go_to_files_and_come_back(desk: OntoDesk, tmp_path: Path) -> None
     done = desk.json("onto", "import", target, str(path), "--on-conflict", "replace", "--if-head", "3")
     assert done == {"rows": 2, "added": 1, "replaced": 1, "skipped": 0, "same": 0, "commit_id": 4}
     assert desk.json("onto", "query", "Customer") == [{"id": "c1", "name": "Ada"}, {"id": "c2", "name": "Bo"}]
+
+
+def test_what_destroys_or_goes_back_asks_for_a_token_and_says_who_when_and_why(
+    desk: OntoDesk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "greta")
+    desk.history()
+    words: dict[str, list[str]] = {
+        "revert": ["onto", "revert", "1"],
+        "erase": ["onto", "erase", "Customer", "c1"],
+        "drop": ["onto", "schema", "drop", "Customer", "--purge"],
+        "restart": ["onto", "init", "--force"],
+    }
+    for deed, command in words.items():
+        head = desk.json("onto", "info")["head"]["commit_id"]
+        token = desk.json(*command)["token"]
+        desk.text(*command, "--token", "0" * len(token), code=7)
+        assert desk.json("onto", "info")["head"]["commit_id"] == head
+        desk.text(*command, "--token", token, "--why", "because")
+        if deed == "restart":
+            (path,) = (tmp_path / "store" / "meta" / "restarts").iterdir()
+            record = json.loads(path.read_bytes())
+            when = record["at"]
+        else:
+            commit = desk.json("onto", "commits", "show", str(head + 1))
+            record, when = commit["metadata"][deed], commit["created_at"]
+        assert (record["by"], record["why"], when[:2]) == ("greta", "because", "20")
+
+
+def test_tags_are_moments_and_abandoned_parts_go(desk: OntoDesk, tmp_path: Path) -> None:
+    desk.history()
+    desk.text("onto", "tag", "set", "first", "1")
+    assert len(desk.json("onto", "query", "Customer", "--as-of", "first")) == 2
+    assert desk.json("sql", "--as-of", "first", "SELECT count(*) AS n FROM Customer") == [{"n": 2}]
+    assert desk.json("onto", "export", "Customer", str(tmp_path / "x.csv"), "--as-of", "first")["rows"] == 2
+    assert "there is no tag 'last'" in desk.text("onto", "query", "Customer", "--as-of", "last", code=4)
+    for head in (2, 3):
+        part = tmp_path / "store" / "meta" / "staging" / f"{head}-abc" / "entity-Customer-0.parquet"
+        part.parent.mkdir(parents=True)
+        part.write_bytes(b"PAR1")
+    kinds = [each["kind"] for each in desk.json("onto", "verify")["findings"]]
+    assert sorted(kinds) == ["staged_part", "stale_part"]
+    assert len(desk.json("onto", "migrate", "--abandon")["removed"]) == 1
+    assert "1 staged parts were removed" in desk.text("onto", "migrate", "--abandon", "--token", "abc")
+    assert "nothing was left behind" in desk.text("onto", "migrate", "--abandon")
+    assert "has left anything" in desk.text("onto", "migrate", "--abandon", "--token", "abc", code=4)
+    assert "nothing to migrate" in desk.text("onto", "migrate", code=2)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import erase, layout
+from holdfast.ontology import erase, layout, restart
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.delta import Row
 from holdfast.ontology.redactions import Redaction
@@ -334,6 +334,19 @@ async def migration_ended_half_way(desk: Desk) -> None:
 @broken("stale_part")
 async def migration_was_overtaken(desk: Desk) -> None:
     await desk.bare.put(layout.part_key(6, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
+
+
+@broken("ended_chain")
+async def store_was_made_anew(desk: Desk) -> None:
+    found = await restart.preview(desk.store)
+    await restart.apply(desk.store, desk.ambient, found, found.token, by="x", why="")
+
+
+@broken("ended_unreadable")
+async def store_was_made_anew_and_old_commits_removed(desk: Desk) -> None:
+    gone = manifests(desk)[7]
+    await store_was_made_anew(desk)
+    await desk.bare.delete(gone)
 
 
 @broken("erased_payload")

@@ -4,11 +4,12 @@ import csv
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from annotated_types import Ge
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, exchange
@@ -241,3 +242,41 @@ async def test_what_is_odd_but_right_is_taken(tmp_path: Path) -> None:
             3: (0.0, 1),
             2**80: (float("inf"), 300_000),
         }
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("m.jsonl", b'{"left_key": null, "right_key": "b"}\n'),
+        ("m.jsonl", b'{"right_key": "b"}\n'),
+        ("m.jsonl", b'{"left_key": "", "right_key": "b"}\n'),
+        ("m.jsonl", b'{"left_key": ["a"], "right_key": "b"}\n'),
+        ("m.csv", b"left_key,right_key\n,b\n"),
+    ],
+)
+async def test_a_relation_has_two_ends(name: str, body: bytes, tmp_path: Path) -> None:
+    desk = Desk()
+    (tmp_path / name).write_bytes(body)
+    async with session(desk) as onto:
+        with pytest.raises(InvalidValue, match="left_key"):
+            await import_file(onto, Meets, tmp_path / name)
+        assert (await onto.info()).commit_id == 0
+
+
+class Strict(Entity):
+    id: Field[str] = Field(primary_key=True)
+    size: Field[Annotated[int, Ge(0)]] = Field(default=0)
+
+
+@pytest.mark.parametrize("fields", [{"id": ""}, {"id": "a", "size": -1}])
+async def test_nothing_comes_in_that_the_class_would_refuse(fields: dict[str, Any], tmp_path: Path) -> None:
+    desk = Desk()
+    lines(tmp_path / "s.jsonl", fields)
+    (tmp_path / "s.csv").write_text(",".join(fields) + "\n" + ",".join(json.dumps(each) for each in fields.values()))
+    table = pa.table({"entity_key": [fields["id"]], "fields_json": [json.dumps({"size": 0} | fields)]})
+    pq.write_table(table, tmp_path / "s.parquet")
+    async with Ontology(desk.store, desk.ambient, [Strict]) as onto:
+        for name in ("s.jsonl", "s.csv", "s.parquet"):
+            with pytest.raises(InvalidValue):
+                await import_file(onto, Strict, tmp_path / name)
+        assert (await onto.info()).commit_id == 0

@@ -104,7 +104,10 @@ def as_run(handler: Handler, store: Store, ambient: Ambient) -> Handler:
 
 def _workflow(handler: Handler) -> Workflow:
     async def body(run: RunContext, document: Document) -> None:
-        await handler.function(run, handler.event_of(Envelope.parse(document, key=run.run_id)))
+        try:
+            await handler.function(run, handler.event_of(Envelope.parse(document, key=run.run_id)))
+        except SystemExit as error:  # it would end the worker, and this event alone has failed
+            raise RunFailed(f"SystemExit: {error}") from error
 
     name = "".join("-" if mark in "#[]/" else mark for mark in handler.id)
     return workflow(name=name)(body)

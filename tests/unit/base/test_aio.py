@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base import aio
-from holdfast.base.aio import Later, blocking, finishing, map_bounded, stream_bounded
+from holdfast.base.aio import Later, apart, blocking, finishing, map_bounded, stream_bounded
 from holdfast.base.errors import Invalid
 
 
@@ -324,3 +324,35 @@ async def test_what_is_refused_because_the_executor_has_ended_never_runs() -> No
         with pytest.raises(RuntimeError, match="shutdown"):
             await call(ran.append, 1)
     assert ran == []
+
+
+async def test_what_runs_apart_has_a_thread_of_its_own_and_its_callers_context() -> None:
+    mark: ContextVar[str] = ContextVar("mark")
+    mark.set("here")
+    told = await apart(lambda: (threading.current_thread(), mark.get()))
+    assert told[0] is not threading.current_thread()
+    assert told[0].daemon
+    assert told[1] == "here"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), StopIteration()])
+async def test_whatever_is_raised_apart_comes_back(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    expected = RuntimeError if isinstance(error, StopIteration) else type(error)
+    with pytest.raises(expected):
+        await apart(fail)
+
+
+async def test_what_hangs_apart_takes_no_thread_from_others_and_may_be_left() -> None:
+    release = threading.Event()
+    hanging = [asyncio.ensure_future(apart(release.wait)) for _ in range(64)]  # more than the loop has threads
+    try:
+        assert await blocking(lambda: "done") == "done"
+        for each in hanging:
+            each.cancel()
+        told = await asyncio.gather(*hanging, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in told)
+    finally:
+        release.set()

@@ -1,5 +1,6 @@
 """Durable handlers, and workflows that emit."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -163,3 +164,41 @@ def test_long_names_make_run_ids_that_fit() -> None:
     assert run_id_of("e", "h") == "e.h"
     assert len(run_id_of("e" * 36, "h" * 200)) <= 200
     assert durable.SHORTEST_WAIT_S < durable.LONGEST_WAIT_S
+
+
+async def _exits(ctx: runs.Context) -> None:
+    raise SystemExit(4)
+
+
+async def _exits_in_a_step(ctx: runs.Context) -> None:
+    def leave() -> None:
+        raise SystemExit(4)
+
+    await ctx.step("leave", leave)
+
+
+async def _hangs(ctx: runs.Context) -> None:
+    await ctx.step("hang", asyncio.Event().wait)
+
+
+@pytest.mark.parametrize(
+    ("deed", "reason"),
+    [(_exits, "SystemExit: 4"), (_exits_in_a_step, "SystemExit: 4"), (_hangs, "TimedOut: the handler was not done")],
+)
+async def test_a_durable_handler_that_misbehaves_buries_its_event_alone(deed: Any, reason: str) -> None:
+    done: list[str] = []
+
+    @on(OrderTaken, id="odd", durable=True, timeout=0.5 if deed is _hangs else None)
+    async def odd(ctx: runs.Context, event: OrderTaken) -> None:
+        if event.order_id == "bad":
+            await deed(ctx)
+        done.append(event.order_id)
+
+    settings = Settings(bus=BusSection(event_poll_ms=5, event_max_attempts=2, event_backoff_base_ms=1))
+    async with platform(settings) as hf:
+        for order in ("bad", "o1"):
+            await hf.bus().publish(OrderTaken(order_id=order))
+        worked = await asyncio.wait_for(hf.run([odd], until_idle=True), 60)
+        assert (worked.handled, worked.dead, done) == (1, 1, ["o1"])
+        (letter,) = await hf.bus().dead_letters()
+        assert reason in letter["last_error"]

@@ -131,9 +131,10 @@ def inspect(data: bytes | memoryview, limits: Limits = Limits()) -> Header:  # n
     return Header.read(data, limits)
 
 
-def unwrap(data: bytes | memoryview, limits: Limits) -> tuple[Header, memoryview]:
-    """The header, and the payload decompressed: exactly as many bytes as the header says, or ``FrameInvalid``."""
-    header = Header.read(data, limits)
+def unwrap(data: bytes | memoryview, limits: Limits, header: Header | None = None) -> tuple[Header, memoryview]:
+    """The header, and the payload decompressed: exactly as many bytes as the header says, or ``FrameInvalid``.
+    ``header`` is what ``inspect`` gave for these bytes and limits, for those who have asked already."""
+    header = Header.read(data, limits) if header is None else header
     stored = memoryview(data)[header.payload_at :]
     if not header.flags & ZSTD:
         return header, stored

@@ -139,9 +139,9 @@ class Intake:
         unpacked_bytes = header.payload_bytes + PER_RECORD * header.records
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
-                return await self._offer(submission_of(data, frame.decode(data, self._frames)))
+                return await self._offer(submission_of(data, frame.decode(data, self._frames, header=header)))
             async with self._decoders:
-                unpacked = await blocking(frame.unpack, data, self._frames)
+                unpacked = await blocking(frame.unpack, data, self._frames, header)
             with self._limits.memory(unpacked.table_bytes, held=len(data) + unpacked_bytes):
                 async with self._decoders:
                     submission = await blocking(_submission, data, unpacked)

@@ -19,6 +19,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.base.errors import Invalid, Refused
+from holdfast.server.corked import Corked
 from holdfast.server.faults import Fault, failure_of
 
 HEAD_BYTES = 16 << 10
@@ -134,6 +135,7 @@ class _Guarded(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        self.transport = Corked(transport, self.loop)  # type: ignore[assignment]  # as far as uvicorn uses one
         if len(self.connections) > self.wire.connections:
             self._turn_away(Fault("overloaded", f"there are {self.wire.connections} connections already"))
             return

@@ -25,6 +25,7 @@ KNOWN_FLAGS = ZSTD
 LARGEST = 2**31
 """No payload is as long as this, so that offsets of text fit Arrow's 32 bits."""
 
+_UNPACKER = pa.Codec("zstd")
 _HEAD = struct.Struct("<8sHHIIIQQIHH")
 _CHECKED_BEFORE, _CHECKED_AFTER = 12, 16
 """The checksum stands at 12 to 16; it covers everything but itself."""
@@ -130,15 +131,16 @@ def inspect(data: bytes | memoryview, limits: Limits = Limits()) -> Header:  # n
     return Header.read(data, limits)
 
 
-def unwrap(data: bytes | memoryview, limits: Limits) -> tuple[Header, memoryview]:
-    """The header, and the payload decompressed: exactly as many bytes as the header says, or ``FrameInvalid``."""
-    header = Header.read(data, limits)
+def unwrap(data: bytes | memoryview, limits: Limits, header: Header | None = None) -> tuple[Header, memoryview]:
+    """The header, and the payload decompressed: exactly as many bytes as the header says, or ``FrameInvalid``.
+    ``header`` is what ``inspect`` gave for these bytes and limits, for those who have asked already."""
+    header = Header.read(data, limits) if header is None else header
     stored = memoryview(data)[header.payload_at :]
     if not header.flags & ZSTD:
         return header, stored
     try:
         # The output is allocated by the declared size, which is within the limits, and cannot grow beyond it.
-        payload = pa.Codec("zstd").decompress(stored, decompressed_size=header.payload_bytes)
+        payload = _UNPACKER.decompress(stored, decompressed_size=header.payload_bytes)
     except (OSError, ValueError) as error:
         raise FrameInvalid(Reason.COMPRESSION, f"the payload does not decompress: {error}") from error
     if len(payload) != header.payload_bytes:

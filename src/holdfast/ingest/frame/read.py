@@ -54,14 +54,14 @@ class Unpacked:
         return batch
 
 
-def decode(data: bytes | memoryview, limits: Limits = Limits()) -> Batch:  # noqa: B008  # frozen
-    """The batch in a frame, checked throughout."""
-    return unpack(data, limits).batch()
+def decode(data: bytes | memoryview, limits: Limits = Limits(), *, header: Header | None = None) -> Batch:  # noqa: B008  # frozen
+    """The batch in a frame, checked throughout. ``header``: what ``inspect`` gave for it, if that was asked before."""
+    return unpack(data, limits, header).batch()
 
 
-def unpack(data: bytes | memoryview, limits: Limits = Limits()) -> Unpacked:  # noqa: B008  # frozen
+def unpack(data: bytes | memoryview, limits: Limits = Limits(), header: Header | None = None) -> Unpacked:  # noqa: B008  # frozen
     """The first half of ``decode``, for those who look at how much memory the other half will take."""
-    header, payload = unwrap(data, limits)
+    header, payload = unwrap(data, limits, header)
     reader = Reader(payload)
     return Unpacked(header, Counts.read(reader, header.records, limits), reader)
 

@@ -67,6 +67,8 @@ class Feed:
         self._me = me
         self._mine: dict[str, bool] = {}
         """Whose events are, as far as this worker has asked; for the workers that the digest lists."""
+        self.more = False
+        """The last poll ended before the end, because there was enough to do."""
         self.unread = 0
         """New events that were left to other workers at the last poll."""
 
@@ -135,7 +137,8 @@ class Feed:
     async def poll(self, *, greedy: bool = True) -> int:
         """Learn what is new; how many names were read. Unless ``greedy``, other workers' are left to them for now."""
         await self.read()
-        if self._has_enough():
+        self.more = self._has_enough()
+        if self.more:
             return 0
         cursor = min((self.view(handler).cursor for handler in self.handlers), default="")
         folder = layout.event_folder(self.namespace)
@@ -149,6 +152,7 @@ class Feed:
                 seen_to = max([seen_to, *(name for name in names if not left or name < left[0])])
             self.unread += len(left)
             if self._has_enough():
+                self.more = True
                 break
         self._advance(seen_to)
         return fresh
@@ -328,11 +332,14 @@ class Feed:
                 self._forget_view(handler)
 
     def _has_enough(self) -> bool:
+        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share."""
         now_ns = self._ambient.clock.wall_ns()
-        return all(
-            sum(item.due_ns <= now_ns for item in self.view(handler).open.values()) >= OPEN_LIMIT
-            for handler in self.handlers
-        )
+        share = OPEN_LIMIT // max(1, len(self.digest.workers))
+        for handler in self.handlers:
+            due = [name for name, item in self.view(handler).open.items() if item.due_ns <= now_ns]
+            if len(due) < OPEN_LIMIT and (len(due) < share or sum(map(self.is_mine, due)) < share):
+                return False
+        return True
 
     def _forget_view(self, handler: str) -> None:
         self._views.pop(handler, None)

@@ -179,6 +179,8 @@ class Runner:
                 await self._sweep()
             started = await self._claim()
             self._greedy = self._greedy and not started
+            if self.feed.more and not started and not self._running:
+                self._hungry = True  # what it knew of is done, and there is more
             if started or not until_idle or not self._is_idle():
                 return False
             return await self._is_drained()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.bus import Bus, on
 from holdfast.bus.runner import Runner
 from tests.unit.bus.desk import Desk, InvoiceSent, OrderPlaced
@@ -173,3 +175,31 @@ async def test_polling_history_costs_two_requests_per_settled_event() -> None:
     desk.spent()
     assert await ListsHistory().poll(bus) == 0
     assert desk.spent() == {"list": 1, "get": 200}
+
+
+async def test_of_a_backlog_each_worker_reads_its_share_and_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of is bounded by the limit among all, and everything is handled in the end."""
+    monkeypatch.setattr("holdfast.bus.feed.OPEN_LIMIT", 400)
+    desk, done = Desk(), []
+
+    @on(OrderPlaced, id="bill", concurrency=50)
+    async def bill(ctx: Any, event: OrderPlaced) -> None:
+        done.append(event.order_id)
+
+    await publish(desk, desk.bus(), 2_200)
+    runners = [desk.bus().runner([bill]) for _ in range(4)]
+    for runner in [*runners, *runners]:  # they get to know each other
+        await runner.feed.flush()
+        await runner.feed.read()
+    desk.spent()
+    for runner in runners:
+        await runner.feed.poll(greedy=False)
+        assert runner.feed.more
+        await runner.feed.flush()
+    assert desk.spent()["get"] < 1_100  # of 2,200: whole pages, and only what is each one's own
+    while len(done) < 2_200:
+        desk.watch.advance(seconds=1)
+        for runner in runners:
+            await runner.step()
+            await runner.drain_flight()
+    assert len(set(done)) == 2_200

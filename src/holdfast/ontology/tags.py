@@ -84,7 +84,9 @@ async def find_tag(chain: Chain, head: Place | None, name: str) -> Tag:
     found = await chain.store.find(layout.TAGS)
     known = Plain(FORMAT).read(codec.decode(found.body, key=layout.TAGS), layout.TAGS) if found is not None else {}
     if name not in (known or {}):
-        raise NotFound(f"there is no tag {name!r}", remedy="holdfast onto tag list")
+        raise NotFound(
+            f"there is no tag {name!r}", remedy="holdfast onto tag list; a time is written as 2026-05-01T12:00:00Z"
+        )
     tag = _tag(name, known[name])
     if not await chain.contains(head, Place(tag.commit_id, tag.manifest_path)):
         raise Corrupt(f"tag {name!r}: {tag.manifest_path} is not on the chain", remedy="the store was made anew")

@@ -345,8 +345,10 @@ async def test_times_that_are_none() -> None:
             await query.as_of(99, strict=True).all()
         with pytest.raises(Invalid, match="no commit -1"):
             await query.as_of(-1).all()
-        with pytest.raises(Invalid, match="neither a commit nor a time"):
+        with pytest.raises(NotFound, match="there is no tag 'yesterday'"):
             await query.as_of("yesterday").all()
+        with pytest.raises(Invalid, match="neither a commit nor a time"):
+            await query.as_of("31 May").all()
         with pytest.raises(Invalid, match="commit 2 is after commit 1"):
             await query.between(2, 1).all()
         with pytest.raises(Invalid, match="commit 2 is after commit 1"):

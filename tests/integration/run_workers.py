@@ -40,6 +40,10 @@ _notes = Path()
 _say: Say = print
 _sleeps_at = ""
 """The step in which this process stops until somebody wakes it."""
+_steps_left = -1
+"""After how many steps it stops too; below zero: never."""
+MOST_STEPS = 8
+"""Of one process that is to be killed: on a busy machine it would otherwise be done before it is."""
 
 
 # What the run does
@@ -55,7 +59,8 @@ def act(ctx: runs.Context, label: str, got: str | None) -> dict[str, str]:
     finally:
         os.close(file)
     _say(f"did {label}")
-    if label == _sleeps_at:
+    globals().update(_steps_left=_steps_left - 1)
+    if label == _sleeps_at or _steps_left == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
     return {"gave": gave, "filling": FILLING}
 
@@ -114,7 +119,7 @@ async def work(store_uri: str, run_id: str) -> str:
 class Child:
     """A process that does ``work``; what it says can be read line by line."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, str]], sleeps_at: str = "") -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, str]], sleeps_at: str = "", most_steps: int = -1) -> None:
         reader, writer = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -122,6 +127,7 @@ class Child:
             try:
                 with os.fdopen(writer, "w") as out:
                     globals().update(_say=partial(print, file=out, flush=True), _sleeps_at=sleeps_at)
+                    globals().update(_steps_left=most_steps)
                     _say(f"end {asyncio.run(work())}")
                 status = 0
             finally:
@@ -159,7 +165,7 @@ def dispatch(store_uri: str, run_id: str, rng: random.Random) -> dict[str, Any]:
     """Start a process for the run and kill it, at whatever it is doing, until one says that the run has succeeded."""
     ends: Counter[str] = Counter()
     while ends["success"] == 0:
-        child = Child(partial(work, store_uri, run_id))
+        child = Child(partial(work, store_uri, run_id), most_steps=MOST_STEPS)
         child.do(rng.randrange(6))
         time.sleep(rng.uniform(0, 0.012))
         child.kill()

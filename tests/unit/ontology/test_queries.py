@@ -1,6 +1,8 @@
 """Queries by real classes: results, what they cost, which files they leave alone, and what they refuse."""
 
 import gc
+from functools import reduce
+from operator import and_, or_
 from pathlib import Path
 
 import pytest
@@ -437,6 +439,27 @@ async def test_questions_that_are_none() -> None:
             onto.query(Customer).limit(-1)
         with pytest.raises(Invalid, match="not a type of this session"):
             onto.query(Everything)
+
+
+async def test_extremes_are_answered_or_refused_in_words() -> None:
+    desk = Desk()
+    await stocked(desk, commits=1)
+    async with session(desk) as onto:
+        query = onto.query(Customer)
+        assert len(await query.limit(10**30).all()) == 5
+        assert await query.offset(2**64).all() == []
+        many = reduce(or_, [Customer.name == f"n{number}" for number in range(3_000)])
+        assert await query.where(many).count() == 5
+        assert await query.where(reduce(and_, [Customer.name != f"x{number}" for number in range(3_000)])).count() == 5
+        assert await query.where(Customer.id.in_([str(number) for number in range(20_000)])).count() == 0
+        for hostile in (Customer.tier.startswith, Customer.tier.__eq__, Customer.id.__eq__):
+            with pytest.raises(Invalid, match="half of a surrogate pair"):
+                query.where(hostile("\ud800"))
+        nested = Customer.tier == "x"
+        for _ in range(5_000):
+            nested = ~nested
+        with pytest.raises(Invalid, match="nested too deeply"):
+            await query.where(nested).count()
 
 
 async def test_a_file_that_is_gone() -> None:

@@ -53,7 +53,8 @@ soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a l
 	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
-bench: $(STAMP)  ## every benchmark package, results as JSON and a table
+bench: $(STAMP)  ## every benchmark package beside its peers, which are installed first; results as JSON and a table
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --no-build-isolation --editable ".[$(EXTRAS),bench]"
 	@tools/each-bench $(BIN)/python
 
 test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; installs it below CEPH_ROOT)

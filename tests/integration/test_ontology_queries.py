@@ -1,6 +1,8 @@
 """Queries on real stores: what they cost at the server, beside a writer, and within the memory limit."""
 
 import asyncio
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,8 +12,9 @@ import holdfast
 from holdfast.base.config import OntologySection, Settings
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.results import meta
-from holdfast.sql.duck import OutOfMemory
-from tests.integration.run_places import Place, place_for
+from holdfast.sql.duck import OutOfMemory, SqlFailed
+from tests.integration.run_places import Place, place_for, s3
+from tests.integration.servers import S3Server
 
 
 class Counter(Entity):
@@ -117,3 +120,32 @@ async def test_queries_keep_to_the_memory_limit(tmp_path: Path) -> None:
         folder = duck.folder
         assert folder.exists()
     assert not folder.exists()
+
+
+async def test_credentials_stay_outside_of_the_database(ministack: S3Server, caplog: pytest.LogCaptureFixture) -> None:
+    """DuckDB reads local files alone: nothing to refresh, and nothing to lose in its settings, its SQL or a log."""
+    place = s3(replace(ministack, secret_key="quite-a-secret-8d2f"))  # the server does not look at signatures
+    secrets = ["quite-a-secret-8d2f", "s3_secret_access_key", "s3_session_token"]
+    told: list[str] = []
+    with caplog.at_level(logging.DEBUG):
+        async with holdfast.open(place.uri, settings=place.settings) as hf, hf.ontology(Counter) as onto:
+            onto.ensure([Counter(id=f"k{row}", value=row) for row in range(40)])
+            await onto.commit()
+            onto._warm.gather_after = 1
+            query = onto.query(Counter).where(Counter.value > 3)
+            for _ in range(3):
+                assert await query.count() == 36
+                await onto.settled()
+            explained = await query.explain(profile=True)
+            told += [str(explained), explained.sql, explained.plan, repr(query), repr(onto), repr(hf)]
+            duck = onto._warm.duck
+            for listing in ("duckdb_secrets()", "duckdb_settings()", "duckdb_views()"):
+                told.append(str((await duck.table(f"SELECT * FROM {listing}")).to_pylist()))
+            assert (await duck.table("SELECT * FROM duckdb_secrets()")).num_rows == 0
+            settings = (await duck.table("SELECT name FROM duckdb_settings()")).column("name").to_pylist()
+            assert not [name for name in settings if name.startswith("s3_")], "it cannot even be told of any"
+            with pytest.raises(SqlFailed) as failed:
+                await duck.table("SELECT * FROM read_parquet('s3://somewhere/x.parquet')")
+            told.append(str(failed.value))
+    told += [record.getMessage() + str(record.__dict__) for record in caplog.records]
+    assert not [text for text in told if any(secret in text for secret in secrets)]

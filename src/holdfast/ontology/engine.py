@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology import layout
 from holdfast.ontology.filters.ast import TRUE, Predicate
@@ -177,6 +177,10 @@ class Engine:
         """What the question gives; rows that no question can be put to are named."""
         try:
             return await question(moment)
+        except RecursionError as error:
+            raise Invalid(
+                "the question is nested too deeply", remedy="use in_([...]), or join conditions with & or | one by one"
+            ) from error
         except MalformedJson as error:
             for planned in moment.planned:
                 sql = planned.table.malformed()

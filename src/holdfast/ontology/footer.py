@@ -37,7 +37,7 @@ def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
     """Of an entity's key; of both ends of a relation, which people ask for, and not of the instance key."""
     present = set(file.schema_arrow.names)
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in present else names.RELATION_KEYS[:2]
-    table = file.read(columns=[name for name in keys if name in present])
+    table = file.read(columns=[name for name in keys if name in present], use_threads=False)
     if table.num_columns != len(keys) or any(column.null_count for column in table.columns):
         return ()
     return tuple(sketch_of(column.to_pylist()) for column in table.columns)

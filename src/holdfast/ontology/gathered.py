@@ -101,8 +101,9 @@ class Gatherer:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # nobody asks for the table any more
-                await task
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
 
     async def _gather(self, shape: Shape, files: Sequence[Loaded], statement: Sql) -> None:
         epoch, type_id = self._epoch, shape.type_id

@@ -21,6 +21,8 @@ from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, Window
 
 ENDS: tuple[End, End] = ("left", "right")
+MOST = 2**63 - 1
+"""Rows that SQL can count; whoever asks for more asks for all."""
 ALIASES: dict[End, str] = {"own": "r", "left": "le", "right": "ri"}
 
 
@@ -105,9 +107,9 @@ class Rows:
         if ordered:
             found = fill("{} ORDER BY {}", found, order)
         if self.ask.limit is not None:
-            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (self.ask.limit,)))
+            found = fill("{} LIMIT {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.limit, MOST),)))
         if self.ask.offset:
-            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (self.ask.offset,)))
+            found = fill("{} OFFSET {}", found, Sql("CAST(? AS BIGINT)", (min(self.ask.offset, MOST),)))
         return found
 
     @property

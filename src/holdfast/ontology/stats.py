@@ -1,4 +1,4 @@
-"""What is known of a data file without reading it: rows, bytes, the range of its keys and of some columns. Pure.
+"""What is known of a data file without reading it: rows, bytes, ranges of keys and of some columns, which keys. Pure.
 
 Kept beside a file's name in manifests and indexes, where it saves fetching files that cannot matter. ``footer`` takes
 it from the file when it is written. A bound that is None is unknown. Texts are cut short: a lower bound stays one when

@@ -140,9 +140,18 @@ class Duck:
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
 
     async def run(self, text: str, params: Params | None = None) -> None:
-        """For what has no result."""
+        """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
         cursor = self._root.cursor()
-        await self._watched(cursor, lambda: cursor.execute(text, params), close=True)
+        work = asyncio.ensure_future(self._watched(cursor, lambda: cursor.execute(text, params), close=True))
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            with suppress(duckdb.Error):  # it ended by itself just now
+                cursor.interrupt()
+            await asyncio.wait([work])
+            if not work.cancelled():
+                work.exception()  # of a statement that was interrupted
+            raise
 
     async def batches(
         self, text: str, params: Params | None = None, *, rows: int = BATCH_ROWS

@@ -15,6 +15,7 @@ never in memory as a whole.
 Errors: ``MissingFile`` if the object is gone, with its key; what the store raises.
 """
 
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from holdfast.sql.duck import MissingFile
 WHOLE_BYTES = 8 * 1024 * 1024
 """Objects up to this size come in one request."""
 RANGE_BYTES = 8 * 1024 * 1024
+END = b"PAR1"
 PARALLEL = 4
 """Ranges of one object at a time."""
 
@@ -44,7 +46,7 @@ class LocalFiles:
         """Objects asked for since the session began; those that the disk cache answered included."""
 
     async def place(self, key: str, name: str, size: int | None) -> Path:
-        """A file with the object's bytes. ``size`` is what is known of it."""
+        """A file with the bytes of the Parquet object under a key. ``size`` is what is known of it."""
         path = self._folder / name
         self.requests += 1
         try:
@@ -53,7 +55,9 @@ class LocalFiles:
             elif self._cache is not None:
                 return await self._pins.enter_async_context(self._cache.pinned(key))
             else:
-                await self._by_ranges(key, path, (await self._store.head(key)).size)
+                await self._by_ranges(key, path, size)
+                if not await blocking(_is_whole, path, size):  # it was rewritten since its size was noted
+                    await self._by_ranges(key, path, (await self._store.head(key)).size)
         except NotFound as error:
             raise MissingFile(f"{key}: this data file is missing") from error
         return path
@@ -67,11 +71,18 @@ class LocalFiles:
         async def part(start: int) -> None:
             await blocking(_write_at, path, start, await self._store.range(key, start, min(start + RANGE_BYTES, size)))
 
-        await blocking(path.touch)
+        await blocking(path.write_bytes, b"")
         await map_bounded(range(0, size, RANGE_BYTES), part, limit=PARALLEL)
 
     async def close(self) -> None:
         await self._pins.aclose()
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    """Whether it is a Parquet file of this size: those end with a mark of their own."""
+    with path.open("rb") as file:
+        file.seek(-len(END), os.SEEK_END)
+        return file.tell() == size - len(END) and file.read() == END
 
 
 def _write_at(path: Path, start: int, part: bytes) -> None:

@@ -326,33 +326,6 @@ async def test_wrong_bytes_in_a_snapshot_are_found_by_a_deep_check() -> None:
     assert await kinds(desk) == {"snapshot_wrong"}
 
 
-async def test_wrong_ends_and_statistics_of_a_snapshot_are_found_by_a_deep_check() -> None:
-    desk = Desk()
-    writer = desk.committer()
-    for number in range(20):
-        await put(writer, ("c", number), (f"d{number}", 0))
-    await compact(desk)
-    (path,) = snapshots(desk)
-    assert await kinds(desk) == set(), "sound"
-    table = read(desk, path)
-    honest = desk.shelf.objects[path].body
-    ends = table.column("_until").to_pylist()
-    number = table.column_names.index("_until")
-    for row, end in ((0, None), (0, 7), (1, 3)):
-        lying = [end if each == row else said for each, said in enumerate(ends)]
-        sink = io.BytesIO()
-        pq.write_table(table.set_column(number, "_until", pa.array(lying, pa.int64())), sink)
-        await desk.bare.put(path, sink.getvalue(), OVERWRITE)
-        (found,) = (each for each in (await verify(desk.store, deep=True)).findings if each.kind == "snapshot_wrong")
-        assert f"row {row} ({'c' if row == 0 else 'd0'}) says that it lasts until {end}" in found.message
-    await desk.bare.put(path, honest, OVERWRITE)
-    index = broken.read(desk, KEY)
-    index["entries"][0]["stats"]["keys"] = [["x", "z"]]
-    await broken.write(desk, KEY, index)
-    assert (await verify(desk.store)).good
-    assert await kinds(desk) == {"stats_wrong"}
-
-
 async def test_a_reader_that_misses_a_snapshot_resolves_again() -> None:
     desk = Desk()
     writer = desk.committer()

@@ -8,19 +8,15 @@ import pytest
 import holdfast
 from holdfast.base.clock import SystemClock
 from holdfast.base.config import CacheSection, Settings
-from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
+from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ontology import results
 from holdfast.ontology.declaration import declaration
-from holdfast.ontology.engine import Moment
-from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.prune import choose
 from holdfast.ontology.results import NoResult, SeveralResults, meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.shape import of_class
-from holdfast.ontology.statement import Ask, rows_of
-from holdfast.ontology.tags import Tags
 from holdfast.ontology.times import Window
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
@@ -203,26 +199,6 @@ async def test_new_commits_cost_what_is_new() -> None:
         assert desk.spent() == {"get": 2}  # its own manifest is known: head, file
 
 
-async def test_files_that_come_between_a_statement_and_its_run_are_not_in_it() -> None:
-    """Several questions of one session share the table of small files."""
-    desk = Desk()
-    await stocked(desk, commits=20)
-    async with session(desk) as onto:
-        query = onto.query(Customer)
-        for asked in (query.ask, query.where(Customer.tier != "t3").ask, query.history_since(17).ask):
-
-            async def question(moment: Moment, asked: Ask = asked) -> Sql:
-                rows = await rows_of(asked, moment)
-                return rows.select(["r.commit_id"], ordered=False)
-
-            first = await onto._engine.ask(question)
-            before = (await onto._warm.duck.table(first.text, list(first.params))).num_rows
-            onto.ensure(Customer(id=f"late{before}", name="x"))
-            await onto.commit()
-            assert await query.count() > before - 5
-            assert (await onto._warm.duck.table(first.text, list(first.params))).num_rows == before
-
-
 async def test_a_point_lookup_reads_one_file() -> None:
     desk = Desk()
     await stocked(desk)
@@ -370,59 +346,6 @@ async def test_as_of_a_time() -> None:
             assert [one.id for one in await query.between(moment, moment).all()] == [str(number)]
         assert await query.as_of("2001-01-01T00:00:00Z").count() == 0
         assert await query.history_since(times[2]).count() == 2
-
-
-async def test_as_of_a_tag() -> None:
-    desk = Desk()
-    await stocked(desk, commits=3)
-    tags = Tags(desk.store, desk.ambient)
-    await tags.set("release-1", 2, by="anna")
-    async with session(desk) as onto:
-        query = onto.query(Customer)
-        assert await query.as_of("release-1").count() == 10
-        assert await query.history_since("release-1").count() == 5
-        assert await query.between("release-1", 3).count() == 10
-        assert len(await query.diff("release-1", 3)) == 5
-        with pytest.raises(Invalid, match="nor a tag") as refused:
-            await query.as_of("release-2").all()
-        assert refused.value.remedy == "did you mean release-1?"
-        await tags.set("release-1", 1, by="anna", move=True)
-        assert await query.as_of("release-1").count() == 5
-
-
-async def test_a_query_and_a_session_say_what_they_are() -> None:
-    desk = Desk()
-    async with session(desk) as onto:
-        query = onto.query(Customer).where(Customer.tier == "Gold", Customer.name.startswith("A"))
-        asked = query.as_of(7).order_by(Customer.name.desc(), Customer.id).limit(5).offset(2)
-        assert repr(asked) == (
-            '<Query Customer where tier == "Gold" and name startswith "A" as of 7 '
-            "order by name desc, id limit 5 offset 2>"
-        )
-        assert repr(query.via(Subscription).history_since(3)) == (
-            '<Query Customer where tier == "Gold" and name startswith "A" via Subscription to Product history since 3>'
-        )
-        assert repr(onto.query(Customer).with_history()) == "<Query Customer with history>"
-        assert repr(onto.query(Customer).between(1, 2)) == "<Query Customer between 1 and 2>"
-        by_tier = onto.query(Subscription).where(left(Subscription).tier == "x").group_by(Subscription.seats)
-        assert repr(by_tier) == '<Groups by seats of <Query Subscription where left.tier == "x">>'
-        assert repr(onto) == "<Ontology of Customer, Product, Subscription, Order>"
-        onto.ensure(Customer(id="a", name="Ada"))
-        assert repr(onto) == "<Ontology of Customer, Product, Subscription, Order, 1 intents not committed>"
-        onto.discard()
-
-
-async def test_a_closed_session_refuses() -> None:
-    desk = Desk()
-    await stocked(desk, commits=1)
-    async with session(desk) as onto:
-        query = onto.query(Customer)
-        assert await query.count() == 5
-    for asked in (query.all, query.arrow, query.explain, onto.commit, lambda: onto.get(Customer, "00")):
-        with pytest.raises(Refused, match="the session is closed"):
-            await asked()
-    with pytest.raises(Refused, match="the session is closed"):
-        onto.ensure(Customer(id="x", name="y"))
 
 
 async def test_questions_that_are_none() -> None:

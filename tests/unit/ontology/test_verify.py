@@ -1,20 +1,25 @@
 """Verify names every broken store by its kind; repair mends what can be mended, and refuses the rest."""
 
+import io
 import re
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from holdfast.base.errors import Corrupt
 from holdfast.objects.memory import Shelf
+from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
+from holdfast.ontology.compact import Compactor
 from holdfast.ontology.finding import KINDS, Severity
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.verify import STAGES, Stage, verify, verify_indexes
 from tests.tidy.tree import ROOT
 from tests.unit.ontology import broken
 from tests.unit.ontology.broken import LIBRARY, Broken, sound
-from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk
+from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
 
 BY_SNAPSHOT = {"snapshot_wrong", "file_unreadable"}
 """Shown with the compaction that makes snapshots, and by bytes that no hash vouches for."""
@@ -159,3 +164,30 @@ def test_the_how_to_lists_every_kind_with_its_severity() -> None:
         for name in re.findall(r"\w+", names)
     }
     assert listed == {kind.name: kind.severity.value for kind in KINDS.values()}
+
+
+async def test_wrong_ends_and_statistics_of_a_snapshot_are_found_by_a_deep_check() -> None:
+    desk = Desk()
+    writer = desk.committer()
+    for number in range(20):
+        await put(writer, ("c", number), (f"d{number}", 0))
+    await Compactor(desk.store, desk.ambient).compact(CUSTOMER)
+    (path,) = (key for key in desk.shelf.objects if key.startswith(layout.SNAPSHOTS))
+    assert "snapshot_wrong" not in kinds(await verify(desk.store, deep=True))
+    honest = desk.shelf.objects[path].body
+    table = pq.read_table(io.BytesIO(honest))
+    ends = table.column("_until").to_pylist()
+    number = table.column_names.index("_until")
+    for row, end in ((0, None), (0, 7), (1, 3)):
+        lying = [end if each == row else said for each, said in enumerate(ends)]
+        sink = io.BytesIO()
+        pq.write_table(table.set_column(number, "_until", pa.array(lying, pa.int64())), sink)
+        await desk.bare.put(path, sink.getvalue(), OVERWRITE)
+        (found,) = (each for each in (await verify(desk.store, deep=True)).findings if each.kind == "snapshot_wrong")
+        assert f"row {row} ({'c' if row == 0 else 'd0'}) says that it lasts until {end}" in found.message
+    await desk.bare.put(path, honest, OVERWRITE)
+    index = broken.read(desk, layout.index_key(*CUSTOMER))
+    index["entries"][0]["stats"]["keys"] = [["x", "z"]]
+    await broken.write(desk, layout.index_key(*CUSTOMER), index)
+    assert (await verify(desk.store)).good
+    assert kinds(await verify(desk.store, deep=True)) - {"index_absent"} == {"stats_wrong"}

@@ -36,7 +36,7 @@ from holdfast.ontology.filters.ast import (
 )
 from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.texts import check_pattern
-from holdfast.ontology.filters.types import fitted, item_node, node_at, reading_of, require_text
+from holdfast.ontology.filters.types import check_text, fitted, item_node, node_at, reading_of, require_text
 from holdfast.ontology.typespec import Anything, Node, without_null
 
 T = TypeVar("T")
@@ -52,10 +52,13 @@ class Condition:
     """The type whose rows it is about."""
 
     def __and__(self, other: "Condition") -> "Condition":
-        return Condition(And((self.predicate, self._same(other).predicate)), self.root)
+        before = self.predicate.terms if isinstance(self.predicate, And) else (self.predicate,)
+        return Condition(And((*before, self._same(other).predicate)), self.root)
 
     def __or__(self, other: "Condition") -> "Condition":
-        return Condition(Or((self.predicate, self._same(other).predicate)), self.root)
+        # Flat: whoever joins thousands of conditions gets one list, not a tree of that depth.
+        before = self.predicate.terms if isinstance(self.predicate, Or) else (self.predicate,)
+        return Condition(Or((*before, self._same(other).predicate)), self.root)
 
     def __invert__(self) -> "Condition":
         return Condition(Not(self.predicate), self.root)
@@ -186,6 +189,7 @@ class Term(ABC, Generic[T]):
         require_text(self._node, str(self))
         if not isinstance(value, str):
             raise InvalidQuery(f"{self}: {value!r} is not text")
+        check_text(value, str(self))
         return self._condition(Text(self._path, operator, value, fold))
 
 

@@ -113,6 +113,8 @@ def fitted(node: Node, value: Any, label: str, *, literal: bool = False) -> Fitt
     if found is None:
         raise _misfit(node, value, label)
     reading, stored = found
+    if isinstance(stored, str):
+        check_text(stored, label)
     if reading not in ("number", "float", "decimal"):
         return found
     numeric = _numeric(options, with_decimals=not isinstance(stored, float))
@@ -236,6 +238,12 @@ def _single(member: Node) -> Reading | None:
         case Choice():
             return READINGS[member.stored]
     return None
+
+
+def check_text(text: str, label: str) -> None:
+    """Refuses what no store can hold, and no database be asked for."""
+    if not text.isascii() and any("\ud800" <= each <= "\udfff" for each in text):
+        raise InvalidQuery(f"{label}: {text!r} is no text, it has half of a surrogate pair")
 
 
 def require_text(node: Node, label: str) -> None:

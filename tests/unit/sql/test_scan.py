@@ -1,0 +1,49 @@
+"""Objects as local files: whole ones, in ranges where they are large, and anew where they have changed."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.objects.store import OVERWRITE
+from holdfast.sql.duck import MissingFile
+from holdfast.sql.scan import RANGE_BYTES, WHOLE_BYTES, LocalFiles
+from tests.unit.ontology.desk import Desk
+
+
+def parquet(numbers: int) -> bytes:
+    sink = io.BytesIO()
+    noise = pa.array(np.random.default_rng(3).integers(0, 2**62, numbers))
+    pq.write_table(pa.table({"n": noise}), sink, compression="none", use_dictionary=False)
+    return sink.getvalue()
+
+
+async def test_large_objects_come_in_ranges_and_nobody_asks_for_their_size(tmp_path: Path) -> None:
+    desk = Desk()
+    body = parquet(1_200_000)
+    assert len(body) > WHOLE_BYTES
+    await desk.bare.put("a", body, OVERWRITE)
+    files = LocalFiles(desk.store, tmp_path)
+    desk.spent()
+    assert (await files.place("a", "1.parquet", len(body))).read_bytes() == body
+    assert desk.spent() == {"range": -(-len(body) // RANGE_BYTES)}
+    for noted in (len(body) - 9, len(body) + 9, WHOLE_BYTES + 1, 2 * len(body)):
+        assert (await files.place("a", "2.parquet", noted)).read_bytes() == body, "its size was another one"
+        assert desk.spent()["head"] == 1
+
+
+async def test_small_objects_come_whole_and_absent_ones_are_named(tmp_path: Path) -> None:
+    desk = Desk()
+    body = parquet(10)
+    await desk.bare.put("a", body, OVERWRITE)
+    files = LocalFiles(desk.store, tmp_path)
+    desk.spent()
+    for size in (None, len(body)):
+        assert (await files.place("a", "1.parquet", size)).read_bytes() == body
+        assert desk.spent() == {"get": 1}
+    for size in (None, WHOLE_BYTES + 1):
+        with pytest.raises(MissingFile, match="none: this data file is missing"):
+            await files.place("none", "3.parquet", size)

@@ -25,6 +25,7 @@ from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
 
 KEYS = {"access_key_id": "bench", "secret_access_key": "benchbench", "region": "us-east-1"}
+FAR_MS = 30
 MANIFEST_BYTES = 620
 """About what an accepted manifest takes."""
 
@@ -104,6 +105,17 @@ async def floor(put: Put, batches: Batches, number: int, writers: int, *, puts: 
 
 
 @contextmanager
+def _server(store: str, folder: Path) -> Iterator[str]:
+    if store == "s3":
+        with s3_server(folder) as address:
+            yield address
+        return
+    with s3_server(folder, "bench.ontology_write.counted") as address:
+        httpx.put(f"{address}/-/delay/{FAR_MS}").raise_for_status()
+        yield address
+
+
+@contextmanager
 def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put]]:
     """A collector and a bare store, each with a place of its own on the same disk or the same server."""
     if store == "file":
@@ -115,7 +127,7 @@ def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put]]:
 
             yield ours, plain
         return
-    with s3_server(folder) as address:
+    with _server(store, folder) as address:
         environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
         bare = S3Store(
             BUCKET,

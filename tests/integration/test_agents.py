@@ -230,6 +230,7 @@ def test_bad_input_is_one_clear_line_and_loses_nothing(desk: Desk, capsys: pytes
         error = capsys.readouterr().err
         assert line.format(root=desk.root) in error
         assert sum(text.startswith("error: ") for text in error.splitlines()) == 1
+        assert ("`holdfast tokens list`" in error) == (line == "(unauthenticated)")
     assert sorted(path.name for path in (desk.root / "queue").iterdir()) == before
     assert run(desk.command("--once")) == 0
     assert sorted(desk.records()) == list(range(len(desk.records())))

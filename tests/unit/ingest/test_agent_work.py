@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 from holdfast.base.clock import SystemClock
@@ -166,3 +168,15 @@ async def test_lines_that_do_not_fit_leave_room_for_samples(tmp_path: Path) -> N
     assert len({each.time_ns for each in samples}) == 100
     assert sum(isinstance(each, Log) for each in desk.collector.records) == 500
     assert "dropped_metrics" not in agent.queue.totals
+
+
+def test_an_agent_does_without_what_would_double_its_memory() -> None:
+    """Arrow imports pandas as soon as it is handed a list, where pandas is installed."""
+    program = (
+        "import sys; import holdfast.ingest.agent.agent;"
+        "from holdfast.ingest.records import Alert, Log, State;"
+        "from holdfast.ingest.frame import encode, pack;"
+        "encode(pack('a', 'b', [Log('line', 1), Alert('name', State.FIRING, 1)], seq_start=0));"
+        "print([name for name in ('pandas', 'duckdb', 'fastapi', 'obstore') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"[]\n"

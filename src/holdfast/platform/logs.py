@@ -107,6 +107,9 @@ class _Search:
             wants_bucket=lambda bucket, buckets: wants_bucket(self._matchers, bucket, buckets),
         )
         self.read.hours = len(hours)
+        self.read.unreadable = tuple(
+            sorted({each for hour in hours for unit in hour.units for each in unit.unreadable})
+        )
         found: list[dict[str, Any]] = []
         truncated = False
         for hour in reversed(hours):

@@ -126,6 +126,7 @@ class Metrics:
                     found = await workshop.telemetry(hour.hour, batches)
                     files.append(await workshop.keep(index.series_table(found), f"series-{hour.hour}-{place}"))
             workshop.read.hours = len(hours)
+            workshop.lacks(hours)
             if not files:
                 return [], workshop
             paths = [str(path) for path in files]
@@ -157,11 +158,13 @@ class _Asked:
             wants_agent=agent_test(question.matchers),
             wants_bucket=question.wants_bucket,
             usable=self._usable,
+            by_day=question.step_ns % HOUR_NS == 0 and question.step_ns > HOUR_NS,
         )
         files = await self._workshop.fetch([ref for hour in hours for unit in hour.units for ref in self._refs(unit)])
         for hour in hours:
             files += await self._raw(hour)
         self._workshop.read.hours = len(hours)
+        self._workshop.lacks(hours)
         try:
             series = await answer(self._workshop.duck, files, question)
         except OutOfMemory:

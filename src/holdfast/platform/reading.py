@@ -1,6 +1,6 @@
 """One answer's workshop: what was looked at, files for DuckDB in a folder of its own, and counts of what was read."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from holdfast.metrics.manifest import ChunkRef
 from holdfast.metrics.points import Telemetry
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches
+from holdfast.platform.known import Hour
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.sql.duck import Duck, MissingFile
 from holdfast.sql.scan import LocalFiles
@@ -34,6 +35,11 @@ class Reading:
         self.duck = Duck(scratch.path, memory_limit=memory_limit, readable=self._files.folders)
         self.duck.lock()
         self.read = Read()
+
+    def lacks(self, hours: Iterable[Hour]) -> None:
+        """Note the inputs that could not be read when chunks were made."""
+        lost = {each for hour in hours for unit in hour.units for each in unit.unreadable}
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
 
     async def fetch(self, refs: Sequence[ChunkRef]) -> list[Path]:
         """The chunks as files."""

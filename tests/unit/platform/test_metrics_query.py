@@ -169,6 +169,30 @@ async def test_only_what_can_match_is_fetched() -> None:
         assert neither.read.chunks == 0
 
 
+async def test_days_are_answered_from_the_chunks_of_days() -> None:
+    day = START // (24 * HOUR) * 24 * HOUR
+    async with platform() as (hf, field):
+        counters = {n: Counter("c", n * 7 % 90, day + n * 3 * HOUR // 2) for n in range(48)}
+        await field.accept("a", "0", counters)
+        span: dict[str, Any] = {"since": day, "until": day + 72 * HOUR, "step": "1d"}
+        before = {each: as_found(await hf.metrics().query("c", **span, aggregate=each)) for each in ("sum", "increase")}
+        assert before["sum"] == answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
+        assert before["increase"] == answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "increase")
+        await pipeline.run(hf.store)
+        for aggregate, expected in before.items():
+            found = await hf.metrics().query("c", **span, aggregate=aggregate)
+            assert (as_found(found), found.read.batches) == (expected, 0)
+            assert (found.read.hours, found.read.chunks) == (3, 3)
+        requests = hf.store.usage.requests()
+        await hf.metrics().query("c", **span)
+        assert hf.store.usage.requests() - requests == 2 + 3 + 3 + 3
+        # A late sample: its day is answered from its hours, and the others as before.
+        await field.accept("a", "0", {100: Counter("c", 5, day + 30 * HOUR + 1)})
+        expected = answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
+        found = await hf.metrics().query("c", **span, aggregate="sum")
+        assert (as_found(found), found.read.batches) == (expected, 2)
+
+
 async def test_requests_of_a_query_do_not_grow_with_batches() -> None:
     """A checkpoint and what it names, two listings of references, manifests and batches, and per hour a generation and
     the chunk."""

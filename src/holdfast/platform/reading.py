@@ -31,7 +31,6 @@ class Reading:
         self._files = LocalFiles(store, scratch.path)
         self._folder = scratch.path
         self._keys: dict[Path, str] = {}
-        self._unreadable = set(batches.unreadable)
         self.duck = Duck(scratch.path, memory_limit=memory_limit, readable=self._files.folders)
         self.duck.lock()
         self.read = Read()
@@ -63,15 +62,12 @@ class Reading:
         """What these batches say about the hour."""
         batches = await self._batches.all(rows)
         self.read.batches += len(rows)
-        lost = {row.manifest_id for row in rows} & self._batches.unreadable
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
         start_ns = hour_start_ns(hour)
         return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS)
 
     def told(self) -> Read:
-        """What was read, with the batches that could not be when the look began."""
-        fresh = self._batches.unreadable - self._unreadable
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *fresh}))
+        """What was read, with the batches that could not be."""
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
         return self.read
 
     async def keep(self, table: pa.Table, name: str) -> Path:

@@ -10,13 +10,16 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.errors import Corrupt, Invalid, NotFound
+from holdfast.ingest.live import size_of
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.records import Counter, Gauge, Histogram, Log
 from holdfast.metrics import layout
 from holdfast.metrics.found import Answer
+from holdfast.platform.fresh import Memory
 from holdfast.platform.open import Holdfast, open_platform
 from holdfast.platform.times import moment_ns, span_ns
 from tests.unit.metrics.plain_answers import Found, answers
+from tests.unit.metrics.rolled import batch
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 
 MINUTE = 60 * SECOND
@@ -281,9 +284,10 @@ async def test_a_frame_that_cannot_be_read_is_counted_and_the_rest_goes_on() -> 
         await field.accept("a", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})
         bad = await field.accept("b", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})
         await hf.store.put(bad.raw_blob_key, b"nothing")
-        found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
-        assert [each.labels for each in found.series] == [{"agent": "a"}]
-        assert found.read.unreadable == (bad.identity.manifest_id,)
+        for _ in range(2):
+            found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+            assert [each.labels for each in found.series] == [{"agent": "a"}]
+            assert found.read.unreadable == (bad.identity.manifest_id,)
         logs = await hf.logs().search("hello", since=START, until=START + HOUR)
         assert [row["agent"] for row in logs.rows] == ["a"]
         assert logs.read.unreadable == (bad.identity.manifest_id,)
@@ -315,6 +319,30 @@ async def test_metrics_and_labels_are_listed() -> None:
                 await metrics.labels("laod", **span)
             await pipeline.run(hf.store)
         assert (await metrics.list(**span)).read.batches == 0
+
+
+async def test_what_a_unit_could_not_read_is_said_by_its_answers() -> None:
+    async with platform() as (hf, field):
+        await field.accept("a", "0", {0: Gauge("g", 1.0, START)})
+        gone = await field.accept("b", "0", {0: Gauge("g", 1.0, START)})
+        await pipeline.run(hf.store, ["reconcile"])
+        await hf.store.delete(gone.raw_blob_key)
+        await pipeline.run(hf.store)
+        found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+        assert (len(found.series), found.read.chunks) == (1, 1)
+        assert found.read.unreadable == (gone.identity.manifest_id,)
+
+
+def test_batches_are_remembered_within_a_bound() -> None:
+    one = batch("a", "0", {n: Gauge("g", float(n), n) for n in range(100)})
+    memory = Memory(most_bytes=3 * size_of(one))
+    for number in range(5):
+        memory.keep(str(number), one)
+        memory.keep(str(number), one)
+    assert [memory.get(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
+    small = Memory(most_bytes=10)
+    small.keep("x", one)
+    assert small.get("x") is None
 
 
 def test_times_may_be_given_in_several_ways() -> None:

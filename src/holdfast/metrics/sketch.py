@@ -70,7 +70,7 @@ def is_plain(count: Ints, low: Floats, high: Floats) -> Flags:
 def of_values(group: Ints, values: Floats, groups: int) -> Lists:
     """The sketch of each group of values; groups are numbers that do not shrink from value to value."""
     codes = group * _SPREAD + (keys_of(values) + _OFFSET)
-    codes.sort()
+    codes.sort(kind="stable")  # groups are in order already, which this sort takes up: several times as fast
     starts = starts_of_groups(codes)
     counts = np.diff(starts, append=len(codes))
     return _lists(codes[starts], counts, groups)

@@ -4,9 +4,9 @@ A unit's chunks answer for its bucket if they were made from exactly the batches
 there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
 been derived, and complete without waiting for it.
 
-The order of reading: fresh batches, then listings and generations. A batch that is listed between two of these reads is
-met as fresh, and counts once. A generation that is newer than the listings has all of their batches, or its bucket is
-read from batches.
+The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
+are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
+between two of these reads is met as fresh, and counts once.
 """
 
 from collections import defaultdict
@@ -66,23 +66,17 @@ class Looked:
         # Not for the batches of other agents: a number is taken away by a batch of the same.
         self._fresh = await fresh(self.store, self.batches, since_ns, wants_agent)
         self._fresh += await neighbours(self.store, self.batches, self._fresh)
-        touched = {hour for each in self._fresh for hour in each.rows}
+        touched = {hour for each in self._fresh for hour in each.rows if hour in wanted}
         keys = [key async for key in _between(self.store, layout.MANIFESTS, wanted)]
-        whole = {
-            day: key
-            for day, key in manifest.current(keys, Kind.DAILY).items()
-            if day % DAY_HOURS == 0 and _day(day) <= set(wanted)
-        }
-        daily = await self._read(whole) if by_day else {}
-        hourly = manifest.current(keys, kind)
-        # If days do, nobody reads their hours; else generations come before listings.
-        generations = {} if daily else await self._read(hourly)
         listings = await self._listings(wanted)
-        days = {day: each for day, each in daily.items() if usable(each) and self._whole(day, each, listings, touched)}
-        left = set(wanted).difference(*map(_day, days))
-        if daily:
-            generations = await self._read({hour: key for hour, key in hourly.items() if hour in left})
-        hours = sorted(((generations.keys() | listings.keys() | touched) & left) | days.keys())
+        days: dict[int, Generation] = {}
+        if by_day:
+            found = await self._read(_days_within(wanted, manifest.current(keys, Kind.DAILY)))
+            days = {day: each for day, each in found.items() if usable(each) and _whole(day, each, listings, touched)}
+        done = {hour for day in days for hour in _day(day)}
+        hourly = {hour: key for hour, key in manifest.current(keys, kind).items() if hour not in done}
+        generations = await self._read(hourly)
+        hours = sorted(((hourly.keys() | listings.keys() | touched) - done) | days.keys())
 
         async def one(number: int) -> Hour:
             if number in days:
@@ -145,11 +139,6 @@ class Looked:
                 found.setdefault(own.manifest_id, own)
         return sorted(found.values())
 
-    def _whole(self, day: int, generation: Generation, listings: Mapping[int, list[str]], touched: set[int]) -> bool:
-        """Whether a day's generation was made from all that is known of its hours."""
-        hours = _day(day)
-        return not hours & touched and _covers(generation, [key for hour in hours for key in listings.get(hour, ())])
-
     async def _read(self, keys: Mapping[int, str]) -> dict[int, Generation]:
         async def one(key: str) -> Generation:
             return Generation.read(await self.store.get(key))
@@ -166,9 +155,25 @@ class Looked:
         return found
 
 
-def _day(first: int) -> set[int]:
+def _day(first: int) -> range:
     """The hours of a day, by its first."""
-    return set(range(first, first + DAY_HOURS))
+    return range(first, first + DAY_HOURS)
+
+
+def _days_within(hours: range, keys: Mapping[int, str]) -> dict[int, str]:
+    """Generations of days of which all hours are wanted."""
+    return {
+        day: key
+        for day, key in keys.items()
+        if day % DAY_HOURS == 0 and hours.start <= day and day + DAY_HOURS <= hours.stop
+    }
+
+
+def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], touched: set[int]) -> bool:
+    """Whether a day's generation was made from all that is known of its hours."""
+    hours = _day(day)
+    known = [key for hour in hours for key in listings.get(hour, ())]
+    return touched.isdisjoint(hours) and _covers(generation, known)
 
 
 def _covers(generation: Generation, keys: Iterable[str]) -> bool:

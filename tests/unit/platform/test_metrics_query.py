@@ -15,6 +15,7 @@ from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.records import Counter, Gauge, Histogram, Log
 from holdfast.metrics import layout
 from holdfast.metrics.found import Answer
+from holdfast.metrics.windows import Windows
 from holdfast.platform.fresh import Memory
 from holdfast.platform.open import Holdfast, open_platform
 from holdfast.platform.times import moment_ns, span_ns
@@ -67,18 +68,20 @@ async def compare(hf: Holdfast, field: Field, step: int, by: list[str] | None) -
     return values
 
 
-@pytest.mark.parametrize("derived", ["nothing", "listings", "all", "most", "windows"])
+@pytest.mark.parametrize("derived", ["nothing", "listings", "all", "most", "windows", "step"])
 async def test_answers_are_the_same_whatever_has_been_derived(derived: str) -> None:
     async with platform() as (hf, field):
         await field.season(3)
         if derived == "listings":
             await pipeline.run(hf.store, ["reconcile"])
-        elif derived in ("all", "windows"):
+        elif derived in ("all", "step"):
             await pipeline.run(hf.store)
+        elif derived == "windows":
+            await pipeline.run(hf.store, options=pipeline.Options(windows=Windows.of(["30s", "30m"])))
         elif derived == "most":
             await pipeline.run(hf.store)
             await field.season(4, agents=2, batches=2, gap=5)  # late, and over numbers that are known
-        step = 7 * SECOND if derived == "windows" else 5 * MINUTE
+        step = 7 * SECOND if derived == "step" else 5 * MINUTE
         assert await compare(hf, field, step, None) > 50
         if derived in ("all", "most"):
             assert await compare(hf, field, HOUR, ["cpu"]) > 10

@@ -222,20 +222,24 @@ class Current:
     bucket: int
     inputs: int
     chunks: tuple[ChunkRef, ...] = field(default=())
+    unreadable: tuple[str, ...] = ()
+    """Inputs that could not be read."""
 
     @classmethod
     def of_manifest(cls, manifest: UnitManifest) -> "Current":
         unit = manifest.unit
-        return cls(unit.id, unit.bucket, len(unit.inputs), manifest.chunks)
+        return cls(unit.id, unit.bucket, len(unit.inputs), manifest.chunks, manifest.unreadable)
 
     def document(self) -> Document:
         chunks = [each.document() for each in self.chunks]
-        return {"unit_id": self.unit_id, "bucket": self.bucket, "inputs": self.inputs, "chunks": chunks}
+        counted = {"unit_id": self.unit_id, "bucket": self.bucket, "inputs": self.inputs}
+        return {**counted, "chunks": chunks, "unreadable": list(self.unreadable)}
 
     @classmethod
     def of(cls, document: Document) -> "Current":
         chunks = tuple(ChunkRef.of(each) for each in document["chunks"])
-        return cls(_text(document, "unit_id"), _whole(document, "bucket"), _whole(document, "inputs"), chunks)
+        lost = tuple(_texts(document["unreadable"]))
+        return cls(_text(document, "unit_id"), _whole(document, "bucket"), _whole(document, "inputs"), chunks, lost)
 
 
 @dataclass(frozen=True, slots=True)

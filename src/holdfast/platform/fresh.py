@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
@@ -43,44 +43,59 @@ _log = logger("metrics")
 
 @dataclass(slots=True)
 class Known:
-    """A batch, decoded, and what it has in each hour."""
+    """A batch that was looked into, and what it has in each hour."""
 
     manifest: AcceptedManifest
-    batch: Batch
     rows: dict[int, Listed]
 
 
 @dataclass(slots=True)
+class Memory:
+    """Batches that were decoded lately, for the questions that follow; within a bound of bytes."""
+
+    most_bytes: int = 64 << 20
+    _kept: dict[str, Batch] = field(default_factory=dict)
+    _bytes: int = 0
+
+    def get(self, manifest_id: str) -> Batch | None:
+        return self._kept.get(manifest_id)
+
+    def keep(self, manifest_id: str, batch: Batch) -> None:
+        """The oldest go first."""
+        size = size_of(batch)
+        if manifest_id in self._kept or size > self.most_bytes:
+            return
+        self._kept[manifest_id] = batch
+        self._bytes += size
+        while self._bytes > self.most_bytes:
+            self._bytes -= size_of(self._kept.pop(next(iter(self._kept))))
+
+
+@dataclass(slots=True)
 class Batches:
-    """Batches that were decoded lately, within a bound of memory; and which could not be."""
+    """The batches that one answer looks into, and which of them could not be read."""
 
     store: Store
     limits: Limits
     overlap_ns: int = OVERLAP_NS
-    most_bytes: int = 64 << 20
+    memory: Memory = field(default_factory=Memory)
     unreadable: set[str] = field(default_factory=set)
-    fetched: int = 0
-    _kept: dict[str, Batch] = field(default_factory=dict)
-    _bytes: int = 0
+    """Manifest ids; of a reference that cannot be read, its key."""
     _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
 
     async def load(self, manifest_id: str, blob_key: str, sha256: str) -> Batch | None:
         """None if it cannot be read."""
-        kept = self._kept.get(manifest_id)
+        kept = self.memory.get(manifest_id)
         if kept is not None:
             return kept
         try:
-            self.fetched += 1
             body = (await self.store.get(blob_key)).body
             async with self._decoders:
                 batch = await blocking(_decode, body, sha256, blob_key, self.limits)
         except (NotFound, FrameInvalid, Corrupt, Invalid) as error:
-            if manifest_id not in self.unreadable:
-                _log.warning("%s: left out of answers: %s", blob_key, error)
-            self.unreadable.add(manifest_id)
+            self.lost(manifest_id, blob_key, error)
             return None
-        self.unreadable.discard(manifest_id)
-        self._keep(manifest_id, batch)
+        self.memory.keep(manifest_id, batch)
         return batch
 
     async def all(self, rows: Iterable[Listed]) -> list[Batch]:
@@ -90,11 +105,9 @@ class Batches:
         )
         return [each for each in found if each is not None]
 
-    def _keep(self, manifest_id: str, batch: Batch) -> None:
-        self._kept[manifest_id] = batch
-        self._bytes += size_of(batch)
-        while self._bytes > self.most_bytes and len(self._kept) > 1:
-            self._bytes -= size_of(self._kept.pop(next(iter(self._kept))))
+    def lost(self, what: str, key: str, error: HoldfastError) -> None:
+        _log.warning("%s: left out of an answer: %s", key, error)
+        self.unreadable.add(what)
 
 
 def _decode(body: bytes, sha256: str, key: str, limits: Limits) -> Batch:
@@ -189,8 +202,7 @@ async def _known(
     try:
         manifest = _manifest(await store.get(key))
     except (NotFound, Corrupt, Incompatible, Invalid) as error:
-        _log.warning("%s: left out of answers: %s", key, error)
-        batches.unreadable.add(key)
+        batches.lost(key, key, error)
         return None
     identity = manifest.identity
     if not wants_agent(identity.agent_id):
@@ -200,7 +212,7 @@ async def _known(
         return None
     own, _ = shares(batch, manifest.accepted_at_unix_ns)
     rows = {each.hour: _listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
-    return Known(manifest, batch, rows)
+    return Known(manifest, rows)
 
 
 def _manifest(found: Object) -> AcceptedManifest:

@@ -4,13 +4,13 @@ A unit's chunks answer for its bucket if they were made from exactly the batches
 there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
 been derived, and complete without waiting for it.
 
-The order of reading: fresh batches, then generations, then listings. Listings only grow and a generation was made from
-listings before it, so what is listed contains what a generation was made from; a batch that is listed between two of
-these reads is met as fresh, and counts once.
+The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
+are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
+between two of these reads is met as fresh, and counts once.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import map_bounded
@@ -21,6 +21,7 @@ from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches, Known, fresh, neighbours, row_of
 
 AT_ONCE = 16
+DAY_HOURS = 24
 
 
 @dataclass(slots=True)
@@ -56,18 +57,31 @@ class Looked:
         wants_agent: Callable[[str], bool],
         wants_bucket: Callable[[int, int], bool],
         usable: Callable[[Generation], bool] = lambda _: True,
+        by_day: bool = False,
     ) -> list[Hour]:
-        """The hours that have a part in [since, until) and anything in them, the earliest first."""
+        """The hours that have a part in [since, until) and anything in them, the earliest first.
+
+        ``by_day``, a day whose own chunks say all stands for its hours, as its first."""
         wanted = layout.hours_between(since_ns, until_ns)
         # Not for the batches of other agents: a number is taken away by a batch of the same.
         self._fresh = await fresh(self.store, self.batches, since_ns, wants_agent)
         self._fresh += await neighbours(self.store, self.batches, self._fresh)
-        generations = await self._generations(kind, wanted)
+        touched = {hour for each in self._fresh for hour in each.rows if hour in wanted}
+        keys = [key async for key in _between(self.store, layout.MANIFESTS, wanted)]
         listings = await self._listings(wanted)
-        touched = {hour for each in self._fresh for hour in each.rows}
-        hours = sorted((generations.keys() | listings.keys() | touched) & set(wanted))
+        days: dict[int, Generation] = {}
+        if by_day:
+            found = await self._read(_days_within(wanted, manifest.current(keys, Kind.DAILY)))
+            days = {day: each for day, each in found.items() if usable(each) and _whole(day, each, listings, touched)}
+        done = {hour for day in days for hour in _day(day)}
+        hourly = {hour: key for hour, key in manifest.current(keys, kind).items() if hour not in done}
+        generations = await self._read(hourly)
+        hours = sorted(((hourly.keys() | listings.keys() | touched) - done) | days.keys())
 
         async def one(number: int) -> Hour:
+            if number in days:
+                units = days[number].units
+                return Hour(number, [each for each in units if wants_bucket(each.bucket, days[number].buckets)])
             current = generations.get(number)
             if current is not None and not usable(current):
                 current = None
@@ -125,15 +139,12 @@ class Looked:
                 found.setdefault(own.manifest_id, own)
         return sorted(found.values())
 
-    async def _generations(self, kind: Kind, wanted: range) -> dict[int, Generation]:
-        keys = [key async for key in _between(self.store, layout.MANIFESTS, wanted)]
-        newest = manifest.current(keys, kind)
-
+    async def _read(self, keys: Mapping[int, str]) -> dict[int, Generation]:
         async def one(key: str) -> Generation:
             return Generation.read(await self.store.get(key))
 
-        found = await map_bounded(newest.values(), one, limit=AT_ONCE)
-        return dict(zip(newest, found, strict=True))
+        found = await map_bounded(keys.values(), one, limit=AT_ONCE)
+        return dict(zip(keys, found, strict=True))
 
     async def _listings(self, wanted: range) -> dict[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
@@ -142,6 +153,27 @@ class Looked:
             if hour is not None and layout.listing_in(key) is not None:
                 found[hour].append(key)
         return found
+
+
+def _day(first: int) -> range:
+    """The hours of a day, by its first."""
+    return range(first, first + DAY_HOURS)
+
+
+def _days_within(hours: range, keys: Mapping[int, str]) -> dict[int, str]:
+    """Generations of days of which all hours are wanted."""
+    return {
+        day: key
+        for day, key in keys.items()
+        if day % DAY_HOURS == 0 and hours.start <= day and day + DAY_HOURS <= hours.stop
+    }
+
+
+def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], touched: set[int]) -> bool:
+    """Whether a day's generation was made from all that is known of its hours."""
+    hours = _day(day)
+    known = [key for hour in hours for key in listings.get(hour, ())]
+    return touched.isdisjoint(hours) and _covers(generation, known)
 
 
 def _covers(generation: Generation, keys: Iterable[str]) -> bool:

@@ -26,7 +26,7 @@ from holdfast.metrics.points import LogLines
 from holdfast.metrics.question import wants_bucket
 from holdfast.metrics.words import has_words, words_in
 from holdfast.objects.store import Store
-from holdfast.platform.fresh import OVERLAP_NS, Batches
+from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.metrics import Matching, agent_test, matchers_of
 from holdfast.platform.telemetry import telemetry_of
@@ -41,7 +41,9 @@ class Logs:
         """``limits`` are those of frames that are read, ``overlap_ns`` is the reconciler's."""
         self._store = store
         self._ambient = ambient
-        self._batches = Batches(store, limits, overlap_ns)
+        self._limits = limits
+        self._overlap_ns = overlap_ns
+        self._memory = Memory()
 
     async def search(
         self,
@@ -63,7 +65,7 @@ class Logs:
             raise Invalid(f"{limit} is no number of logs from 1 to {MOST:,}")
         search = _Search(
             self._store,
-            self._batches,
+            Batches(self._store, self._limits, self._overlap_ns, self._memory),
             since_ns,
             until_ns,
             words_in(words),
@@ -98,7 +100,6 @@ class _Search:
         self.read = Read()
 
     async def run(self) -> Listing:
-        before = set(self._batches.unreadable)
         hours = await self._looked.hours(
             Kind.INDEX,
             self._since_ns,
@@ -107,6 +108,9 @@ class _Search:
             wants_bucket=lambda bucket, buckets: wants_bucket(self._matchers, bucket, buckets),
         )
         self.read.hours = len(hours)
+        self.read.unreadable = tuple(
+            sorted({each for hour in hours for unit in hour.units for each in unit.unreadable})
+        )
         found: list[dict[str, Any]] = []
         truncated = False
         for hour in reversed(hours):
@@ -115,8 +119,7 @@ class _Search:
                 truncated = True
                 break
         found.sort(key=lambda row: (row["time_ns"], row["agent"], row["boot"], row["seq"]), reverse=True)
-        lost = self._batches.unreadable - before
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
         return Listing(found[: self._limit], self.read, truncated or len(found) > self._limit)
 
     async def _hour(self, hour: Hour) -> list[dict[str, Any]]:
@@ -129,8 +132,6 @@ class _Search:
         unique = {row.manifest_id: row for row in rows}
         self.read.batches += len(unique)
         batches = await self._batches.all(unique.values())
-        lost = unique.keys() & self._batches.unreadable
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
         start_ns = hour_start_ns(hour.hour)
         since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
         logs = telemetry_of(batches, since, until).logs

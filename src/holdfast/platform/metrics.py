@@ -30,7 +30,7 @@ from holdfast.metrics.matchers import AGENT, Matcher, Operator
 from holdfast.metrics.points import HistogramPoints, Points, SeriesKey, Telemetry
 from holdfast.metrics.question import Question, ask, wants_bucket
 from holdfast.objects.store import Store
-from holdfast.platform.fresh import OVERLAP_NS, Batches
+from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.reading import Reading, reading
 from holdfast.platform.times import Moment, moment_ns, span_ns
@@ -53,8 +53,10 @@ class Metrics:
         """``limits`` are those of frames, ``overlap_ns`` is the reconciler's, ``memory_limit`` is DuckDB's."""
         self._store = store
         self._ambient = ambient
-        self._batches = Batches(store, limits, overlap_ns)
+        self._limits = limits
+        self._overlap_ns = overlap_ns
         self._memory_limit = memory_limit
+        self._memory = Memory()
 
     async def query(
         self,
@@ -81,8 +83,9 @@ class Metrics:
             by,
             q,
         )
-        async with reading(self._store, self._batches, self._memory_limit) as workshop:
-            return await _Asked(question, workshop, Looked(self._store, self._batches)).answer()
+        batches = self._batches()
+        async with reading(self._store, batches, self._memory_limit) as workshop:
+            return await _Asked(question, workshop, Looked(self._store, batches)).answer()
 
     async def list(
         self, pattern: str = "*", *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
@@ -101,6 +104,9 @@ class Metrics:
             raise unknown(metric, [row["metric"] for row in known])
         return Listing(rows, workshop.told())
 
+    def _batches(self) -> Batches:
+        return Batches(self._store, self._limits, self._overlap_ns, self._memory)
+
     async def _series(
         self, text: str, params: dict[str, Any], since: Moment, until: Moment | None, agent: str | None
     ) -> tuple[_Found, Reading]:
@@ -110,8 +116,9 @@ class Metrics:
         since_ns, until_ns = moment_ns(since, now), now if until is None else moment_ns(until, now)
         if until_ns <= since_ns:
             raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
-        async with reading(self._store, self._batches, self._memory_limit) as workshop:
-            looked = Looked(self._store, self._batches)
+        batches = self._batches()
+        async with reading(self._store, batches, self._memory_limit) as workshop:
+            looked = Looked(self._store, batches)
             hours = await looked.hours(
                 Kind.INDEX,
                 since_ns,
@@ -122,10 +129,11 @@ class Metrics:
             refs = [ref for hour in hours for unit in hour.units for ref in unit.chunks if ref.table is Table.SERIES]
             files = await workshop.fetch(refs)
             for hour in hours:
-                for place, batches in enumerate(hour.raw):
-                    found = await workshop.telemetry(hour.hour, batches)
+                for place, rows in enumerate(hour.raw):
+                    found = await workshop.telemetry(hour.hour, rows)
                     files.append(await workshop.keep(index.series_table(found), f"series-{hour.hour}-{place}"))
             workshop.read.hours = len(hours)
+            workshop.lacks(hours)
             if not files:
                 return [], workshop
             paths = [str(path) for path in files]
@@ -157,11 +165,13 @@ class _Asked:
             wants_agent=agent_test(question.matchers),
             wants_bucket=question.wants_bucket,
             usable=self._usable,
+            by_day=question.step_ns % HOUR_NS == 0 and question.step_ns > HOUR_NS,
         )
         files = await self._workshop.fetch([ref for hour in hours for unit in hour.units for ref in self._refs(unit)])
         for hour in hours:
             files += await self._raw(hour)
         self._workshop.read.hours = len(hours)
+        self._workshop.lacks(hours)
         try:
             series = await answer(self._workshop.duck, files, question)
         except OutOfMemory:

@@ -1,6 +1,6 @@
 """One answer's workshop: what was looked at, files for DuckDB in a folder of its own, and counts of what was read."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from holdfast.metrics.manifest import ChunkRef
 from holdfast.metrics.points import Telemetry
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches
+from holdfast.platform.known import Hour
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.sql.duck import Duck, MissingFile
 from holdfast.sql.scan import LocalFiles
@@ -30,10 +31,14 @@ class Reading:
         self._files = LocalFiles(store, scratch.path)
         self._folder = scratch.path
         self._keys: dict[Path, str] = {}
-        self._unreadable = set(batches.unreadable)
         self.duck = Duck(scratch.path, memory_limit=memory_limit, readable=self._files.folders)
         self.duck.lock()
         self.read = Read()
+
+    def lacks(self, hours: Iterable[Hour]) -> None:
+        """Note the inputs that could not be read when chunks were made."""
+        lost = {each for hour in hours for unit in hour.units for each in unit.unreadable}
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
 
     async def fetch(self, refs: Sequence[ChunkRef]) -> list[Path]:
         """The chunks as files."""
@@ -57,15 +62,12 @@ class Reading:
         """What these batches say about the hour."""
         batches = await self._batches.all(rows)
         self.read.batches += len(rows)
-        lost = {row.manifest_id for row in rows} & self._batches.unreadable
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
         start_ns = hour_start_ns(hour)
         return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS)
 
     def told(self) -> Read:
-        """What was read, with the batches that could not be when the look began."""
-        fresh = self._batches.unreadable - self._unreadable
-        self.read.unreadable = tuple(sorted({*self.read.unreadable, *fresh}))
+        """What was read, with the batches that could not be."""
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
         return self.read
 
     async def keep(self, table: pa.Table, name: str) -> Path:

@@ -14,7 +14,7 @@ from tests.unit.metrics.golden_kit import derived
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "derived"
 HASHES = {
-    "v1-index-generation.json": "6340da07c506f428",
+    "v1-index-generation.json": "67d6dc9bdbade810",
     "v1-index-unit.json": "7a06e48d26354099",
     "v1-latency-1h.parquet": "2ca75fdf54854651",
     "v1-latency-1m.parquet": "219398d90b64bcaa",
@@ -22,7 +22,7 @@ HASHES = {
     "v1-load-1m.parquet": "6cc0ecef4282dfa1",
     "v1-requests-1h.parquet": "7d4789e05777f1e5",
     "v1-requests-1m.parquet": "faa7b18b1348322e",
-    "v1-rollup-generation.json": "27908fe09b7802ba",
+    "v1-rollup-generation.json": "6d0c991be69a421c",
     "v1-rollup-unit.json": "79c36ead0c32bd60",
     "v1-series.parquet": "7cd2da2f8a936b48",
     "v1-words.parquet": "90e60058372f9a3b",

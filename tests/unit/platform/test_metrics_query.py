@@ -10,13 +10,17 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.base.errors import Corrupt, Invalid, NotFound
+from holdfast.ingest.live import size_of
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.records import Counter, Gauge, Histogram, Log
 from holdfast.metrics import layout
 from holdfast.metrics.found import Answer
+from holdfast.metrics.windows import Windows
+from holdfast.platform.fresh import Memory
 from holdfast.platform.open import Holdfast, open_platform
 from holdfast.platform.times import moment_ns, span_ns
 from tests.unit.metrics.plain_answers import Found, answers
+from tests.unit.metrics.rolled import batch
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 
 MINUTE = 60 * SECOND
@@ -64,18 +68,20 @@ async def compare(hf: Holdfast, field: Field, step: int, by: list[str] | None) -
     return values
 
 
-@pytest.mark.parametrize("derived", ["nothing", "listings", "all", "most", "windows"])
+@pytest.mark.parametrize("derived", ["nothing", "listings", "all", "most", "windows", "step"])
 async def test_answers_are_the_same_whatever_has_been_derived(derived: str) -> None:
     async with platform() as (hf, field):
         await field.season(3)
         if derived == "listings":
             await pipeline.run(hf.store, ["reconcile"])
-        elif derived in ("all", "windows"):
+        elif derived in ("all", "step"):
             await pipeline.run(hf.store)
+        elif derived == "windows":
+            await pipeline.run(hf.store, options=pipeline.Options(windows=Windows.of(["30s", "30m"])))
         elif derived == "most":
             await pipeline.run(hf.store)
             await field.season(4, agents=2, batches=2, gap=5)  # late, and over numbers that are known
-        step = 7 * SECOND if derived == "windows" else 5 * MINUTE
+        step = 7 * SECOND if derived == "step" else 5 * MINUTE
         assert await compare(hf, field, step, None) > 50
         if derived in ("all", "most"):
             assert await compare(hf, field, HOUR, ["cpu"]) > 10
@@ -169,6 +175,30 @@ async def test_only_what_can_match_is_fetched() -> None:
         assert neither.read.chunks == 0
 
 
+async def test_days_are_answered_from_the_chunks_of_days() -> None:
+    day = START // (24 * HOUR) * 24 * HOUR
+    async with platform() as (hf, field):
+        counters = {n: Counter("c", n * 7 % 90, day + n * 3 * HOUR // 2) for n in range(48)}
+        await field.accept("a", "0", counters)
+        span: dict[str, Any] = {"since": day, "until": day + 72 * HOUR, "step": "1d"}
+        before = {each: as_found(await hf.metrics().query("c", **span, aggregate=each)) for each in ("sum", "increase")}
+        assert before["sum"] == answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
+        assert before["increase"] == answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "increase")
+        await pipeline.run(hf.store)
+        for aggregate, expected in before.items():
+            found = await hf.metrics().query("c", **span, aggregate=aggregate)
+            assert (as_found(found), found.read.batches) == (expected, 0)
+            assert (found.read.hours, found.read.chunks) == (3, 3)
+        requests = hf.store.usage.requests()
+        await hf.metrics().query("c", **span)
+        assert hf.store.usage.requests() - requests == 2 + 3 + 3 + 3
+        # A late sample: its day is answered from its hours, and the others as before.
+        await field.accept("a", "0", {100: Counter("c", 5, day + 30 * HOUR + 1)})
+        expected = answers(field.batches, "c", day, day + 72 * HOUR, 24 * HOUR, "sum")
+        found = await hf.metrics().query("c", **span, aggregate="sum")
+        assert (as_found(found), found.read.batches) == (expected, 2)
+
+
 async def test_requests_of_a_query_do_not_grow_with_batches() -> None:
     """A checkpoint and what it names, two listings of references, manifests and batches, and per hour a generation and
     the chunk."""
@@ -257,9 +287,10 @@ async def test_a_frame_that_cannot_be_read_is_counted_and_the_rest_goes_on() -> 
         await field.accept("a", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})
         bad = await field.accept("b", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})
         await hf.store.put(bad.raw_blob_key, b"nothing")
-        found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
-        assert [each.labels for each in found.series] == [{"agent": "a"}]
-        assert found.read.unreadable == (bad.identity.manifest_id,)
+        for _ in range(2):
+            found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+            assert [each.labels for each in found.series] == [{"agent": "a"}]
+            assert found.read.unreadable == (bad.identity.manifest_id,)
         logs = await hf.logs().search("hello", since=START, until=START + HOUR)
         assert [row["agent"] for row in logs.rows] == ["a"]
         assert logs.read.unreadable == (bad.identity.manifest_id,)
@@ -291,6 +322,30 @@ async def test_metrics_and_labels_are_listed() -> None:
                 await metrics.labels("laod", **span)
             await pipeline.run(hf.store)
         assert (await metrics.list(**span)).read.batches == 0
+
+
+async def test_what_a_unit_could_not_read_is_said_by_its_answers() -> None:
+    async with platform() as (hf, field):
+        await field.accept("a", "0", {0: Gauge("g", 1.0, START)})
+        gone = await field.accept("b", "0", {0: Gauge("g", 1.0, START)})
+        await pipeline.run(hf.store, ["reconcile"])
+        await hf.store.delete(gone.raw_blob_key)
+        await pipeline.run(hf.store)
+        found = await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+        assert (len(found.series), found.read.chunks) == (1, 1)
+        assert found.read.unreadable == (gone.identity.manifest_id,)
+
+
+def test_batches_are_remembered_within_a_bound() -> None:
+    one = batch("a", "0", {n: Gauge("g", float(n), n) for n in range(100)})
+    memory = Memory(most_bytes=3 * size_of(one))
+    for number in range(5):
+        memory.keep(str(number), one)
+        memory.keep(str(number), one)
+    assert [memory.get(str(number)) is not None for number in range(5)] == [False, False, True, True, True]
+    small = Memory(most_bytes=10)
+    small.keep("x", one)
+    assert small.get("x") is None
 
 
 def test_times_may_be_given_in_several_ways() -> None:

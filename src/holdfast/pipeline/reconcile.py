@@ -27,6 +27,7 @@ from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.examine import Row, examine_task, payload_of
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
+from holdfast.pipeline.plan import read_generation
 from holdfast.runs import Context
 
 AT_ONCE = 16
@@ -187,14 +188,31 @@ class Reconcile:
     ) -> None:
         """What is not listed yet. Only batches that were covered before can be."""
         if known & rows.keys():
-            there = {row.manifest_id: row.records for row in await listing.of_hour(self._store, hour)}
-            rows = {identity: row for identity, row in rows.items() if there.get(row.manifest_id, -1) < row.records}
+            rows = await self._unlisted(hour, rows)
         if not rows:
             return
         key = await listing.write(self._store, hour, list(rows.values()))
         for kind in DERIVED:
-            await mark_due(self._env, kind, hour, listing.listing_id(hour, list(rows.values())))
+            await mark_due(self._env, kind, hour, listing.id_in(key))
         staged.listings.append((hour, key))
+
+    async def _unlisted(self, hour: int, rows: dict[BatchIdentity, Listed]) -> dict[BatchIdentity, Listed]:
+        """Rows that no listing has. Whoever wrote the listings that have the others may have died before it marked
+        them as due: those that no generation covers are marked again.
+        """
+        there: dict[str, int] = {}
+        holding: set[str] = set()
+        wanted = {row.manifest_id for row in rows.values()}
+        for key in await listing.listings(self._store, hour):
+            for row in await listing.read(self._store, [key]):
+                there[row.manifest_id] = max(row.records, there.get(row.manifest_id, 0))
+                if row.manifest_id in wanted:
+                    holding.add(listing.id_in(key))
+        for kind in DERIVED if holding else ():
+            generation = await read_generation(self._store, kind, hour)
+            for ident in sorted(holding - set(() if generation is None else generation.listings)):
+                await mark_due(self._env, kind, hour, ident)
+        return {identity: row for identity, row in rows.items() if there.get(row.manifest_id, -1) < row.records}
 
     def _count(self, staged: Staged, rows: list[Row], pairs: dict[BatchIdentity, Any]) -> None:
         counts = staged.counts

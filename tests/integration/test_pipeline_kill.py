@@ -1,0 +1,91 @@
+"""Drivers that are killed with SIGKILL, wherever: the next one goes on with the run, and the rows are the same."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from holdfast import pipeline
+from holdfast.metrics.manifest import Kind
+from tests.integration.run_places import Place, place_for
+from tests.tidy.tree import ROOT
+from tests.unit.pipeline.field import Field, agrees, generations
+
+QUICK = pipeline.Options(lease_ttl_ms=300)
+
+POINTS = [
+    ("runs/", 2, "after"),  # the plan is recorded
+    ("batches-by-hour/", 1, "after"),
+    ("meta/pipeline/due/index/", 1, "before"),
+    ("meta/pipeline/reconcile.json", 1, "before"),
+    ("rollup/", 3, "after"),
+    ("manifests/v1/", 3, "before"),  # of the first generation
+    ("manifests/v1/", 3, "after"),
+    ("index/", 1, "after"),
+]
+
+
+@pytest.fixture(params=["file"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
+
+
+def killed(place: Place, prefix: str, nth: int, when: str, master: str = "inline") -> None:
+    """Run a driver that kills itself at this point."""
+    command = [sys.executable, "-m", "tests.integration.pipeline_driver", place.uri, prefix, str(nth), when, master]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **place.environ}, timeout=110, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+async def resumed(place: Place, *, lives: int) -> None:
+    """The next driver ends what the killed ones began."""
+    async with place.open() as store:
+        ran = await pipeline.run(store, options=QUICK)
+        assert {each.status for each in ran} == {"success"}
+        assert [each.job for each in ran if each.resumed]
+        found = await pipeline.history(store)
+        assert {summary.status for summary, _ in found} == {"success"}
+        assert max(summary.session for summary, _ in found) == lives
+        assert await pipeline.run(store, options=QUICK) == []
+
+
+@pytest.mark.parametrize(("prefix", "nth", "when"), POINTS)
+def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: str, nth: int, when: str) -> None:
+    async def prepare() -> Field:
+        async with place.open() as store:
+            field = Field(store)
+            await field.season(7, agents=2, batches=5)
+            return field
+
+    async def check(field: Field) -> None:
+        async with place.open() as store:
+            assert await agrees(store, field.batches) > 20
+            assert all(each.number == 1 for each in await generations(store, Kind.ROLLUP))
+
+    field = asyncio.run(prepare())
+    killed(place, prefix, nth, when)
+    asyncio.run(resumed(place, lives=2))
+    asyncio.run(check(field))
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+def test_one_driver_after_the_other_is_killed_over_s3(place: Place) -> None:
+    async def prepare() -> Field:
+        async with place.open() as store:
+            field = Field(store)
+            await field.season(8, agents=2, batches=5)
+            return field
+
+    async def check(field: Field) -> None:
+        async with place.open() as store:
+            assert await agrees(store, field.batches) > 20
+
+    field = asyncio.run(prepare())
+    killed(place, "meta/pipeline/reconcile.json", 1, "before")
+    killed(place, "manifests/v1/", 2, "after")
+    killed(place, "manifests/v1/", 1, "before")
+    asyncio.run(resumed(place, lives=3))
+    asyncio.run(check(field))

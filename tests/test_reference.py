@@ -66,7 +66,7 @@ def test_every_scheme_and_the_limit_of_keys_are_named() -> None:
     assert f"1 to {MAX_KEY_BYTES:,} bytes" in page
 
 
-@pytest.mark.parametrize("noun", ["doctor", "demo", "sim"])
+@pytest.mark.parametrize("noun", ["doctor", "demo", "sim", "metrics", "logs"])
 def test_every_option_of_a_command_is_explained(noun: str) -> None:
     section = (REFERENCE / "cli.md").read_text(encoding="utf-8").partition(f"### holdfast {noun}\n")[2]
     section = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0]

@@ -27,6 +27,8 @@ NOUNS: tuple[Noun, ...] = (
     Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
+    Noun("logs", "holdfast.cli.logs", "Search in the logs of all agents."),
+    Noun("metrics", "holdfast.cli.metrics", "See metrics: which there are, their labels, and their values over time."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),
     Noun("pipeline", "holdfast.cli.pipeline", "Derive rollups and indexes from accepted telemetry."),
     Noun(

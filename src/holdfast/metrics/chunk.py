@@ -8,6 +8,7 @@ Errors: ``Corrupt`` for bytes that are no such chunk, ``Incompatible`` for one o
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +122,20 @@ def rows_of(table: pa.Table, window_ns: int) -> Rows:
     """Rows from a table whose rows stand in order, series by series."""
     table = table.combine_chunks()
     series, series_id = _series(table)
+    start_ns = table.column("window_start").cast(pa.int64()).to_numpy() * 1000
+    histograms = bool(series) and all(key.kind == HISTOGRAM for key in series)
+    return replace(
+        samples_of(table),
+        series=series,
+        window_ns=window_ns,
+        series_id=series_id,
+        start_ns=start_ns,
+        buckets=buckets_of(table) if histograms else None,
+    )
+
+
+def samples_of(table: pa.Table) -> Rows:
+    """What rows say, without their series and times of windows."""
 
     def ints(name: str) -> Ints:
         found: Ints = pc.fill_null(table.column(name), 0).to_numpy().astype(np.int64)
@@ -130,13 +145,11 @@ def rows_of(table: pa.Table, window_ns: int) -> Rows:
         found: Floats = pc.fill_null(table.column(name), np.nan).to_numpy()
         return found
 
-    start_ns = table.column("window_start").cast(pa.int64()).to_numpy() * 1000
+    none = np.zeros(table.num_rows, np.int64)
     sketches = _lists(table.column("sketch_keys"), table.column("sketch_counts"))
-    histograms = bool(series) and all(key.kind == HISTOGRAM for key in series)
     return Rows(
-        series, window_ns, series_id, start_ns, ints("count"), ints("nans"), floats("sum"), floats("min"),
-        floats("max"), floats("first"), floats("last"), ints("first_time_ns"), ints("last_time_ns"),
-        floats("increase"), ints("resets"), sketches, _buckets(table) if histograms else None,
+        [], 0, none, none, ints("count"), ints("nans"), floats("sum"), floats("min"), floats("max"), floats("first"),
+        floats("last"), ints("first_time_ns"), ints("last_time_ns"), floats("increase"), ints("resets"), sketches,
     )  # fmt: skip
 
 
@@ -149,20 +162,32 @@ def label_maps(sets: Sequence[tuple[tuple[str, str], ...]]) -> pa.MapArray:
 
 
 def to_parquet(table: pa.Table) -> bytes:
+    names = set(table.column_names)
+    metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     sink = pa.BufferOutputStream()
-    # Numbers as they are: dictionaries of them cost twice the time and save nothing after zstd.
-    texts = [name for name in _TEXTS if name.split(".", maxsplit=1)[0] in table.column_names]
-    pq.write_table(
-        table,
+    with pq.ParquetWriter(
         sink,
+        table.schema,
         compression="zstd",
-        row_group_size=ROW_GROUP,
-        use_dictionary=texts,
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _TIMES if name in table.column_names},
-        write_statistics=[name for name in _SOUGHT if name in table.column_names],
-    )
+        # Numbers as they are: dictionaries of them cost twice the time and save nothing after zstd.
+        use_dictionary=[name for name in _TEXTS if name.split(".", maxsplit=1)[0] in names],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _TIMES if name in names},
+        write_statistics=[name for name in _SOUGHT if name in names],
+        store_schema=False,  # Parquet's own says all; Arrow's beside it is a third of a small chunk
+    ) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP)
+        writer.add_key_value_metadata(metadata)
     body: bytes = sink.getvalue().to_pybytes()
     return body
+
+
+def is_parquet(body: bytes) -> bool:
+    """Whether every column of it can be read."""
+    try:
+        pq.read_table(pa.BufferReader(body))
+    except (pa.ArrowException, OSError):
+        return False
+    return True
 
 
 def from_parquet(body: bytes, schema: pa.Schema, name: str, *, key: str) -> tuple[pa.Table, dict[str, str]]:
@@ -233,7 +258,7 @@ def _lists(keys: pa.ChunkedArray, counts: pa.ChunkedArray) -> Lists:
     return Lists(lengths, flat.to_numpy().astype(np.int64), times.to_numpy().astype(np.int64))
 
 
-def _buckets(table: pa.Table) -> Buckets:
+def buckets_of(table: pa.Table) -> Buckets:
     bounds, counts = _flat(table.column("bounds")), _flat(table.column("bucket_counts"))
     lengths = bounds.value_lengths().to_numpy().astype(np.int64)
     layouts: list[Floats] = []

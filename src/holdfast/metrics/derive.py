@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.metrics import chunk, index, layout, rollup
+from holdfast.metrics.labels import label_values
 from holdfast.metrics.manifest import ChunkRef, Table, Unit, UnitManifest
 from holdfast.metrics.points import HistogramPoints, Points, Telemetry
 from holdfast.metrics.rollup import Rows
@@ -84,4 +85,5 @@ def _chunks(unit: Unit, rows: Rows) -> Iterator[Chunk]:
         chunk_id = unit.chunk_id(Table.ROLLUP, metric, rows.window_ns, part)
         key = layout.rollup_key(rows.window_ns, unit.hour, metric, chunk_id)
         body = chunk.encode(own)
-        yield Chunk(ChunkRef(Table.ROLLUP, key, len(own), len(body), len(own.series), metric, rows.window_ns), body)
+        size, values = len(own.series), label_values(own.series)
+        yield Chunk(ChunkRef(Table.ROLLUP, key, len(own), len(body), size, metric, rows.window_ns, values), body)

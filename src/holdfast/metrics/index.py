@@ -106,6 +106,11 @@ def batches_with(
     return set.intersection(*criteria) if criteria else None
 
 
+def all_batches(table: pa.Table) -> set[str]:
+    """Manifest ids of every batch that has logs."""
+    return _batches(table, SEVERITY, "", map(str, range(25)))
+
+
 def _batches(table: pa.Table, kind: str, name: str, texts: Iterable[str]) -> set[str]:
     chosen = pc.and_(
         pc.and_(pc.equal(table.column("kind"), kind), pc.equal(table.column("name"), name)),

@@ -24,6 +24,11 @@ ROLLUP = "rollup/v1/"
 INDEX = "index/v1/"
 MANIFESTS = "manifests/v1/"
 BATCHES_BY_HOUR = "batches-by-hour/v1/"
+CHECKPOINT = "meta/pipeline/reconcile.json"
+"""How far the reconciler has come; the pipeline writes it, and whoever answers reads it."""
+CHECKPOINT_FORMAT = "holdfast.pipeline.reconcile"
+COVERAGE = "meta/pipeline/coverage/"
+SHARDS = 64
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3600 * SECOND_NS
@@ -38,6 +43,7 @@ _HOUR = re.compile(r"date=(\d{4})-(\d\d)-(\d\d)/hour=(\d\d)/")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _UNIT = re.compile(r"/unit-([0-9a-f]{64})\.json")
 _GENERATION = re.compile(r"/([a-z]+)-(\d{8})\.json")
+_LISTING = re.compile(r"/([0-9a-f]{64})\.parquet")
 _METRIC = re.compile(r"/metric=([^/]+)/")
 _SAFE = "_.-"
 
@@ -155,6 +161,21 @@ def batches_folder(hour: int) -> str:
 
 def batches_key(hour: int, listing_id: str) -> str:
     return f"{batches_folder(hour)}{_hash(listing_id)}.parquet"
+
+
+def listing_in(key: str) -> str | None:
+    """The id of the listing under this key; None if it is none."""
+    found = _LISTING.search(key)
+    return found[1] if found is not None and key.startswith(BATCHES_BY_HOUR) else None
+
+
+def shard_of(agent: str) -> int:
+    return hashlib.sha256(agent.encode()).digest()[0] % SHARDS
+
+
+def coverage_key(agent: str) -> str:
+    """Where the reconciler keeps which sequence numbers of an agent it knows."""
+    return f"{COVERAGE}{shard_of(agent):02d}.json"
 
 
 def immutable(key: str) -> bool:

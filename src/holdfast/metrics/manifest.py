@@ -20,6 +20,7 @@ from holdfast.base import codec
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, check
 from holdfast.metrics import layout
+from holdfast.metrics.labels import LabelValues
 from holdfast.objects.store import Object
 
 UNIT_SCHEMA = "holdfast.derived_unit.v1"
@@ -126,6 +127,8 @@ class ChunkRef:
     """How many series it has rows of; of words, how many words."""
     metric: str = ""
     window_ns: int = 0
+    labels: LabelValues | None = None
+    """Of a rollup, which values the labels of its series have; see ``labels.py``. None if that is not known."""
 
     def document(self) -> Document:
         found: Document = {
@@ -137,6 +140,8 @@ class ChunkRef:
         }
         if self.table is Table.ROLLUP:
             found |= {"metric": self.metric, "window": layout.window_name(self.window_ns)}
+        if self.labels is not None:
+            found["labels"] = {name: None if values is None else list(values) for name, values in self.labels}
         return found
 
     @classmethod
@@ -151,6 +156,7 @@ class ChunkRef:
             _whole(document, "series"),
             _text(document, "metric") if rolled else "",
             layout.window_of(_text(document, "window")) if rolled else 0,
+            _labels(document["labels"]) if "labels" in document else None,
         )
 
 
@@ -216,20 +222,24 @@ class Current:
     bucket: int
     inputs: int
     chunks: tuple[ChunkRef, ...] = field(default=())
+    unreadable: tuple[str, ...] = ()
+    """Inputs that could not be read."""
 
     @classmethod
     def of_manifest(cls, manifest: UnitManifest) -> "Current":
         unit = manifest.unit
-        return cls(unit.id, unit.bucket, len(unit.inputs), manifest.chunks)
+        return cls(unit.id, unit.bucket, len(unit.inputs), manifest.chunks, manifest.unreadable)
 
     def document(self) -> Document:
         chunks = [each.document() for each in self.chunks]
-        return {"unit_id": self.unit_id, "bucket": self.bucket, "inputs": self.inputs, "chunks": chunks}
+        counted = {"unit_id": self.unit_id, "bucket": self.bucket, "inputs": self.inputs}
+        return {**counted, "chunks": chunks, "unreadable": list(self.unreadable)}
 
     @classmethod
     def of(cls, document: Document) -> "Current":
         chunks = tuple(ChunkRef.of(each) for each in document["chunks"])
-        return cls(_text(document, "unit_id"), _whole(document, "bucket"), _whole(document, "inputs"), chunks)
+        lost = tuple(_texts(document["unreadable"]))
+        return cls(_text(document, "unit_id"), _whole(document, "bucket"), _whole(document, "inputs"), chunks, lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +354,10 @@ def _whole(document: Document, name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(f"field {name} is {value!r}, and should be a whole number")
     return value
+
+
+def _labels(document: Document) -> LabelValues:
+    return tuple((name, None if values is None else tuple(_texts(values))) for name, values in sorted(document.items()))
 
 
 def _texts(values: Any, count: int | None = None) -> list[str]:

@@ -13,11 +13,10 @@ all there is (``is_plain``), and ``of_plain`` gives the sketch that it would hav
 """
 
 import math
-from itertools import pairwise
 
 import numpy as np
 
-from holdfast.metrics.columns import Flags, Floats, Ints, Lists, starts_of_groups
+from holdfast.metrics.columns import Flags, Floats, Ints, Lists, lengths_of, starts_of_groups
 
 BITS = 6
 """64 buckets in each power of two."""
@@ -28,7 +27,6 @@ HIGHEST = (0x7FF << BITS) + 1
 _SPREAD = 1 << 19
 """More than there are keys."""
 _OFFSET = 1 << 18
-_SORTED_AT_ONCE = 1 << 15
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -72,12 +70,9 @@ def is_plain(count: Ints, low: Floats, high: Floats) -> Flags:
 def of_values(group: Ints, values: Floats, groups: int) -> Lists:
     """The sketch of each group of values; groups are numbers that do not shrink from value to value."""
     codes = group * _SPREAD + (keys_of(values) + _OFFSET)
-    # Groups stand in order already: sorting some of them at a time stays within the processor's cache.
-    edges = np.unique(np.searchsorted(group, group[::_SORTED_AT_ONCE]))
-    for begin, end in pairwise([*edges.tolist(), len(codes)]):
-        codes[begin:end].sort()
+    codes.sort(kind="stable")  # groups are in order already, which this sort takes up: several times as fast
     starts = starts_of_groups(codes)
-    counts = np.diff(starts, append=len(codes))
+    counts = lengths_of(starts, len(codes))
     return _lists(codes[starts], counts, groups)
 
 

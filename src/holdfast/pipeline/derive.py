@@ -14,13 +14,13 @@ from holdfast.base.codec import Document
 from holdfast.metrics import layout as derived
 from holdfast.metrics.manifest import Kind
 from holdfast.pipeline import due, layout
+from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import DAY_HOURS, HourPlan, Work, payload_of, plan_day, plan_hour
 from holdfast.pipeline.publish import publish, verify
 from holdfast.pipeline.reconcile import mark_due
 from holdfast.pipeline.unit import unit_task
-from holdfast.runs import Context
 
 AT_ONCE = 8
 HOURS_AT_ONCE = 200
@@ -48,7 +48,7 @@ class Derive:
                 return True
         return False
 
-    async def run(self, ctx: Context, request: Document) -> Document:
+    async def run(self, ctx: Steps, request: Document) -> Document:
         totals: dict[str, int] = defaultdict(int)
         hours: set[str] = set()
         for kind in self._kinds:

@@ -5,10 +5,10 @@ A lease keeps drivers out of each other's way; it decides nothing. One that was 
 it, and every object that it would still write is created or not at all.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
@@ -26,6 +26,15 @@ UNFINISHED = ("open", "suspended", "sleeping", "retrying", "cancelling")
 _log = logger("pipeline")
 
 
+class Steps(Protocol):
+    """What a job needs of a run: each step is done once, whoever asks for it again."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any: ...
+
+
 class Job(Protocol):
     name: str
     version: str
@@ -34,7 +43,7 @@ class Job(Protocol):
         """Whether a run would find anything to do."""
         ...
 
-    async def run(self, ctx: Context, request: Document) -> Document:
+    async def run(self, ctx: Steps, request: Document) -> Document:
         """The steps, and a summary of what was read and written."""
         ...
 

@@ -130,6 +130,7 @@ async def plan_day(store: Store, hour: int, windows: Windows) -> HourPlan:
         for each in generation.units:
             inputs[each.bucket & (buckets - 1)].append(each)
     plan = _empty(Kind.DAILY, hour, current, buckets, version_of(Kind.DAILY, windows))
+    plan.listings = sorted({ident for each in found if each is not None for ident in each.listings})
     largest = windows.hourly[-1]
     for bucket, own in sorted(inputs.items()):
         unit = Unit(

@@ -25,10 +25,10 @@ from holdfast.pipeline import coverage, discover, layout, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.examine import Row, examine_task, payload_of
+from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
-from holdfast.runs import Context
 
 AT_ONCE = 16
 WORTH = 200
@@ -73,7 +73,7 @@ class Reconcile:
             return False
         return True
 
-    async def run(self, ctx: Context, request: Document) -> Document:
+    async def run(self, ctx: Steps, request: Document) -> Document:
         plan = await ctx.step("plan", self._plan, request)
         staged = await ctx.step("stage", self._stage, plan, ctx.run_id)
         published = await ctx.step("publish", self._publish, plan, staged, ctx.run_id)
@@ -171,6 +171,8 @@ class Reconcile:
                 if other in everything:
                     _enter(hours, row, everything[other])
                     _enter(hours, everything[other], row)
+                    # It may be one that nobody has found yet.
+                    _enter(hours, everything[other], everything[other])
         known = {each.identity for each in again}
         for hour in sorted(hours):
             await self._write_listing(hour, hours[hour], known, staged)

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
     from holdfast.bus import Worked as Handled
     from holdfast.bus.runner import Runner
+    from holdfast.ingest.frame import Limits
     from holdfast.ontology.model import Mixin
     from holdfast.ontology.session import Options as SessionOptions
+    from holdfast.platform.logs import Logs
+    from holdfast.platform.metrics import Metrics
     from holdfast.platform.outbox import Outbox
     from holdfast.platform.session import Session
 
@@ -41,6 +44,8 @@ class Holdfast:
         self.store = store
         self.settings = settings if settings is not None else Settings()
         self._outbox: Outbox | None = None
+        self._metrics: Metrics | None = None
+        self._logs: Logs | None = None
 
     def __repr__(self) -> str:
         return f"<holdfast on {self.store.spec.uri}>"
@@ -88,6 +93,35 @@ class Holdfast:
         from holdfast.platform.durable import BusCourier  # noqa: PLC0415  # loads the bus, which takes a while
 
         return carried_by(BusCourier(self.store, self.ambient))
+
+    def metrics(self) -> "Metrics":
+        """Questions about metrics: ``await hf.metrics().query("node_load1", since="2h", step="5m")``."""
+        from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # loads Arrow and DuckDB, which takes a while
+
+        if self._metrics is None:
+            self._metrics = Metrics(
+                self.store,
+                self.ambient,
+                self._limits(),
+                overlap_ns=self.settings.pipeline.overlap_s * 1_000_000_000,
+                memory_limit=self.settings.ontology.s3_duckdb_memory_limit,
+            )
+        return self._metrics
+
+    def logs(self) -> "Logs":
+        """Search in logs: ``await hf.logs().search("connection refused", since="2h", severity="warn")``."""
+        from holdfast.platform.logs import Logs  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        if self._logs is None:
+            overlap_ns = self.settings.pipeline.overlap_s * 1_000_000_000
+            self._logs = Logs(self.store, self.ambient, self._limits(), overlap_ns=overlap_ns)
+        return self._logs
+
+    def _limits(self) -> "Limits":
+        from holdfast.ingest.frame import Limits  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        ingest = self.settings.ingest
+        return Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes))
 
     def ontology(self, *types: "type[Mixin]", strict: bool = False, runtime_id: str | None = None) -> "Session":
         """A session on these entity and relation types: ``async with hf.ontology(Customer) as onto``.
@@ -175,10 +209,13 @@ def _immutable(settings: Settings) -> Callable[[str], bool] | None:
     """Which keys the disk cache may keep: those that a domain never writes twice."""
     if settings.cache.dir is None:
         return None
-    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.ingest import layout as ingest  # noqa: PLC0415  # nobody pays for a cache that is not asked for
+    from holdfast.metrics import layout as metrics  # noqa: PLC0415  # as above
+    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # as above
     from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
 
-    return lambda key: ontology.immutable(key) or runs.immutable(key)
+    domains = (ontology, runs, ingest, metrics)
+    return lambda key: any(domain.immutable(key) for domain in domains)
 
 
 def _timed(spec: StoreSpec, settings: Settings) -> StoreSpec:

@@ -25,6 +25,7 @@ from holdfast.server import openapi
 from holdfast.server.conflicts import add_conflict_routes
 from holdfast.server.faults import Fault, failure_of
 from holdfast.server.intake import lowered
+from holdfast.server.questions import add_question_routes
 from holdfast.server.service import Service
 
 HEARTBEAT_S = 15.0
@@ -102,6 +103,7 @@ def private_app(service: Service) -> FastAPI:
         return _answer(service, 200, {"conflicts": found, "truncated": len(found) >= limit})
 
     add_conflict_routes(app, service, _answer)
+    add_question_routes(app, service, _answer)
 
     @app.get("/metrics", **openapi.METRICS)
     async def metrics() -> Response:

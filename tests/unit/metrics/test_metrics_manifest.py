@@ -8,7 +8,10 @@ import pytest
 
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
 from holdfast.metrics import layout, manifest
+from holdfast.metrics.labels import label_values, may_match
 from holdfast.metrics.manifest import ChunkRef, Current, Generation, Input, Kind, Table, Unit, UnitManifest, bucket_of
+from holdfast.metrics.matchers import Matcher
+from holdfast.metrics.points import SeriesKey
 from holdfast.objects.store import Object, Version
 
 HOUR = 496_900
@@ -146,3 +149,27 @@ def test_documents_under_other_keys_and_of_other_schemas_are_refused() -> None:
         Generation.read(stored(layout.generation_key(HOUR, "rollup", 8), generation.encode()))
     with pytest.raises(Incompatible):
         Generation.read(stored(generation.key, MADE.encode()))
+
+
+def test_values_of_labels_say_what_cannot_match() -> None:
+    series = [SeriesKey("m", f"web-{n}", (("cpu", str(n % 3)), ("id", f"{n}")), "gauge") for n in range(20)]
+    series.append(SeriesKey("m", "db-1", (("disk", "sda"),), "gauge"))
+    values = label_values(series)
+    assert values is not None
+    assert dict(values) == {"agent": None, "cpu": ("", "0", "1", "2"), "disk": ("", "sda"), "id": None}
+    answers = {
+        "cpu=1": True, "cpu=7": False, "cpu=": True, "cpu!=1": True, "cpu=~[3-9]": False, "cpu!~.*": False,
+        "disk=sda": True, "id=x": True, "agent=x": True, "absent=": True, "absent=1": False, "absent!=1": True,
+    }  # fmt: skip
+    for text, expected in answers.items():
+        assert may_match(values, [Matcher.parse(text)]) == expected, text
+    assert not may_match(values, [Matcher.parse("cpu=1"), Matcher.parse("cpu=7")])
+    wide = [SeriesKey("m", "a", tuple((f"l{n:02d}", "") for n in range(30)), "gauge")]
+    assert label_values(wide) is None
+    assert may_match(None, [Matcher.parse("cpu=7")])
+    [(_, long)] = [
+        each for each in label_values([SeriesKey("m", "a", (("x", "y" * 65),), "gauge")]) or () if each[0] == "x"
+    ]
+    assert long is None
+    ref = replace(CHUNK, labels=values)
+    assert ChunkRef.of(json.loads(json.dumps(ref.document()))) == ref

@@ -1,0 +1,194 @@
+"""What is known of some hours: which chunks may be used, and which batches must be read instead.
+
+A unit's chunks answer for its bucket if they were made from exactly the batches that are known of it. Whatever else
+there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
+been derived, and complete without waiting for it.
+
+The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
+are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
+between two of these reads is met as fresh, and counts once.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.base.aio import map_bounded
+from holdfast.metrics import layout, listing, manifest
+from holdfast.metrics.listing import Listed
+from holdfast.metrics.manifest import Current, Generation, Kind, bucket_of
+from holdfast.objects.store import Store
+from holdfast.platform.fresh import Batches, Known, fresh, neighbours, row_of
+
+AT_ONCE = 16
+DAY_HOURS = 24
+
+
+@dataclass(slots=True)
+class Hour:
+    """One hour as a reader may use it."""
+
+    hour: int
+    units: list[Current] = field(default_factory=list)
+    """Whose chunks say all about their buckets."""
+    raw: list[list[Listed]] = field(default_factory=list)
+    """The batches of each other bucket."""
+    listed: list[Listed] | None = None
+    """Every batch of the hour, where it had to be read."""
+    keys: list[str] = field(default_factory=list)
+    """Of the listings."""
+
+
+class Looked:
+    """One look at the store, for one answer."""
+
+    def __init__(self, store: Store, batches: Batches) -> None:
+        self.store = store
+        self.batches = batches
+        self._fresh: list[Known] = []
+        """With the batches that share numbers with them."""
+
+    async def hours(
+        self,
+        kind: Kind,
+        since_ns: int,
+        until_ns: int,
+        *,
+        wants_agent: Callable[[str], bool],
+        wants_bucket: Callable[[int, int], bool],
+        usable: Callable[[Generation], bool] = lambda _: True,
+        by_day: bool = False,
+    ) -> list[Hour]:
+        """The hours that have a part in [since, until) and anything in them, the earliest first.
+
+        ``by_day``, a day whose own chunks say all stands for its hours, as its first."""
+        wanted = layout.hours_between(since_ns, until_ns)
+        # Not for the batches of other agents: a number is taken away by a batch of the same.
+        self._fresh = await fresh(self.store, self.batches, since_ns, wants_agent)
+        self._fresh += await neighbours(self.store, self.batches, self._fresh)
+        touched = {hour for each in self._fresh for hour in each.rows if hour in wanted}
+        keys = [key async for key in _between(self.store, layout.MANIFESTS, wanted)]
+        listings = await self._listings(wanted)
+        days: dict[int, Generation] = {}
+        if by_day:
+            found = await self._read(_days_within(wanted, manifest.current(keys, Kind.DAILY)))
+            days = {day: each for day, each in found.items() if usable(each) and _whole(day, each, listings, touched)}
+        done = {hour for day in days for hour in _day(day)}
+        hourly = {hour: key for hour, key in manifest.current(keys, kind).items() if hour not in done}
+        generations = await self._read(hourly)
+        hours = sorted(((hourly.keys() | listings.keys() | touched) - done) | days.keys())
+
+        async def one(number: int) -> Hour:
+            if number in days:
+                units = days[number].units
+                return Hour(number, [each for each in units if wants_bucket(each.bucket, days[number].buckets)])
+            current = generations.get(number)
+            if current is not None and not usable(current):
+                current = None
+            hour = Hour(number, keys=listings.get(number, []))
+            await self._divide(hour, current, wants_agent, wants_bucket)
+            return hour
+
+        return await map_bounded(hours, one, limit=AT_ONCE)
+
+    async def read_listed(self, hour: Hour) -> list[Listed]:
+        """Every batch of the hour."""
+        if hour.listed is None:
+            hour.listed = self._with_fresh(hour.hour, await listing.read(self.store, hour.keys))
+        return hour.listed
+
+    async def _divide(
+        self,
+        hour: Hour,
+        current: Generation | None,
+        wants_agent: Callable[[str], bool],
+        wants_bucket: Callable[[int, int], bool],
+    ) -> None:
+        if current is not None and _covers(current, hour.keys) and not self._touched(hour):
+            hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
+            return
+        buckets: dict[int, list[Listed]] = defaultdict(list)
+        size = 1 if current is None else current.buckets
+        for row in await self.read_listed(hour):
+            buckets[bucket_of(row.agent, size)].append(row)
+        for bucket, rows in sorted(buckets.items()):
+            if not wants_bucket(bucket, size):
+                continue
+            unit = None if current is None else current.unit(bucket)
+            if current is not None and unit is not None and current.covers(bucket, [row.input for row in rows]):
+                hour.units.append(unit)
+            elif chosen := [row for row in rows if wants_agent(row.agent)]:
+                hour.raw.append(chosen)
+
+    def _touched(self, hour: Hour) -> bool:
+        """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""
+        return any(hour.hour in each.rows for each in self._fresh)
+
+    def _with_fresh(self, hour: int, listed: Sequence[Listed]) -> list[Listed]:
+        found = {row.manifest_id: row for row in listed}
+        for each in self._fresh:
+            if hour in each.rows:
+                row = each.rows[hour]
+                found.setdefault(row.manifest_id, row)
+        ranges: dict[tuple[str, str], list[Listed]] = defaultdict(list)
+        for row in found.values():
+            ranges[row.agent, row.boot].append(row)
+        for each in self._fresh:
+            own = row_of(each)
+            if any(_overlap(own, other) for other in ranges.get((own.agent, own.boot), ())):
+                found.setdefault(own.manifest_id, own)
+        return sorted(found.values())
+
+    async def _read(self, keys: Mapping[int, str]) -> dict[int, Generation]:
+        async def one(key: str) -> Generation:
+            return Generation.read(await self.store.get(key))
+
+        found = await map_bounded(keys.values(), one, limit=AT_ONCE)
+        return dict(zip(keys, found, strict=True))
+
+    async def _listings(self, wanted: range) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = defaultdict(list)
+        async for key in _between(self.store, layout.BATCHES_BY_HOUR, wanted):
+            hour = layout.hour_in(key)
+            if hour is not None and layout.listing_in(key) is not None:
+                found[hour].append(key)
+        return found
+
+
+def _day(first: int) -> range:
+    """The hours of a day, by its first."""
+    return range(first, first + DAY_HOURS)
+
+
+def _days_within(hours: range, keys: Mapping[int, str]) -> dict[int, str]:
+    """Generations of days of which all hours are wanted."""
+    return {
+        day: key
+        for day, key in keys.items()
+        if day % DAY_HOURS == 0 and hours.start <= day and day + DAY_HOURS <= hours.stop
+    }
+
+
+def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], touched: set[int]) -> bool:
+    """Whether a day's generation was made from all that is known of its hours."""
+    hours = _day(day)
+    known = [key for hour in hours for key in listings.get(hour, ())]
+    return touched.isdisjoint(hours) and _covers(generation, known)
+
+
+def _covers(generation: Generation, keys: Iterable[str]) -> bool:
+    return {layout.listing_in(key) for key in keys} <= set(generation.listings)
+
+
+def _overlap(one: Listed, other: Listed) -> bool:
+    return one.manifest_id != other.manifest_id and one.seq_start <= other.seq_end and other.seq_start <= one.seq_end
+
+
+async def _between(store: Store, prefix: str, hours: range) -> AsyncIterator[str]:
+    """Keys of these hours below a prefix whose keys go on with date and hour."""
+    begin, end = f"{prefix}{layout.hour_path(hours.start)}", f"{prefix}{layout.hour_path(hours.stop)}"
+    async for page in store.list(prefix, after=begin.rstrip("/")):
+        for entry in page.entries:
+            if entry.key >= end:
+                return
+            yield entry.key

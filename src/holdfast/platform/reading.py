@@ -1,0 +1,104 @@
+"""One answer's workshop: what was looked at, files for DuckDB in a folder of its own, and counts of what was read."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.metrics import chunk
+from holdfast.metrics.found import Read
+from holdfast.metrics.layout import HOUR_NS, hour_start_ns
+from holdfast.metrics.listing import Listed
+from holdfast.metrics.manifest import ChunkRef
+from holdfast.metrics.points import Telemetry
+from holdfast.objects.store import Store
+from holdfast.platform.fresh import Batches
+from holdfast.platform.known import Hour
+from holdfast.platform.telemetry import telemetry_of
+from holdfast.sql.duck import Duck, MissingFile
+from holdfast.sql.scan import LocalFiles
+from holdfast.sql.scratch import Scratch
+
+AT_ONCE = 16
+
+
+class Reading:
+    def __init__(self, store: Store, batches: Batches, scratch: Scratch, memory_limit: str) -> None:
+        self._batches = batches
+        self._files = LocalFiles(store, scratch.path)
+        self._folder = scratch.path
+        self._keys: dict[Path, str] = {}
+        self.duck = Duck(scratch.path, memory_limit=memory_limit, readable=self._files.folders)
+        self.duck.lock()
+        self.read = Read()
+
+    def lacks(self, hours: Iterable[Hour]) -> None:
+        """Note the inputs that could not be read when chunks were made."""
+        lost = {each for hour in hours for unit in hour.units for each in unit.unreadable}
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *lost}))
+
+    async def fetch(self, refs: Sequence[ChunkRef]) -> list[Path]:
+        """The chunks as files."""
+        numbers = range(self.read.chunks, self.read.chunks + len(refs))
+        self.read.chunks += len(refs)
+
+        async def one(pair: tuple[int, ChunkRef]) -> Path:
+            number, ref = pair
+            try:
+                path = await self._files.place(ref.key, f"chunk-{number}.parquet", ref.bytes)
+            except MissingFile as error:
+                raise Corrupt(
+                    f"{ref.key}: a chunk that is current is missing", remedy="restore it from a backup of the store"
+                ) from error
+            self._keys[path] = ref.key
+            return path
+
+        return await map_bounded(zip(numbers, refs, strict=True), one, limit=AT_ONCE)
+
+    async def telemetry(self, hour: int, rows: Sequence[Listed]) -> Telemetry:
+        """What these batches say about the hour."""
+        batches = await self._batches.all(rows)
+        self.read.batches += len(rows)
+        start_ns = hour_start_ns(hour)
+        return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS)
+
+    def told(self) -> Read:
+        """What was read, with the batches that could not be."""
+        self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
+        return self.read
+
+    async def keep(self, table: pa.Table, name: str) -> Path:
+        """A table as a file beside those of chunks."""
+        path = self._folder / f"{name}.parquet"
+        await blocking(lambda: path.write_bytes(chunk.to_parquet(table)))
+        return path
+
+    async def blame(self, error: HoldfastError) -> HoldfastError:
+        """The error that names the chunk which cannot be read, if it is one; else the same."""
+        for path, key in self._keys.items():
+            body = await blocking(path.read_bytes)
+            if not chunk.is_parquet(body):
+                return Corrupt(
+                    f"{key}: the chunk is not what was written", remedy="restore it from a backup of the store"
+                )
+        return error
+
+    async def close(self) -> None:
+        await self._files.close()
+        await blocking(self.duck.close)
+
+
+@asynccontextmanager
+async def reading(store: Store, batches: Batches, memory_limit: str) -> AsyncIterator[Reading]:
+    scratch = await blocking(Scratch)
+    try:
+        found = await blocking(Reading, store, batches, scratch, memory_limit)
+        try:
+            yield found
+        finally:
+            await found.close()
+    finally:
+        await blocking(scratch.close)

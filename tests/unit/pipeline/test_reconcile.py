@@ -1,0 +1,310 @@
+"""Reconciling: what is found, what is mended, what is reported, and what it costs."""
+
+import gzip
+import hashlib
+import io
+import json
+from pathlib import Path
+from urllib.parse import quote_plus
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast import pipeline
+from holdfast.base.clock import SystemClock
+from holdfast.base.config import Settings
+from holdfast.base.errors import Invalid, NotFound
+from holdfast.ingest import layout as ingest
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.quarantine import record_conflict
+from holdfast.ingest.records import Gauge
+from holdfast.metrics.manifest import Kind
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.store import OVERWRITE
+from holdfast.pipeline import Inline, Options, discover, problems, sources
+from holdfast.pipeline.checkpoint import Checkpoints
+from holdfast.pipeline.options import Env
+from holdfast.pipeline.reconcile import Reconcile
+from holdfast.pipeline.status import status
+from holdfast.sim.pipeline_kit import Straight
+from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees, generations
+
+FULL = {"full": True}
+
+
+def gauges(first: int, count: int = 3, at: int = START) -> dict[int, Gauge]:
+    return {seq: Gauge("load", float(seq), at + seq * SECOND) for seq in range(first, first + count)}
+
+
+async def reconcile(store: OpenStore, request: dict | None = None) -> dict:
+    ran = await pipeline.run(store, ["reconcile"], request=request)
+    assert [each.status for each in ran] == ["success"] * len(ran)
+    return ran[-1].summary if ran else {}
+
+
+async def found(store: OpenStore) -> list[tuple[str, str]]:
+    return [(str(each.problem.finding), each.problem.key) for each in await problems.every(store)]
+
+
+class TestReferences:
+    async def test_a_batch_without_references_is_found_by_a_full_scan_and_gets_them(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            manifest = await field.accept("agent", "boot", gauges(0), refer=False)
+            assert (await reconcile(store)).get("batches", 0) == 0
+            summary = await reconcile(store, FULL)
+            assert (summary["batches"], summary["references_written"]) == (1, 3)
+            keys = {key async for key in store.keys("")}
+            assert ingest.accepted_by_time_key(manifest.accepted_at_unix_ns, manifest.identity) in keys
+            assert ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity) in keys
+            assert ingest.blob_by_time_key(manifest.accepted_at_unix_ns, manifest.frame_sha256) in keys
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
+    async def test_references_that_a_crash_left_out_are_written_for_a_batch_found_by_time(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            manifest = await field.accept("agent", "boot", gauges(0))
+            by_blob = ingest.accepted_by_blob_key(manifest.frame_sha256, manifest.identity)
+            await store.delete(by_blob)
+            assert (await reconcile(store))["references_written"] == 1
+            assert (await store.head(by_blob)).size > 0
+
+    async def test_conflicts_get_their_reference_in_a_full_scan(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            accepted = await field.accept("agent", "boot", gauges(0))
+            conflict = await record_conflict(store, store.ambient, accepted, "ab" * 32, collector_id="c")
+            await reconcile(store, FULL)
+            assert (await store.head(ingest.conflict_by_blob_key("ab" * 32, conflict.identity))).size > 0
+
+    async def test_a_full_scan_can_be_narrowed_to_known_agents(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            for agent in ("one", "two", "three"):
+                await field.accept(agent, "boot", gauges(0), refer=False)
+            assert (await reconcile(store, {**FULL, "agents": ["two", "nobody"]}))["batches"] == 1
+
+    async def test_a_full_scan_goes_on_where_its_last_slice_ended(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            for number in range(7):
+                await field.accept(f"agent-{number % 3}", "boot", gauges(10 * number), refer=False)
+            ran = await pipeline.run(store, ["reconcile"], request=FULL, options=Options(batches_at_once=2))
+            assert [each.summary["batches"] for each in ran] == [2, 2, 2, 1]
+            assert (await status(store, store.ambient)).document()["full_scan"] is not None
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
+
+class TestBadInput:
+    async def test_what_cannot_be_read_is_reported_and_the_rest_goes_on(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            missing = await field.accept("agent", "missing", gauges(0))
+            corrupt = await field.accept("agent", "corrupt", gauges(0))
+            newer = await field.accept("agent", "newer", gauges(0))
+            del field.batches[:]
+            await field.accept("agent", "good", gauges(0))
+            kept = (await store.get(missing.raw_blob_key)).body
+            await store.delete(missing.raw_blob_key)
+            await store.put(corrupt.raw_blob_key, b"other bytes", OVERWRITE)
+            document = {**json.loads((await store.get(newer.key)).body), "schema": "lightmetrics.accepted_batch.v9"}
+            await store.put(newer.key, json.dumps(document).encode(), OVERWRITE)
+            foreign = f"{ingest.ACCEPTED_BY_TIME}{ingest.hour_path(START)}notes.txt"
+            await store.put(foreign, b"left by somebody")
+            ran = await pipeline.run(store)
+            assert {each.status for each in ran} == {"success"}
+            assert ran[0].summary["broken"] == 3
+            assert sorted(await found(store)) == [
+                ("corrupt_blob", corrupt.key),
+                ("foreign_object", foreign),
+                ("missing_blob", missing.key),
+                ("unknown_schema", newer.key),
+            ]
+            await agrees(store, field.batches)
+            # The operator restores the bytes: the next run takes the batch up.
+            await store.put(missing.raw_blob_key, kept)
+            await pipeline.run(store)
+            assert "missing_blob" not in {finding for finding, _ in await found(store)}
+            assert (await generations(store, Kind.ROLLUP))[0].units[0].inputs == 2
+
+    async def test_bytes_that_are_no_frame_are_reported(self) -> None:
+        async with open_store("memory:") as store:
+            good = await Field(store).accept("agent", "boot", gauges(0))
+            await store.delete_many([key async for key in store.keys("")])
+            body = b"no frame at all"
+            document = {**good.document(), "frame_sha256": _sha(body), "raw_blob_key": ingest.blob_key(_sha(body))}
+            await store.put(ingest.blob_key(_sha(body)), body)
+            await store.put(good.key, json.dumps(document).encode())
+            summary = await reconcile(store, FULL)
+            assert (summary["batches"], summary["broken"]) == (0, 1)
+            assert await found(store) == [("unreadable_frame", good.key)]
+
+    async def test_records_from_the_future_are_in_no_hour(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            records = {**gauges(0), 3: Gauge("load", 9.0, START + 48 * HOUR)}
+            manifest = await field.accept("agent", "boot", records, at_ns=START + 60 * SECOND)
+            await pipeline.run(store)
+            assert await found(store) == [("future_clock", manifest.key)]
+            [generation] = await generations(store, Kind.ROLLUP)
+            assert generation.hour == START // HOUR
+
+    async def test_a_foreign_object_among_manifests_is_reported_by_a_full_scan(self) -> None:
+        async with open_store("memory:") as store:
+            await store.put(f"{ingest.ACCEPTED}agent=zz/notes.json", b"{}")
+            assert (await reconcile(store, FULL))["batches"] == 0
+            assert await found(store) == [("foreign_object", f"{ingest.ACCEPTED}agent=zz/notes.json")]
+
+
+class TestByTime:
+    async def test_a_reconciler_that_stalled_catches_up_slice_by_slice(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            for number in range(9):
+                await field.accept("agent", "boot", gauges(10 * number, at=START + number * HOUR))
+            ran = await pipeline.run(store, ["reconcile"], options=Options(batches_at_once=4))
+            assert [each.summary["batches"] for each in ran] == [4, 4, 1]
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
+    async def test_what_was_seen_is_not_looked_at_again(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            now = SystemClock().wall_ns()
+            for number in range(5):
+                await field.accept("agent", "boot", gauges(10 * number), at_ns=now)
+            assert (await reconcile(store))["looked_at"] == 5
+            await field.accept("agent", "boot", gauges(100), at_ns=now)
+            assert (await reconcile(store))["looked_at"] == 1
+            assert await reconcile(store) == {}
+
+    async def test_a_reference_that_lands_hours_late_is_found_by_the_look_at_the_day_before(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            now = SystemClock().wall_ns()
+            await field.accept("agent", "boot", gauges(0), at_ns=now)
+            await reconcile(store)
+            await field.accept("agent", "boot", gauges(10), at_ns=now - 6 * HOUR)
+            env = Env(store, store.ambient, Inline(store))
+            before = await Checkpoints(store, store.ambient).read()
+            assert before is not None
+            recent = await Checkpoints(store, store.ambient).read_recent(before.recent)
+            soon = await discover.by_time(store, before, recent, overlap_ns=600 * SECOND, now_ns=now, limit=10)
+            later = await discover.by_time(
+                store, before, recent, overlap_ns=600 * SECOND, now_ns=now + 2 * HOUR, limit=10
+            )
+            assert (len(soon.keys), soon.deep, len(later.keys), later.deep) == (0, False, 1, True)
+            assert (await Reconcile(env).run(Straight("x"), {"keys": later.keys}))["batches"] == 1
+
+    async def test_requests_of_a_batch_and_of_a_round_with_nothing_new(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            now = SystemClock().wall_ns()
+            await field.accept("agent", "boot", gauges(0), at_ns=now)
+            job = Reconcile(Env(store, store.ambient, Inline(store)))
+            await job.run(Straight("first"), {})
+            for number in (1, 2):
+                await field.accept("agent", "boot", gauges(10 * number), at_ns=now)
+            before = dict(store.usage.by_verb)
+            await job.run(Straight("second"), {})
+            two = {verb: count - before.get(verb, 0) for verb, count in store.usage.by_verb.items()}
+            # Per batch: reference, manifest, bytes; two HEAD. Besides: checkpoint (twice), recent, coverage; a listing.
+            assert (two["get"], two["head"]) == (3 * 2 + 4, 2 * 2 + 1)
+            before = dict(store.usage.by_verb)
+            assert not await job.is_due()
+            idle = {verb: count - before.get(verb, 0) for verb, count in store.usage.by_verb.items()}
+            assert {verb: count for verb, count in idle.items() if count} == {"get": 3, "list": 2, "put": 1}
+
+
+def _sha(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+class TestNamedByS3:
+    def _events(self, keys: list[str]) -> bytes:
+        records = [
+            {
+                "eventVersion": "2.1",
+                "eventSource": "aws:s3",
+                "eventName": "ObjectCreated:Put",
+                "s3": {"object": {"key": quote_plus(key)}},
+            }
+            for key in keys
+        ]
+        removed = {"eventName": "ObjectRemoved:Delete", "s3": {"object": {"key": "data/accepted/v1/gone"}}}
+        return json.dumps({"Records": [*records, removed]}).encode()
+
+    async def test_event_notifications_lead_to_batches(self, tmp_path: Path) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            one = await field.accept("agent", "boot", gauges(0), refer=False)
+            two = await field.accept("agent", "boot", gauges(10), refer=False)
+            (tmp_path / "one.json").write_bytes(
+                self._events([f"data/{one.key}", "data/elsewhere", "other/accepted/v1/x"])
+            )
+            wrapped = json.dumps({"Message": self._events([f"data/{two.key}"]).decode()})
+            test = json.dumps({"Service": "Amazon S3", "Event": "s3:TestEvent"})
+            (tmp_path / "two.jsonl").write_text(f"{wrapped}\n{test}\n")
+            keys = [key async for group in sources.event_keys(str(tmp_path), "data", Settings()) for key in group]
+            assert keys == [one.key, two.key]
+            assert (await reconcile(store, {"keys": keys}))["batches"] == 2
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    async def test_inventories_lead_to_batches(self, tmp_path: Path, kind: str) -> None:
+        async with open_store("memory:") as store:
+            manifests = [await Field(store).accept("agent", "boot", gauges(10 * n), refer=False) for n in range(3)]
+            report = _inventory(tmp_path, kind, manifests)
+            keys = [key async for group in sources.inventory_keys(str(report), "", Settings()) for key in group]
+            assert keys == [each.key for each in manifests]
+            assert (await reconcile(store, {"keys": keys}))["batches"] == 3
+
+    async def test_what_is_no_report_is_refused_in_one_line(self, tmp_path: Path) -> None:
+        (tmp_path / "manifest.json").write_text(
+            '{"fileFormat": "ORC", "fileSchema": "", "files": [], "sourceBucket": ""}'
+        )
+        with pytest.raises(Invalid, match="an inventory as ORC"):
+            [group async for group in sources.inventory_keys(str(tmp_path / "manifest.json"), "", Settings())]
+        (tmp_path / "manifest.json").write_text("[]")
+        with pytest.raises(Invalid, match=r"no manifest\.json"):
+            [group async for group in sources.inventory_keys(str(tmp_path / "manifest.json"), "", Settings())]
+        with pytest.raises(NotFound, match="no such file"):
+            [group async for group in sources.event_keys(str(tmp_path / "nothing"), "", Settings())]
+        (tmp_path / "events.json").write_text('{"hello": 1}')
+        with pytest.raises(Invalid, match="no notification"):
+            [group async for group in sources.event_keys(str(tmp_path / "events.json"), "", Settings())]
+
+
+def _inventory(folder: Path, kind: str, manifests: list[AcceptedManifest]) -> Path:
+    """As S3 lays it out: the report beside its data, parts named from the root of the bucket."""
+    keys = [*(each.key for each in manifests), "raw-blobs/v1/other"]
+    data = folder / "inventory" / "source" / "daily" / "data"
+    data.mkdir(parents=True)
+    if kind == "csv":
+        rows = "".join(f'"bucket","{quote_plus(key)}","12","true","false"\n' for key in keys)
+        rows += f'"bucket","{quote_plus(manifests[0].key)}","0","false","true"\n'
+        part = data / "part.csv.gz"
+        part.write_bytes(gzip.compress(rows.encode()))
+        schema = "Bucket, Key, Size, IsLatest, IsDeleteMarker"
+    else:
+        part = data / "part.parquet"
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"bucket": ["b"] * len(keys), "key": keys, "size": [1] * len(keys)}), sink)
+        part.write_bytes(sink.getvalue())
+        schema = "message s3.inventory { required binary bucket (UTF8); required binary key (UTF8); }"
+    report = folder / "inventory" / "source" / "daily" / "2026-01-31T00-00Z" / "manifest.json"
+    report.parent.mkdir()
+    document = {
+        "sourceBucket": "bucket",
+        "destinationBucket": "arn:aws:s3:::reports",
+        "version": "2016-11-30",
+        "fileFormat": "CSV" if kind == "csv" else "Parquet",
+        "fileSchema": schema,
+        "files": [{"key": f"inventory/source/daily/data/{part.name}", "size": 1, "MD5checksum": "0" * 32}],
+    }
+    report.write_text(json.dumps(document))
+    return report

@@ -1,0 +1,310 @@
+"""Each rule that drivers follow is needed: the schedule that it is for, with it and without it.
+
+The right part and the naive one go through the same schedule, and the checkers of the simulator judge what landed.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
+from holdfast.metrics import layout
+from holdfast.metrics.manifest import Kind
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Page, Store, Written
+from holdfast.pipeline import due
+from holdfast.pipeline.derive import Derive
+from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.options import Env
+from holdfast.pipeline.plan import HourPlan, plan_hour, read_generation
+from holdfast.pipeline.reconcile import Reconcile
+from holdfast.sim.checkers.pipeline import COUNTED, GROWING, ONCE, WHOLE, counted, generations
+from holdfast.sim.history import Landing
+from holdfast.sim.pipeline_kit import Small, Straight, accept
+from holdfast.sim.scenarios.pipeline_derive import OPTIONS
+
+EARLY = Small("agent", 0, 4, 0)
+LATE = Small("agent", 10, 14, 0)
+OVERLAPPING = Small("agent", 3, 9, 1)
+"""Claims for the numbers 3 and 4 another hour than ``EARLY`` does."""
+
+
+class Recorded(Layer):
+    """Keeps what landed, for the checkers."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.landings: list[Landing] = []
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        outcome = await super().put(key, body, mode)
+        if isinstance(outcome, Written):
+            self.landings.append(Landing(len(self.landings), "driver", key, body, outcome.version))
+        return outcome
+
+
+@dataclass
+class Ground:
+    store: Recorded = field(default_factory=lambda: Recorded(MemoryStore()))
+    ambient: Ambient = field(default_factory=Ambient.system)
+    batches: list[Small] = field(default_factory=list)
+
+    def env(self, store: Store | None = None) -> Env:
+        own = store if store is not None else self.store
+        return Env(own, self.ambient, Inline(own), OPTIONS)
+
+    async def accept(self, batch: Small) -> None:
+        manifest = batch.manifest(self.ambient.clock.wall_ns(), self.ambient.ids.write_id())
+        await accept(self.store, batch, manifest, refer=True)
+        self.batches.append(batch)
+
+    async def reconcile(self, kind: type[Reconcile] = Reconcile) -> None:
+        await kind(self.env()).run(Straight(self.ambient.ids.unique()), {})
+
+    async def rollup(self) -> None:
+        await derive(Derive, self.env()).run(Straight("right"), {})
+
+    def broken(self) -> set[str]:
+        """The rules that do not hold."""
+        objects = {landing.key: landing.body for landing in self.store.landings if landing.body is not None}
+        winners: dict[tuple[str, int], int] = {}
+        for batch in sorted(self.batches, key=lambda each: each.start):
+            for seq, hour in batch.hours.items():
+                winners.setdefault((batch.agent, seq), hour)
+        expected: dict[str, dict[tuple[str, int], float]] = {}
+        for (agent, seq), hour in winners.items():
+            expected.setdefault(layout.hour_path(hour).rstrip("/"), {})[agent, seq] = float(seq)
+        told = [*generations(self.store.landings), *counted(objects, expected)]
+        return {violation.rule for violation in told}
+
+
+def derive(kind: type[Derive], env: Env) -> Derive:
+    return kind(env, "rollup", (Kind.ROLLUP,))
+
+
+class OnTopOfAnything(Derive):
+    """Publishes an old plan as the next number after whatever is current by then."""
+
+    async def _publish(self, plan: Document) -> Document:
+        for each in plan["plans"]:
+            current = await read_generation(self._store, Kind(each["kind"]), each["hour"])
+            each["base"] = 0 if current is None else current.number
+        return await super()._publish(plan)
+
+
+class Overwriting(Derive):
+    """Puts its generation over the one that is there."""
+
+    async def _publish(self, plan: Document) -> Document:
+        self._store = _Overwrites(self._store)
+        return await super()._publish(plan)
+
+
+class _Overwrites(Layer):
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return await super().put(key, body, OVERWRITE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [(Derive, set()), (OnTopOfAnything, {GROWING}), (Overwriting, {ONCE})],
+    ids=str,
+)
+async def test_a_plan_is_published_on_top_of_what_it_was_made_from_or_not_at_all(
+    kind: type[Derive], broken: set[str]
+) -> None:
+    ground = Ground()
+    await ground.accept(EARLY)
+    await ground.reconcile()
+    paused = derive(kind, ground.env())
+    plan = await paused._plan("rollup", {})
+    await ground.accept(LATE)
+    await ground.reconcile()
+    await ground.rollup()
+    await paused._stage(plan)
+    published = await paused._publish(plan)
+    assert bool(published["superseded"]) == (kind is Derive)
+    await paused._verify(plan, published)
+    assert broken <= ground.broken()
+    assert broken or not ground.broken()
+
+
+class Meanwhile(Layer):
+    """Lets others work just before a folder is listed."""
+
+    def __init__(self, inner: Store, folder: str, work: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(inner)
+        self._folder, self._work = folder, [work]
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        if prefix == self._folder and self._work:
+            await self._work.pop()()
+        async for page in self.inner.list(prefix, after=after, delimiter=delimiter):
+            yield page
+
+
+class Frozen(Layer):
+    """Shows a folder as it was."""
+
+    def __init__(self, inner: Store, folder: str, pages: list[Page]) -> None:
+        super().__init__(inner)
+        self._folder, self._pages = folder, pages
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        if prefix == self._folder:
+            for page in self._pages:
+                yield page
+            return
+        async for page in self.inner.list(prefix, after=after, delimiter=delimiter):
+            yield page
+
+
+class ListingsFirst(Derive):
+    """Lists an hour before it reads the generation that is current."""
+
+    async def _plans(self, kind: Kind, wanted: Any) -> list[HourPlan]:
+        plans = []
+        for hour in wanted:
+            folder = layout.batches_folder(hour)
+            before = [page async for page in self._store.list(folder)]
+            windows, size = self._options.windows, self._options.records_per_unit
+            plans.append(await plan_hour(Frozen(self._store, folder, before), kind, hour, windows, size))
+        return plans
+
+
+@pytest.mark.parametrize(("kind", "broken"), [(Derive, set()), (ListingsFirst, {GROWING})], ids=str)
+async def test_a_planner_reads_the_generation_before_the_listings(kind: type[Derive], broken: set[str]) -> None:
+    ground = Ground()
+    await ground.accept(EARLY)
+    await ground.reconcile()
+
+    async def others() -> None:
+        await ground.accept(LATE)
+        await ground.reconcile()
+        await ground.rollup()
+
+    second = layout.manifest_folder(0) if kind is ListingsFirst else layout.batches_folder(0)
+    env = ground.env(Meanwhile(ground.store, second, others))
+    await derive(kind, env).run(Straight("paused"), {})
+    assert ground.broken() >= broken
+    assert broken or not ground.broken()
+
+
+class ClearsEverything(Derive):
+    """Takes it that everything that is marked by then is covered."""
+
+    async def _verify(self, plan: Document, published: Document) -> Document:
+        for kind in self._kinds:
+            for keys in (await due.marks(self._store, kind)).values():
+                await due.clear(self._store, keys)
+        return {}
+
+
+@pytest.mark.parametrize(("kind", "broken"), [(Derive, set()), (ClearsEverything, {COUNTED})], ids=str)
+async def test_only_marks_that_the_plan_saw_are_cleared(kind: type[Derive], broken: set[str]) -> None:
+    ground = Ground()
+    await ground.accept(EARLY)
+    await ground.reconcile()
+    slow = derive(kind, ground.env())
+    plan = await slow._plan("rollup", {})
+    await ground.accept(LATE)
+    await ground.reconcile()
+    await slow._stage(plan)
+    await slow._verify(plan, await slow._publish(plan))
+    await ground.rollup()
+    assert ground.broken() == broken
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+class DiesAfter(Layer):
+    """A task that dies right after its first write of such a key."""
+
+    def __init__(self, inner: Store, prefix: str) -> None:
+        super().__init__(inner)
+        self._prefix = prefix
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        outcome = await super().put(key, body, mode)
+        if key.startswith(self._prefix):
+            raise Died
+        return outcome
+
+
+class ManifestFirst(Layer):
+    """Says that a unit is done, then writes its chunks."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._held: list[tuple[str, bytes, Mode]] = []
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith(layout.ROLLUP):
+            self._held.append((key, body, mode))
+            return Lost()
+        outcome = await super().put(key, body, mode)
+        for held in self._held:
+            await super().put(*held)
+        return outcome
+
+
+@pytest.mark.parametrize(("naive", "broken"), [(False, set()), (True, {WHOLE})])
+async def test_the_manifest_of_a_unit_is_written_last(naive: bool, broken: set[str]) -> None:
+    ground = Ground()
+    await ground.accept(EARLY)
+    await ground.reconcile()
+    mortal = DiesAfter(ground.store, layout.MANIFESTS if naive else layout.ROLLUP)
+    with pytest.raises(Died):
+        await derive(Derive, ground.env(ManifestFirst(mortal) if naive else mortal)).run(Straight("mortal"), {})
+    await ground.rollup()
+    assert ground.broken() == broken
+
+
+class CheckpointFirst(Reconcile):
+    """Moves the checkpoint before it has listed what it found."""
+
+    async def run(self, ctx: Any, request: Document) -> Document:
+        plan = await self._plan(request)
+        await self._publish(plan, {"listings": []}, ctx.run_id)
+        return await self._stage(plan, ctx.run_id)
+
+
+@pytest.mark.parametrize(("kind", "broken"), [(Reconcile, set()), (CheckpointFirst, {COUNTED})], ids=str)
+@pytest.mark.parametrize("death", ["meta/pipeline/reconcile.json", "meta/pipeline/coverage/", "batches-by-hour/"])
+async def test_the_checkpoint_moves_last(kind: type[Reconcile], broken: set[str], death: str) -> None:
+    ground = Ground()
+    await ground.accept(EARLY)
+    with pytest.raises(Died):
+        await kind(ground.env(DiesAfter(ground.store, death))).run(Straight("mortal"), {})
+    await ground.reconcile()
+    await ground.rollup()
+    assert ground.broken() == broken
+
+
+class Blind(Reconcile):
+    """Does not look for batches that share numbers."""
+
+    async def _pairs(self, again: Any) -> dict[Any, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(("kind", "broken"), [(Reconcile, set()), (Blind, {COUNTED})], ids=str)
+@pytest.mark.parametrize("apart", [False, True])
+async def test_batches_that_share_numbers_stand_in_the_hours_of_both(
+    kind: type[Reconcile], broken: set[str], apart: bool
+) -> None:
+    ground = Ground()
+    await ground.accept(EARLY)
+    if apart:
+        await ground.reconcile(kind)
+        await ground.rollup()
+    await ground.accept(OVERLAPPING)
+    await ground.reconcile(kind)
+    await ground.rollup()
+    assert ground.broken() == broken

@@ -1,0 +1,89 @@
+"""Metrics and logs over the private listener: the answers of the library, as JSON."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+from holdfast.base.clock import iso
+from holdfast.ingest import Counter, Gauge, Log
+from holdfast.ingest.collector import Collector
+from holdfast.ingest.records import Record
+from holdfast.server.app import private_app
+from tests.tidy.tree import ROOT
+from tests.unit.server.server_desk import ServerDesk, frame, server_desk
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+
+
+async def filled(desk: ServerDesk) -> tuple[int, str]:
+    """A few records of the last minutes; when the hour began, and the parameters for it."""
+    start = desk.service.ambient.clock.wall_ns() // (10 * MINUTE) * 10 * MINUTE
+    records = [Gauge("load", float(n), start + n * SECOND, {"cpu": str(n % 2)}) for n in range(4)]
+    more: list[Record] = [
+        Counter("requests", 3, start),
+        Counter("requests", 9, start + SECOND),
+        Log("disk is full", start, 17),
+    ]
+    body = frame(*records, *more)
+    assert (await desk.post(body, seqs=(0, 6))).status_code == 200
+    acceptor = desk.service.acceptor
+    assert isinstance(acceptor, Collector)
+    await acceptor.references.flush()
+    return start, f"since={quote(iso(start))}&until={quote(iso(start + 10 * MINUTE))}"
+
+
+async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        start, span = await filled(desk)
+        found = await desk.get(f"/api/v1/metrics/list?{span}")
+        assert [(row["metric"], row["series"], row["samples"]) for row in found["metrics"]] == [
+            ("load", 2, 4),
+            ("requests", 1, 2),
+        ]
+        assert found["read"]["batches"] == 1
+        labels = await desk.get(f"/api/v1/metrics/labels?metric=load&{span}")
+        assert [tuple(row.values()) for row in labels["labels"]] == [
+            ("agent", "web-1", 2),
+            ("cpu", "0", 1),
+            ("cpu", "1", 1),
+        ]
+        path = f"/api/v1/metrics/query?metric=load&{span}&step=10m"
+        answer = await desk.get(f"{path}&aggregate=max&where={quote('cpu=1')}")
+        assert answer["series"] == [
+            {"labels": {"agent": "web-1", "cpu": "1"}, "kind": "gauge", "points": [[start, 3.0]]}
+        ]
+        assert (answer["step"], answer["aggregate"]) == ("10m", "max")
+        total = await desk.get(f"{path}&aggregate=sum&total=true")
+        assert total["series"] == [{"labels": {}, "kind": "gauge", "points": [[start, 6.0]]}]
+        by = await desk.get(f"{path}&aggregate=quantile&q=1&by=agent")
+        assert by["series"][0]["points"] == [[start, 3.0]]
+        grown = await desk.get(f"/api/v1/metrics/query?metric=requests&{span}&step=10m&aggregate=increase")
+        assert grown["series"][0]["points"] == [[start, 6.0]]
+        logs = await desk.get(f"/api/v1/logs/search?words=FULL&severity=error&{span}")
+        assert [row["message"] for row in logs["logs"]] == ["disk is full"]
+        assert not logs["truncated"]
+
+
+async def test_bad_questions_say_what_is_wrong(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        _, span = await filled(desk)
+        missing = await desk.get(f"/api/v1/metrics/query?metric=laod&{span}", 404)
+        assert missing["error"]["remedy"] == "did you mean load?"
+        await desk.get(f"/api/v1/metrics/labels?metric=laod&{span}", 404)
+        for wrong in ("step=1x", "aggregate=median", "where=cpu", "where=" + quote("cpu=~("), "q=0.5", "since=later"):
+            refused = await desk.get(f"/api/v1/metrics/query?metric=load&{wrong}", 400)
+            assert refused["error"]["kind"] == "invalid"
+        await desk.get("/api/v1/metrics/query", 400)
+        await desk.get("/api/v1/logs/search?severity=loud", 400)
+        await desk.get("/api/v1/logs/search?limit=0", 400)
+
+
+async def test_every_parameter_is_explained(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    section = page.partition("## Metrics and logs\n")[2].partition("\n## ")[0]
+    async with server_desk(tmp_path) as desk:
+        paths = private_app(desk.service).openapi()["paths"]
+    ours = [about["get"] for path, about in paths.items() if path.startswith(("/api/v1/metrics/", "/api/v1/logs/"))]
+    names = {each["name"] for about in ours for each in about["parameters"]}
+    assert len(ours) == 4
+    assert [name for name in sorted(names) if f"`{name}`" not in section] == []

@@ -8,6 +8,7 @@ from bench.pipeline.fleet import HOUR, HOUR_NS, Fleet
 from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.references import of_accepted
 from holdfast.objects.stack import open_store
 
 DERIVED = ("rollup", "index", "manifests", "batches-by-hour", "meta/pipeline")
@@ -27,6 +28,8 @@ async def fill(folder: Path, fleet: Fleet) -> int:
         manifest = AcceptedManifest(own, digest, len(frame), key, accepted_at, "bench", 1, 1, records, "bench", "bench")
         _write(folder / key, frame)
         _write(folder / manifest.key, manifest.encode())
+        for reference in of_accepted(manifest):
+            _write(folder / reference.key, reference.body)
         count += 1
     return count
 

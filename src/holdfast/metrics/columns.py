@@ -60,7 +60,10 @@ def starts_of_groups(*columns: Ints) -> Ints:
 
 def lengths_of(starts: Ints, total: int) -> Ints:
     """How long each group is, by where it starts."""
-    return np.diff(starts, append=total)
+    lengths = np.empty_like(starts)
+    np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+    lengths[-1:] = total - starts[-1:]
+    return lengths
 
 
 def spans(starts: Ints, lengths: Ints) -> Ints:

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from holdfast.metrics.columns import Flags, Floats, Ints, Lists, starts_of_groups
+from holdfast.metrics.columns import Flags, Floats, Ints, Lists, lengths_of, starts_of_groups
 
 BITS = 6
 """64 buckets in each power of two."""
@@ -72,7 +72,7 @@ def of_values(group: Ints, values: Floats, groups: int) -> Lists:
     codes = group * _SPREAD + (keys_of(values) + _OFFSET)
     codes.sort(kind="stable")  # groups are in order already, which this sort takes up: several times as fast
     starts = starts_of_groups(codes)
-    counts = np.diff(starts, append=len(codes))
+    counts = lengths_of(starts, len(codes))
     return _lists(codes[starts], counts, groups)
 
 

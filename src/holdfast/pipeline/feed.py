@@ -17,12 +17,12 @@ from holdfast.metrics import index, layout, manifest
 from holdfast.metrics.manifest import Generation, Kind, Table
 from holdfast.metrics.points import SeriesKey
 from holdfast.ontology.commit import Commit
+from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
-from holdfast.runs import Context
 
 AT_ONCE = 16
 HOURS_AT_ONCE = 168
@@ -44,7 +44,10 @@ class Feed:
     async def is_due(self) -> bool:
         return bool(await self._hours())
 
-    async def run(self, ctx: Context, request: Document) -> Document:
+    async def split(self, request: Document) -> list[Document]:
+        return [request]
+
+    async def run(self, ctx: Steps, request: Document) -> Document:
         plan = await ctx.step("plan", self._plan)
         planned = plan["hours"]
         counted: list[Document] = []

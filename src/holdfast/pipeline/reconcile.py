@@ -29,6 +29,7 @@ from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
+from holdfast.platform.fresh import listed
 
 AT_ONCE = 16
 WORTH = 200
@@ -269,20 +270,8 @@ def _enter(hours: dict[int, dict[BatchIdentity, Listed]], where: Row, row: Row) 
     identity = manifest.identity
     for hour in [share.hour for share in where.shares]:
         share = own.get(hour)
-        hours[hour][identity] = Listed(
-            identity.manifest_id,
-            identity.agent_id,
-            identity.boot_id,
-            identity.seq_start,
-            identity.seq_end,
-            manifest.frame_sha256,
-            manifest.raw_blob_key,
-            manifest.frame_bytes,
-            manifest.accepted_at_unix_ns,
-            0 if share is None else share.records,
-            None if share is None else share.first_ns,
-            None if share is None else share.last_ns,
-        )
+        facts = (0, None, None) if share is None else (share.records, share.first_ns, share.last_ns)
+        hours[hour][identity] = listed(manifest, *facts)
 
 
 def _mended(broken: set[str], rows: Iterable[Row]) -> list[str]:

@@ -211,7 +211,7 @@ async def _known(
     if batch is None:
         return None
     own, _ = shares(batch, manifest.accepted_at_unix_ns)
-    rows = {each.hour: _listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
+    rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
     return Known(manifest, rows)
 
 
@@ -228,10 +228,11 @@ def _manifest(found: Object) -> AcceptedManifest:
 
 def row_of(known: Known) -> Listed:
     """The batch in an hour in which it has no records of its own, but may take numbers away."""
-    return _listed(known.manifest, 0, None, None)
+    return listed(known.manifest, 0, None, None)
 
 
-def _listed(manifest: AcceptedManifest, records: int, first_ns: int | None, last_ns: int | None) -> Listed:
+def listed(manifest: AcceptedManifest, records: int, first_ns: int | None, last_ns: int | None) -> Listed:
+    """An accepted batch, as an hour lists it."""
     identity = manifest.identity
     return Listed(
         identity.manifest_id,

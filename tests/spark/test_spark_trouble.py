@@ -55,6 +55,8 @@ def test_an_executor_is_killed_while_tasks_are_speculated(tmp_path: Path) -> Non
         "holdfast",
         "pipeline",
         "run",
+        "reconcile",
+        "rollup",
         "--store",
         uri,
         "--master",

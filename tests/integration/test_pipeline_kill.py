@@ -36,7 +36,9 @@ def place(request: pytest.FixtureRequest) -> Place:
 def killed(place: Place, prefix: str, nth: int, when: str, master: str = "inline") -> None:
     """Run a driver that kills itself at this point."""
     command = [sys.executable, "-m", "tests.integration.pipeline_driver", place.uri, prefix, str(nth), when, master]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **place.environ}, timeout=110, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **place.environ}, timeout=110 if master == "inline" else 300, check=False
+    )
     assert done.returncode == -signal.SIGKILL
 
 

@@ -25,6 +25,8 @@ from holdfast.pipeline.unit import unit_task
 AT_ONCE = 8
 HOURS_AT_ONCE = 200
 """That one run takes; the next takes the rest."""
+DAYS_AT_ONCE = 7
+"""Of a time that was asked for; fewer hours than one run takes."""
 INPUTS_AT_ONCE = 50_000
 """The same for inputs, about: a plan is written down."""
 WORTH = 50_000
@@ -40,7 +42,8 @@ class Derive:
         self.name = name
         self._env = env
         self._store, self._options = env.store, env.options
-        self._kinds = kinds
+        # Without windows above an hour there is nothing to make of days.
+        self._kinds = [kind for kind in kinds if kind is not Kind.DAILY or env.options.windows.daily]
 
     async def is_due(self) -> bool:
         for kind in self._kinds:
@@ -62,6 +65,20 @@ class Derive:
             hours |= set(published["hours"])
             totals["more"] |= int(plan["more"])
         return {**totals, "hours": sorted(hours), "more": bool(totals["more"])}
+
+    async def split(self, request: Document) -> list[Document]:
+        """A long time as several requests, each small enough for one run."""
+        since, until = request.get("since_ns"), request.get("until_ns")
+        if since is None and until is None:
+            return [request]
+        days = await self._days(since, until)
+        parts: list[Document] = []
+        for place in range(0, len(days), DAYS_AT_ONCE):
+            group = days[place : place + DAYS_AT_ONCE]
+            first, last = derived.hour_start_ns(group[0]), derived.hour_start_ns(group[-1] + DAY_HOURS)
+            low = first if since is None else max(since, first)
+            parts.append({**request, "since_ns": low, "until_ns": last if until is None else min(until, last)})
+        return parts
 
     async def preview(self, request: Document) -> list[HourPlan]:
         """What a run would do, without doing it."""
@@ -91,13 +108,23 @@ class Derive:
         if since is None and until is None:
             return await self._ripe(kind)
         marked = await due.marks(self._store, kind)
-        first = since if since is not None else 0
-        last = until if until is not None else self._env.ambient.clock.wall_ns()
-        hours = derived.hours_between(first, last)
+        hours: set[int] = set()
+        for day in await self._days(since, until):
+            async for page in self._store.list(f"{derived.BATCHES_BY_HOUR}{_date_path(day)}", delimiter=True):
+                hours |= {hour for hour in map(derived.hour_in, page.folders) if hour is not None}
         if kind is Kind.DAILY:
-            days = range(hours.start // DAY_HOURS, -(-hours.stop // DAY_HOURS))
-            return {day * DAY_HOURS: marked.get(day * DAY_HOURS, []) for day in days}
-        return {hour: marked.get(hour, []) for hour in hours}
+            hours = {hour // DAY_HOURS * DAY_HOURS for hour in hours}
+        else:
+            hours = {hour for hour in hours if _within(hour, 1, since, until)}
+        return {hour: marked.get(hour, []) for hour in sorted(hours)}
+
+    async def _days(self, since: int | None, until: int | None) -> list[int]:
+        """The first hours of days in this time that have any batches."""
+        days: set[int] = set()
+        async for page in self._store.list(derived.BATCHES_BY_HOUR, delimiter=True):
+            found = [derived.hour_in(f"{folder}hour=00/") for folder in page.folders]
+            days |= {day for day in found if day is not None and _within(day, DAY_HOURS, since, until)}
+        return sorted(days)
 
     async def _ripe(self, kind: Kind) -> dict[int, list[str]]:
         now_ns = self._env.ambient.clock.wall_ns()
@@ -169,7 +196,7 @@ class Derive:
 
         An hour that is marked and has not changed was published by somebody who may not have come this far.
         """
-        if Kind.DAILY not in self._kinds or not self._options.windows.daily:
+        if Kind.DAILY not in self._kinds:
             return
         for each in plans:
             number = each.base + 1 if each.changed else each.base
@@ -177,6 +204,15 @@ class Derive:
                 key = derived.generation_key(each.hour, each.kind, number)
                 ident = hashlib.sha256(key.encode()).hexdigest()
                 await mark_due(self._env, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, ident)
+
+
+def _within(hour: int, length: int, since: int | None, until: int | None) -> bool:
+    begins, ends = derived.hour_start_ns(hour), derived.hour_start_ns(hour + length)
+    return (since is None or ends > since) and (until is None or begins < until)
+
+
+def _date_path(day: int) -> str:
+    return derived.hour_path(day).partition("/")[0] + "/"
 
 
 def _inputs(plan: HourPlan) -> int:

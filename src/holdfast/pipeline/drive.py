@@ -146,6 +146,15 @@ async def _rounds(env: Env, job: Job, request: Document) -> list[Ran]:
     ended: list[Ran] = []
     if not request and not await job.is_due():
         return ended
+    for part in await job.split(request):
+        ended += await _until_done(env, job, part)
+        if ended[-1].status != "success":
+            break
+    return ended
+
+
+async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
+    ended: list[Ran] = []
     for _ in range(MOST_ROUNDS):
         ended.append(await jobs.begin(env, job, request))
         summary = ended[-1].summary

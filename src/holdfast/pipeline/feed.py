@@ -44,6 +44,9 @@ class Feed:
     async def is_due(self) -> bool:
         return bool(await self._hours())
 
+    async def split(self, request: Document) -> list[Document]:
+        return [request]
+
     async def run(self, ctx: Steps, request: Document) -> Document:
         plan = await ctx.step("plan", self._plan)
         planned = plan["hours"]

@@ -43,6 +43,10 @@ class Job(Protocol):
         """Whether a run would find anything to do."""
         ...
 
+    async def split(self, request: Document) -> list[Document]:
+        """A request as several that are small enough for one run each."""
+        ...
+
     async def run(self, ctx: Steps, request: Document) -> Document:
         """The steps, and a summary of what was read and written."""
         ...

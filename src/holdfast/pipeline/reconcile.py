@@ -73,6 +73,10 @@ class Reconcile:
             return False
         return True
 
+    async def split(self, request: Document) -> list[Document]:
+        """One run after the other takes up what the one before has left."""
+        return [request]
+
     async def run(self, ctx: Steps, request: Document) -> Document:
         plan = await ctx.step("plan", self._plan, request)
         staged = await ctx.step("stage", self._stage, plan, ctx.run_id)

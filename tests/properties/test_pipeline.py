@@ -1,0 +1,65 @@
+"""Whatever comes in, in whatever order, and however often the pipeline runs in between: the rows are those that plain
+Python computes from all batches, and each record counts once."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import pipeline
+from holdfast.base.errors import Conflict, Fenced
+from holdfast.metrics.windows import Windows
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.pipeline import Options
+from tests.unit.pipeline.field import START, Field, agrees
+
+SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
+"""Agents are divided into several buckets, and into more of them as data comes in."""
+
+
+@settings(max_examples=10)
+@given(
+    seed=st.integers(0, 10**6),
+    stages=st.integers(1, 3),
+    agents=st.integers(1, 5),
+    hours=st.sampled_from((1, 2, 26)),
+    small=st.booleans(),
+)
+async def test_late_overlapping_and_repeated(seed: int, stages: int, agents: int, hours: int, small: bool) -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        for stage in range(stages):
+            await field.season(seed + stage, agents=agents, batches=4, hours=hours, gap=100 * (stage % 2))
+            options = SMALL_UNITS if small else Options()
+            await pipeline.run(store, options=options, request={"full": True} if stage else None)
+        await agrees(store, field.batches)
+
+
+async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_for() -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        await field.season(11)
+        await pipeline.run(store)
+        options = Options(windows=Windows.of(["30s", "1h"]))
+        await pipeline.run(store, ["rollup"], options=options, request={"since_ns": START})
+        await agrees(store, field.batches, ["30s", "1h"])
+
+
+async def drive(store: OpenStore) -> str:
+    try:
+        await pipeline.run(store, options=SMALL_UNITS, takeover=True)
+    except (Fenced, Conflict) as error:
+        return error.kind
+    return "done"
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_drivers_at_once_make_the_rows_of_one(seed: int) -> None:
+    async with open_store(f"memory:at-once-{seed}") as one, open_store(f"memory:at-once-{seed}") as two:
+        field = Field(one)
+        await field.season(seed)
+        told = await asyncio.gather(drive(one), drive(two), drive(one))
+        assert set(told) <= {"done", "fenced", "conflict"}
+        await pipeline.run(two, options=SMALL_UNITS)
+        await agrees(one, field.batches)

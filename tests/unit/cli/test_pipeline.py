@@ -1,0 +1,148 @@
+"""``holdfast pipeline`` on a store in a folder, through the real command, without Spark."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import run
+from holdfast.objects.stack import open_store
+from tests.unit.pipeline.field import Field
+
+
+class Desk:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.uri = f"file:{folder / 'store'}"
+        self._capsys = capsys
+
+    def fill(self, seed: int) -> None:
+        async def work() -> None:
+            async with open_store(self.uri) as store:
+                await Field(store).season(seed, agents=2, batches=3)
+
+        asyncio.run(work())
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        code = run(["--store", self.uri, "pipeline", *words])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def json(self, *words: str) -> Any:
+        code, out, err = self(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
+    return Desk(tmp_path, capsys)
+
+
+def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
+    desk.fill(1)
+    ran = desk.json("run", "--master", "inline")
+    assert [(each["job"], each["status"]) for each in ran] == [
+        ("reconcile", "success"),
+        ("rollup", "success"),
+        ("index", "success"),
+    ]
+    assert ran[0]["batches"] == 6
+    assert ran[1]["records"] == ran[2]["records"] > 0
+    code, out, err = desk("run", "--master", "inline")
+    assert (code, err) == (0, "nothing was due\n")
+    assert out.startswith("job ")
+
+
+def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> None:
+    desk.fill(2)
+    assert desk.json("plan") == [
+        {"job": "reconcile", "hour": "", "generation": 0, "units": 0, "to_make": 0, "inputs": 6}
+    ]
+    assert desk.json("run", "--dry-run") == desk.json("plan")
+    desk.json("run", "reconcile", "--master", "inline")
+    planned = desk.json("plan", "rollup")
+    assert {each["job"] for each in planned} == {"rollup"}
+    assert all(each["to_make"] == 1 for each in planned)
+    desk.json("run", "--master", "inline")
+    code, _, err = desk("plan")
+    assert (code, err) == (0, "nothing is due\n")
+
+
+def test_status_and_history(desk: Desk) -> None:
+    assert desk.json("status")["lag_s"] is None
+    desk.fill(3)
+    desk.json("run", "reconcile", "--master", "inline")
+    found = desk.json("status")
+    assert found["lag_s"] >= 0
+    assert found["due"]["rollup"] == found["due"]["index"] != []
+    desk.json("run", "--master", "inline")
+    assert desk.json("status")["due"] == {"rollup": [], "index": [], "daily": []}
+    jobs = [each["job"] for each in desk.json("history")]
+    assert sorted(jobs) == ["index", "reconcile", "rollup"]
+    [rollup] = desk.json("history", "rollup")
+    assert (rollup["status"], rollup["sessions"]) == ("success", 1)
+    code, out, _ = desk("status")
+    assert code == 0
+    assert "rollup due" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["run", "recon"], 2, "did you mean reconcile?"),
+        (["run", "--master", "nowhere"], 2, "'nowhere' is no Spark master"),
+        (["run", "--conf", "speculation", "--master", "local[1]"], 2, "is no setting of Spark"),
+        (["run", "--agent", "one"], 2, "--agent narrows --full"),
+        (["run", "--since", "yesterday"], 2, "is not a time"),
+        (["run", "--events", "missing", "--master", "inline"], 4, "no such file or folder"),
+    ],
+)
+def test_mistakes_are_one_clear_line(desk: Desk, words: list[str], code: int, told: str) -> None:
+    found, out, err = desk(*words)
+    assert (found, out) == (code, "")
+    assert told in err
+    assert "Traceback" not in err
+
+
+def test_a_store_in_memory_cannot_be_sparks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--store", "memory:", "pipeline", "run", "--master", "local[1]"]) == 2
+    assert "--master inline" in capsys.readouterr().err
+
+
+def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: Desk, tmp_path: Path) -> None:
+    desk.fill(4)
+    command = [sys.executable, "-m", "holdfast", "--store", desk.uri, "pipeline", "run", "--master", "inline"]
+    service = subprocess.Popen(
+        [*command, "--every", "1s", "--settle", "0s", "--metrics", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    assert service.stdout is not None
+    assert service.stderr is not None
+    try:
+        address = re.search(r"http://(\S+)/metrics", service.stderr.readline())
+        assert address is not None
+        lines = [service.stdout.readline() for _ in range(4)]  # the table of the first round: its head, and three jobs
+        assert [line.split()[0] for line in lines] == ["job", "reconcile", "rollup", "index"]
+        with urllib.request.urlopen(f"http://{address[1]}/metrics", timeout=60) as answer:
+            figures = answer.read().decode()
+        with urllib.request.urlopen(f"http://{address[1]}/health", timeout=60) as answer:
+            health = json.loads(answer.read())
+    finally:
+        service.send_signal(signal.SIGTERM)
+        service.communicate(timeout=100)
+    assert service.returncode == 0
+    assert "holdfast_pipeline_lag_seconds " in figures
+    assert 'holdfast_pipeline_runs_total{job="rollup",status="success"} 1.0' in figures
+    assert 'holdfast_pipeline_batches_total{job="reconcile"} 6.0' in figures
+    assert health["healthy"] is True

@@ -1,0 +1,82 @@
+"""What keeps Spark from starting is said in one line; without PySpark everything else works."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Invalid
+from holdfast.pipeline.errors import NoJava, WrongMaster
+from holdfast.pipeline.session import check_master, read_conf, start
+
+
+@pytest.mark.parametrize("master", ["nowhere", "local[x]", "local[0]", "spark://host", "http://host:1", "local[2"])
+def test_what_can_be_no_master_is_refused_before_anything_starts(master: str) -> None:
+    with pytest.raises(WrongMaster, match="is no Spark master"):
+        check_master(master)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "local[2,3]", "local-cluster[2,1,1024]", "yarn", "k8s://https://h:1"]
+)
+def test_masters_of_spark_are_taken(master: str) -> None:
+    assert check_master(master) == master
+
+
+@pytest.mark.parametrize("scheme", ["spark", "sc"])
+def test_a_master_that_does_not_answer_is_named_at_once(scheme: str, free_port: int) -> None:
+    with pytest.raises(WrongMaster, match="nobody answers there"):
+        start(f"{scheme}://127.0.0.1:{free_port}")
+
+
+def test_missing_java_is_one_line_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava, match="Java cannot be run") as caught:
+        start("local[1]")
+    assert "JAVA_HOME" in (caught.value.remedy or "")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoJava, match="there is none"):
+        start("local[1]")
+
+
+def test_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NoJava, match="17 or newer"):
+        start("local[1]")
+
+
+def test_a_setting_of_spark_has_a_name_and_a_value() -> None:
+    assert read_conf("spark.speculation=true") == {"spark.speculation": "true"}
+    with pytest.raises(Invalid, match="is no setting of Spark"):
+        read_conf("speculation")
+
+
+WITHOUT = """
+import sys
+sys.modules["pyspark"] = None
+import asyncio
+import holdfast
+from holdfast import pipeline
+from holdfast.pipeline.errors import NoSpark
+from holdfast.pipeline.session import start
+
+async def main():
+    async with holdfast.open("memory:") as hf:
+        await pipeline.run(hf.store, ["rollup"])
+asyncio.run(main())
+try:
+    start("local[1]")
+except NoSpark as error:
+    print(error, "|", error.remedy)
+"""
+
+
+def test_without_pyspark_everything_but_spark_works() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "PySpark is not installed | pip install 'holdfast[spark]'\n"

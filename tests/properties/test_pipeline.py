@@ -33,7 +33,8 @@ async def test_late_overlapping_and_repeated(seed: int, stages: int, agents: int
             await field.season(seed + stage, agents=agents, batches=4, hours=hours, gap=100 * (stage % 2))
             options = SMALL_UNITS if small else Options()
             await pipeline.run(store, options=options, request={"full": True} if stage else None)
-        await agrees(store, field.batches)
+        compared = await agrees(store, field.batches)
+        assert (compared > 0) == any(len(each.samples) or len(each.histograms) for each in field.batches)
 
 
 async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_for() -> None:
@@ -43,7 +44,7 @@ async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_f
         await pipeline.run(store)
         options = Options(windows=Windows.of(["30s", "1h"]))
         await pipeline.run(store, ["rollup"], options=options, request={"since_ns": START})
-        await agrees(store, field.batches, ["30s", "1h"])
+        assert await agrees(store, field.batches, ["30s", "1h"]) > 0
 
 
 async def drive(store: OpenStore) -> str:

@@ -1,4 +1,4 @@
-"""``python -m bench.pipeline [--quick] [--out FILE]``
+"""``python -m bench.pipeline [--quick] [--only PART] [--out FILE]``
 
 One hour of a fleet, rolled up into one-minute windows. *Ours* reads frames from a store, checks and decodes them,
 counts each record once, computes all figures of a rollup with its sketch, and writes and publishes chunks. Plain Spark
@@ -12,9 +12,12 @@ most memory that driver, JVM and worker use. *Manifests* is the reconciler's ful
 import argparse
 import asyncio
 import math
+import os
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +25,7 @@ from typing import Any
 from bench.lib import RESULTS, facts, table, write_results
 from bench.pipeline import place
 from bench.pipeline.fleet import HOUR, HOUR_NS, Fleet
-from bench.pipeline.memory import watched
+from bench.pipeline.memory import cpu_seconds, watched
 from bench.pipeline.peers import CORES, duckdb_seconds, plain_spark
 from holdfast.metrics.windows import Windows
 from holdfast.objects.stack import open_store
@@ -80,51 +83,77 @@ async def engine_for(folder: Path) -> SparkEngine:
     return engine
 
 
+@dataclass
+class Side:
+    """Seconds that each turn took, and processor seconds of all its processes."""
+
+    took: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def turn(self, pid: int) -> AsyncIterator[None]:
+        before = cpu_seconds(pid)
+        yield
+        self.cpu.append(cpu_seconds(pid) - before)
+
+    def figures(self, samples: int) -> dict[str, Any]:
+        return {
+            "seconds": [round(each, 3) for each in self.took],
+            "cpu_seconds": [round(each, 2) for each in self.cpu],
+            "samples_per_second_per_core": round(samples / median(self.took) / CORES),
+            "samples_per_cpu_second": round(samples / median(self.cpu)),
+        }
+
+
 async def against(folder: Path, sizes: Sizes) -> dict[str, Any]:
     """Ours, plain Spark and DuckDB in turns."""
     fleet, ideal = Fleet.of(sizes.samples), folder / "ideal.parquet"
     fleet.write_ideal(ideal)
     batches = await place.fill(folder / "store", fleet)
     engine = await engine_for(folder / "store")
-    took: dict[str, list[float]] = {"holdfast": [], "plain Spark": [], "DuckDB": []}
+    sides: dict[str, Side] = {}
     try:
         reconciled, _ = await run(engine, folder / "store", "reconcile", full=True)
         with plain_spark(ideal, folder / "spark-rows") as floor:
-            for _ in range(sizes.turns + 1):
-                took["plain Spark"].append(floor.run())
-                took["holdfast"].append(await rolled(engine, folder / "store", fleet))
-                took["DuckDB"].append(duckdb_seconds(ideal, folder / "duckdb-rows.parquet"))
+            for number in range(sizes.turns + 1):
+                if number <= 1:  # the first turn is forgotten
+                    sides = {name: Side() for name in ("holdfast", "plain Spark", "DuckDB")}
+                async with sides["plain Spark"].turn(floor.pid):
+                    sides["plain Spark"].took.append(floor.run())
+                async with sides["holdfast"].turn(os.getpid()):
+                    sides["holdfast"].took.append(await rolled(engine, folder / "store", fleet))
+                async with sides["DuckDB"].turn(os.getpid()):
+                    sides["DuckDB"].took.append(duckdb_seconds(ideal, folder / "duckdb-rows.parquet"))
     finally:
         await engine.close()
-    kept = {name: times[1:] for name, times in took.items()}
+    ours, theirs = sides["holdfast"], sides["plain Spark"]
     rows = [
         (
             name,
-            f"{median(times):.2f}",
-            f"{min(times):.2f}-{max(times):.2f}",
-            f"{fleet.samples / median(times) / CORES:,.0f}",
-            f"{median(times) / median(kept['holdfast']):.2f}",
+            f"{median(side.took):.2f}",
+            f"{min(side.took):.2f}-{max(side.took):.2f}",
+            f"{fleet.samples / median(side.took) / CORES:,.0f}",
+            f"{median(side.took) / median(ours.took):.2f}",
+            f"{median(side.cpu):.2f}",
         )
-        for name, times in kept.items()
+        for name, side in sides.items()
     ]
-    print(table(("10 million samples" if sizes is FULL else "a few samples", *HEADER), rows), end="\n\n", flush=True)
-    ratios = [floor / ours for floor, ours in zip(kept["plain Spark"], kept["holdfast"], strict=True)]
+    print(table((f"{fleet.samples:,} samples", *HEADER), rows), end="\n\n", flush=True)
+    ratios = [floor / ours for floor, ours in zip(theirs.took, ours.took, strict=True)]
     return {
         "samples": fleet.samples,
         "batches": batches,
         "bytes_per_sample": round(_size(folder / "store" / "raw-blobs") / fleet.samples, 2),
         "ideal_bytes_per_sample": round(ideal.stat().st_size / fleet.samples, 2),
         "reconcile_seconds": round(reconciled, 3),
-        "seconds": {name: [round(each, 3) for each in times] for name, times in kept.items()},
-        "samples_per_second_per_core": {
-            name: round(fleet.samples / median(times) / CORES) for name, times in kept.items()
-        },
+        "sides": {name: side.figures(fleet.samples) for name, side in sides.items()},
         "spark_over_ours": round(median(ratios), 3),
         "spark_over_ours_spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        "spark_cpu_over_ours": round(median(theirs.cpu) / median(ours.cpu), 3),
     }
 
 
-HEADER = ("seconds", "spread", "samples/s/core", "over ours")
+HEADER = ("seconds", "spread", "samples/s/core", "over ours", "CPU s")
 
 
 async def growth(folder: Path, sizes: Sizes) -> dict[str, Any]:
@@ -215,21 +244,28 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-async def bench(sizes: Sizes) -> dict[str, Any]:
+PARTS = {"against": against, "growth": growth, "manifests": manifests}
+
+
+async def bench(sizes: Sizes, parts: Iterable[str]) -> dict[str, Any]:
     results: dict[str, Any] = {}
-    for part in (against, growth, manifests):
+    for name in parts:
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-            results[part.__name__] = await part(Path(folder), sizes)
+            results[name] = await PARTS[name](Path(folder), sizes)
     return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__.partition("\n\n")[2])
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run? The figures mean little")
+    parser.add_argument("--only", choices=PARTS, help="this part alone")
     parser.add_argument("--out", type=Path, help="where to write the JSON (default for a whole run: bench/results)")
     options = parser.parse_args()
-    results = asyncio.run(bench(QUICK if options.quick else FULL))
-    out = options.out if options.out is not None or options.quick else RESULTS / "pipeline.json"
+    parts = [options.only] if options.only else list(PARTS)
+    results = asyncio.run(bench(QUICK if options.quick else FULL, parts))
+    out = options.out
+    if out is None and not options.quick and options.only is None:
+        out = RESULTS / "pipeline.json"
     if out is not None:
         write_results(out, {"facts": facts("holdfast", "pyspark", "pyarrow", "duckdb"), "aim": AIM, "results": results})
         print(f"written: {out.name}")

@@ -1,4 +1,4 @@
-"""The most memory that this process and its descendants have used at a time, looked at several times a second."""
+"""What a process and its descendants use: the most memory at a time, looked at often, and processor time so far."""
 
 import os
 import threading
@@ -34,6 +34,19 @@ class Peak:
 
     def mib(self) -> dict[str, int]:
         return {name: round(getattr(self, name) / 2**20) for name in ("driver", "jvm", "worker")}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process and all its descendants that are there."""
+    total = 0.0
+    root = psutil.Process(pid)
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            continue  # it has ended meanwhile
+        total += times.user + times.system
+    return total
 
 
 @contextmanager

@@ -16,6 +16,7 @@ CORES = 2
 class Floor:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        self.pid = process.pid
 
     def run(self) -> float:
         """Seconds that one aggregation took."""

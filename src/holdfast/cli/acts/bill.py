@@ -20,6 +20,6 @@ async def requests(stage: Stage) -> str:
     # One read to begin with. On a machine that stops for a moment the register reads again, which is right.
     prove(spent == {"put": EDITS} and reads <= MOST_READS, f"{EDITS} edits cost {reads} GETs and {spent}")
     return (
-        f"{EDITS} edits cost {EDITS} PUTs and {reads} GET; the whole demo {stage.requests:,} requests, "
-        f"on S3 about ${stage.dollars:.4f}"
+        f"{EDITS} edits cost {EDITS} PUTs and {reads} GET; the demo itself, without collectors and drivers, "
+        f"{stage.requests:,} requests, on S3 about ${stage.dollars:.4f}"
     )

@@ -4,7 +4,7 @@ Python computes from all batches, and each record counts once."""
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import pipeline
@@ -18,7 +18,8 @@ SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
 """Agents are divided into several buckets, and into more of them as data comes in."""
 
 
-@settings(max_examples=10)
+@pytest.mark.timeout(600)  # it is as fast as the machine
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 10**6),
     stages=st.integers(1, 3),
@@ -33,7 +34,7 @@ async def test_late_overlapping_and_repeated(seed: int, stages: int, agents: int
             await field.season(seed + stage, agents=agents, batches=4, hours=hours, gap=100 * (stage % 2))
             options = SMALL_UNITS if small else Options()
             await pipeline.run(store, options=options, request={"full": True} if stage else None)
-        await agrees(store, field.batches)
+        assert await agrees(store, field.batches) > 0
 
 
 async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_for() -> None:
@@ -43,7 +44,7 @@ async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_f
         await pipeline.run(store)
         options = Options(windows=Windows.of(["30s", "1h"]))
         await pipeline.run(store, ["rollup"], options=options, request={"since_ns": START})
-        await agrees(store, field.batches, ["30s", "1h"])
+        assert await agrees(store, field.batches, ["30s", "1h"]) > 0
 
 
 async def drive(store: OpenStore) -> str:
@@ -62,4 +63,4 @@ async def test_drivers_at_once_make_the_rows_of_one(seed: int) -> None:
         told = await asyncio.gather(drive(one), drive(two), drive(one))
         assert set(told) <= {"done", "fenced", "conflict"}
         await pipeline.run(two, options=SMALL_UNITS)
-        await agrees(one, field.batches)
+        assert await agrees(one, field.batches) > 0

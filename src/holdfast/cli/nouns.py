@@ -24,7 +24,11 @@ NOUNS: tuple[Noun, ...] = (
     Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
     Noun("conflicts", "holdfast.cli.conflicts", "See and resolve conflicts over the identity of batches."),
-    Noun("demo", "holdfast.cli.demo", "Watch Holdfast prove its promises on a local store."),
+    Noun(
+        "demo",
+        "holdfast.cli.demo",
+        "Watch Holdfast prove its promises on a local store: the whole way from agents to answers.",
+    ),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
     Noun("logs", "holdfast.cli.logs", "Search in the logs of all agents."),

@@ -336,7 +336,7 @@ def test_tags_are_moments_and_abandoned_parts_go(desk: OntoDesk, tmp_path: Path)
     assert len(desk.json("onto", "query", "Customer", "--as-of", "first")) == 2
     assert desk.json("sql", "--as-of", "first", "SELECT count(*) AS n FROM Customer") == [{"n": 2}]
     assert desk.json("onto", "export", "Customer", str(tmp_path / "x.csv"), "--as-of", "first")["rows"] == 2
-    assert "there is no tag 'last'" in desk.text("onto", "query", "Customer", "--as-of", "last", code=4)
+    assert "neither a commit nor a time nor a tag" in desk.text("onto", "query", "Customer", "--as-of", "last", code=2)
     for head in (2, 3):
         part = tmp_path / "store" / "meta" / "staging" / f"{head}-abc" / "entity-Customer-0.parquet"
         part.parent.mkdir(parents=True)

@@ -10,6 +10,8 @@ from typing import Any
 from holdfast.cli.acts import agents, witness
 from holdfast.cli.acts.agents import Sent
 from holdfast.cli.acts.stage import ProofFailed, Stage, prove
+from holdfast.pipeline.job import UNFINISHED
+from holdfast.runs import find
 
 WATCH_S = 0.005
 DERIVED = ("batches-by-hour", "rollup", "index", "manifests")
@@ -40,10 +42,11 @@ async def goes_on(stage: Stage) -> str:
     stage.tell(
         f"its driver is killed (SIGKILL) among the rollups: {_chunks(root)} chunks are there, {visible} visible hours"
     )
+    left = await _unfinished(stage)
     ran = await _driven(stage, "driver-2.log", "--takeover")
-    resumed = [each["run_id"] for each in ran if each["resumed"]]
-    prove(bool(resumed), f"no run was gone on with: {[each['run_id'] for each in ran]}")
-    stage.tell(f"another driver goes on with {', '.join(resumed)}:")
+    resumed = {each["run_id"] for each in ran if each["resumed"]}
+    prove(resumed == left, f"{sorted(left)} were left unfinished, {sorted(resumed)} were gone on with")
+    stage.tell(f"another driver goes on with {', '.join(sorted(resumed)) or 'the next job, between two runs'}:")
     _tell(stage, ran)
     after = _digests(root)
     changed = [key for key, digest in before.items() if after.get(key) != digest]
@@ -97,6 +100,13 @@ async def _driven(stage: Stage, log: str, *options: str, master: str | None = No
 def _tell(stage: Stage, ran: list[dict[str, Any]]) -> None:
     for each in ran:
         stage.tell(f"{each['job']}: {_summary(each)}")
+
+
+async def _unfinished(stage: Stage) -> set[str]:
+    """Runs of jobs that a driver has left; none if it died between two of them."""
+    async with stage.open() as store:
+        found = [each async for each in find(store, status=UNFINISHED, tag="pipeline")]
+    return {each.run_id for each in found}
 
 
 def _words(stage: Stage, *options: str, master: str | None = None) -> list[str]:

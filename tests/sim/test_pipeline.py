@@ -4,10 +4,13 @@ That each of their rules is needed is shown by ``tests/unit/pipeline/test_rules.
 same checkers.
 """
 
+import pytest
+
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.pipeline_derive import PipelineDerive
 
 
+@pytest.mark.timeout(600)  # it is as fast as the machine
 def test_every_record_counts_once_whatever_goes_wrong() -> None:
     runs = [simulate(PipelineDerive, seed) for seed in range(40)]
     assert [(run.seed, run.violations) for run in runs if run.violations] == []

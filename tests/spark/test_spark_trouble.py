@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ from holdfast.objects.stack import open_store
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
 from tests.spark.conftest import Engines
+from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
 
 PATIENCE_S = 240
@@ -46,28 +46,15 @@ async def compared(uri: str, field: Field) -> None:
 
 @pytest.mark.timeout(2 * PATIENCE_S)
 def test_an_executor_is_killed_while_tasks_are_speculated(tmp_path: Path) -> None:
-    uri = f"file:{tmp_path / 'store'}"
+    uri, gate = f"file:{tmp_path / 'store'}", tmp_path / "gate"
+    gate.mkdir()
     field = asyncio.run(prepared(uri, 21))
-    options = [word for each in SPECULATION for word in ("--conf", each)]
-    command = [
-        sys.executable,
-        "-m",
-        "holdfast",
-        "pipeline",
-        "run",
-        "reconcile",
-        "rollup",
-        "--store",
-        uri,
-        "--master",
-        "local-cluster[2,1,512]",
-    ]
+    command = [sys.executable, "-m", "tests.spark.gated_driver", uri, str(gate), *SPECULATION]
     with (tmp_path / "errors").open("wb") as errors:
-        driver = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=errors, env=dict(os.environ))
+        driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=ROOT, env=dict(os.environ))
     try:
-        # The first executor that has a Python worker, which is one that has a task.
-        victim = awaited(lambda: _busy_executor(driver.pid), driver)
-        victim.kill()
+        executor_of(first_worker(gate, driver)).kill()
+        (gate / "go").touch()
         assert driver.wait(timeout=PATIENCE_S) == 0, (tmp_path / "errors").read_text()
     finally:
         if driver.poll() is None:
@@ -76,26 +63,22 @@ def test_an_executor_is_killed_while_tasks_are_speculated(tmp_path: Path) -> Non
     asyncio.run(compared(uri, field))
 
 
-def awaited(look: "Callable[[], psutil.Process | None]", driver: "subprocess.Popen[bytes]") -> psutil.Process:
+def first_worker(gate: Path, driver: "subprocess.Popen[bytes]") -> int:
+    """The pid of a worker that has a task, and waits."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and driver.poll() is None:
-        found = look()
-        if found is not None:
-            return found
+        for path in gate.glob("*.worker"):
+            return int(path.stem)
         time.sleep(0.02)
-    raise AssertionError(f"no executor had a task; the driver ended with {driver.poll()}")
+    raise AssertionError(f"no task began; the driver ended with {driver.poll()}")
 
 
-def _busy_executor(driver: int) -> psutil.Process | None:
-    try:
-        for process in psutil.Process(driver).children(recursive=True):
-            if "pyspark.daemon" in process.cmdline():
-                parent = process.parent()
-                if parent is not None and any("CoarseGrainedExecutorBackend" in word for word in parent.cmdline()):
-                    return parent
-    except psutil.Error:  # one of them has just ended
-        return None
-    return None
+def executor_of(worker: int) -> psutil.Process:
+    """The JVM above a worker and its daemon."""
+    for process in psutil.Process(worker).parents():
+        if any("CoarseGrainedExecutorBackend" in word for word in process.cmdline()):
+            return process
+    raise AssertionError(f"worker {worker} is no executor's")
 
 
 @pytest.mark.timeout(2 * PATIENCE_S)

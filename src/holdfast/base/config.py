@@ -157,7 +157,7 @@ class PipelineSection(Section):
     windows: str = Field(default="10s,1m,5m,1h,1d", min_length=1)
     overlap_s: int = Field(default=600, ge=0)
     settle_s: int = Field(default=300, ge=0)
-    records_per_unit: int = Field(default=4_000_000, ge=1)
+    records_per_unit: int = Field(default=2_000_000, ge=1)
     batches_at_once: int = Field(default=20_000, ge=1)
     stale_hours: int = Field(default=3, ge=1)
     lease_ttl_ms: int = Field(default=30_000, ge=100)

@@ -146,6 +146,7 @@ async def _rounds(env: Env, job: Job, request: Document) -> list[Ran]:
     ended: list[Ran] = []
     if not request and not await job.is_due():
         return ended
+    await env.engine.cores()  # what cannot start is no failure of a run
     for part in await job.split(request):
         ended += await _until_done(env, job, part)
         if ended[-1].status != "success":

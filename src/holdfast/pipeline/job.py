@@ -80,6 +80,8 @@ async def resume(env: Env, job: Job) -> list[Ran]:
     flow = flow_of(job)
     ended: list[Ran] = []
     left = [each async for each in find(env.store, status=UNFINISHED, workflow=flow.name)]
+    if left:
+        await env.engine.cores()  # what cannot start is no failure of a run
     for each in sorted(left, key=lambda summary: summary.started_ms):
         try:
             ended.append(_ran(job, await flow.proceed(env.store, each.run_id), resumed=True))

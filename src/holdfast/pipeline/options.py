@@ -28,7 +28,7 @@ class Options:
     windows: Windows = field(default_factory=Windows.of)
     batches_at_once: int = 20_000
     """That one run of the reconciler takes; the next run takes the rest."""
-    records_per_unit: int = 4_000_000
+    records_per_unit: int = 2_000_000
     """About; it decides into how many buckets the agents of an hour are divided."""
     stale_hours: int = 3
     """What was not seen in the last so many hours of samples is gone, as far as the ontology is concerned."""

@@ -7,7 +7,7 @@ is done again, or twice at once, changes nothing more.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from holdfast.base import codec
@@ -67,11 +67,9 @@ class Reconcile:
         if found.keys or found.foreign or await problems.broken(self._store):
             return True
         before = await self._checkpoints.read()
-        if found.through_unix_ns is not None and before is not None:
-            to = replace(found.checkpoint(before.recent), cursor_ns=max(found.cursor_ns, before.cursor_ns))
-            await self._checkpoints.advance(self._ambient.ids.unique(), to)
-            return False
-        return True
+        to = found.checkpoint(None if before is None else before.recent)
+        await self._checkpoints.advance(self._ambient.ids.unique(), to)
+        return False
 
     async def split(self, request: Document) -> list[Document]:
         """One run after the other takes up what the one before has left."""

@@ -101,15 +101,25 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     found = SparkSession.getActiveSession()
     if found is not None:
         return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
-    wanted = check_master(master)
-    _check_reachable(wanted)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if wanted.startswith("sc://"):
-        return _connect(wanted, conf or {})
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    wanted = check_master(master)
+    _choose_python(wanted)
+    if wanted.startswith("sc://"):
+        _check_reachable(wanted)
+        return _connect(wanted, conf or {})
     if not submitted:
+        _check_reachable(wanted)
         _check_java()
     return _launch(wanted, conf or {}, submitted=submitted, verbose=verbose)
+
+
+def _choose_python(master: str) -> None:
+    """Workers on this machine run this interpreter, or they would lack our packages; of others their owner may know."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if master.startswith("local"):
+            os.environ[name] = sys.executable
+        else:
+            os.environ.setdefault(name, sys.executable)
 
 
 def check_master(master: str | None) -> str:
@@ -160,7 +170,9 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
     folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="holdfast-spark-")
     log = Path(folder.name, "spark.log")
     settings = SparkConf()
-    for name, value in _settings(master, conf, Path(folder.name), verbose=verbose).items():
+    # Who submits has said where and how; only what was asked for here is added.
+    chosen = conf if submitted else _settings(master, conf, Path(folder.name), verbose=verbose)
+    for name, value in chosen.items():
         settings.set(name, value)
     if not submitted:
         settings.setMaster(master)
@@ -169,6 +181,8 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
             streams = {} if verbose else {"stderr": errors, "stdout": errors}
             gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+        if submitted and not verbose:
+            session.sparkContext.setLogLevel("ERROR")
         if _REACHED.match(master):
             _check_workers(session, master, log)
     except WrongMaster:

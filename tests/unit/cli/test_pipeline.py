@@ -112,6 +112,20 @@ def test_mistakes_are_one_clear_line(desk: Desk, words: list[str], code: int, to
     assert "Traceback" not in err
 
 
+def test_missing_java_is_one_clear_line_and_no_run_on_record(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    desk.fill(5)
+    code, out, err = desk("run")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: Java cannot be run at {tmp_path}")
+    assert "--master inline" in err
+    assert desk.json("history") == []
+    desk.json("run", "--master", "inline")
+    assert desk("run")[0] == 0  # nothing is due, and nothing is started
+
+
 def test_a_store_in_memory_cannot_be_sparks(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--store", "memory:", "pipeline", "run", "--master", "local[1]"]) == 2
     assert "--master inline" in capsys.readouterr().err

@@ -321,7 +321,7 @@ async def test_times_that_are_none() -> None:
             await query.as_of(99, strict=True).all()
         with pytest.raises(Invalid, match="no commit -1"):
             await query.as_of(-1).all()
-        with pytest.raises(NotFound, match="there is no tag 'yesterday'"):
+        with pytest.raises(Invalid, match="neither a commit nor a time nor a tag"):
             await query.as_of("yesterday").all()
         with pytest.raises(Invalid, match="neither a commit nor a time"):
             await query.as_of("31 May").all()

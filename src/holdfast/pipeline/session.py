@@ -106,10 +106,23 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if wanted.startswith("sc://"):
         return _connect(wanted, conf or {})
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+    if not _submitted():
         _check_java()
-    return _launch(wanted, conf or {}, submitted=submitted, verbose=verbose)
+    return _launch(wanted, conf or {}, submitted=_submitted(), verbose=verbose)
+
+
+def check_ready(master: str | None) -> None:
+    """What a session at this master needs, before any run begins that would fail for the lack of it. Blocking."""
+    _check_pyspark()
+    wanted = check_master(master)
+    _check_reachable(wanted)
+    if not wanted.startswith("sc://") and not _submitted():
+        _check_java()
+
+
+def _submitted() -> bool:
+    """Whether spark-submit has started the JVM."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def check_master(master: str | None) -> str:

@@ -286,6 +286,23 @@ async def test_a_chunk_that_cannot_be_read_is_named() -> None:
             await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
 
 
+async def test_a_listing_that_is_gone_is_missed_and_made_anew() -> None:
+    async with platform() as (hf, field):
+        await field.accept("a", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})
+        await pipeline.run(hf.store)
+        [key] = [key async for key in hf.store.keys(layout.BATCHES_BY_HOUR)]
+        await hf.store.delete(key)
+        span: dict[str, Any] = {"since": START, "until": START + HOUR}
+        assert (await hf.metrics().query("g", **span, step="1h")).series[0].values == [1.0]  # chunks say all
+        with pytest.raises(Corrupt, match=key):
+            await hf.metrics().query("g", **span, step="7s")
+        with pytest.raises(Corrupt, match=key):
+            await hf.logs().search("hello", **span)
+        await pipeline.run(hf.store, request={"full": True})
+        assert (await hf.metrics().query("g", **span, step="7s")).series[0].values == [1.0]
+        assert len((await hf.logs().search("hello", **span)).rows) == 1
+
+
 async def test_a_frame_that_cannot_be_read_is_counted_and_the_rest_goes_on() -> None:
     async with platform() as (hf, field):
         await field.accept("a", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})

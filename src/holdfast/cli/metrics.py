@@ -1,5 +1,6 @@
 """``holdfast metrics``: which metrics there are, and their values over time, from rollups and from batches."""
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -127,8 +128,8 @@ def _show(out: Output, found: Answer, style: Format | None, *, plot: bool) -> No
             (
                 labels_text(each.labels),
                 sparkline(each.times_ns, each.values, asked.since_ns, asked.until_ns, asked.step_ns),
-                figure(min(each.values)),
-                figure(max(each.values)),
+                figure(min(each.values, key=lambda value: (math.isnan(value), value))),
+                figure(max(each.values, key=lambda value: (not math.isnan(value), value))),
                 figure(each.values[-1]),
             )
             for each in found.series

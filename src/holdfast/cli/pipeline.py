@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.pipeline_view import Watch, plan_rows, run_rows, show_history, show_status
 from holdfast.cli.shell import Shell, noun_app
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 app = noun_app()
 
 INLINE = "inline"
+SHORTEST_S = 1.0
+"""Between two rounds: each asks the store what is due."""
 
 Jobs = Annotated[
     list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed; default: all.")
@@ -74,6 +77,8 @@ def run(
     """Run jobs until nothing is left to do, or again and again."""
     shell = Shell.of(context)
     every_s = None if every is None else parse_span(every) / 1e9
+    once = {"--since": since, "--until": until, "--full": full, "--events": events, "--inventory": inventory}
+    _check_every(every_s, [name for name, value in {**once, "--takeover": takeover}.items() if value], metrics)
     if (agent and not full) or (full and (events or inventory)):
         raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
     from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
@@ -143,10 +148,25 @@ def history(
     shell = Shell.of(context)
 
     async def work() -> None:
+        from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        check_names([] if job is None else [job])
         async with _open(shell) as store:
             await show_history(shell.out, store, job, limit)
 
     shell.run(work())
+
+
+def _check_every(every_s: float | None, once: list[str], metrics: str | None) -> None:
+    """Nothing that is asked for is passed over in silence."""
+    if every_s is None:
+        if metrics is not None:
+            raise Invalid("--metrics is there between rounds, and this is one alone", remedy="give --every too")
+        return
+    if every_s < SHORTEST_S:
+        raise Invalid(f"--every leaves a pause of {every_s:g} s", remedy="give a second or more, such as 60s")
+    if once:
+        raise Invalid(f"--every takes whatever is due, and {once[0]} is for one run", remedy="give one of them")
 
 
 @asynccontextmanager
@@ -169,11 +189,12 @@ async def _engine(shell: Shell, store: "OpenStore", master: str | None, conf: li
         raise Invalid(
             "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
         )
-    from holdfast.pipeline.session import read_conf  # noqa: PLC0415  # as above
+    from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
     from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
 
     settings = {name: value for each in conf for name, value in read_conf(each).items()}
     engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
+    await blocking(check_ready, wanted)
     try:
         yield engine
     finally:
@@ -202,7 +223,10 @@ def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
 def _range(store: "OpenStore", since: str | None, until: str | None) -> dict[str, Any]:
     now_ns = store.ambient.clock.wall_ns()
     given = {"since_ns": since, "until_ns": until}
-    return {name: parse_moment(text, now_ns) for name, text in given.items() if text is not None}
+    found = {name: parse_moment(text, now_ns) for name, text in given.items() if text is not None}
+    if len(found) == len(given) and found["until_ns"] <= found["since_ns"]:
+        raise Invalid("the range ends before it begins", remedy="give a time for --until that is after --since")
+    return found
 
 
 async def _once(

@@ -181,15 +181,6 @@ def to_parquet(table: pa.Table) -> bytes:
     return body
 
 
-def is_parquet(body: bytes) -> bool:
-    """Whether every column of it can be read."""
-    try:
-        pq.read_table(pa.BufferReader(body))
-    except (pa.ArrowException, OSError):
-        return False
-    return True
-
-
 def from_parquet(body: bytes, schema: pa.Schema, name: str, *, key: str) -> tuple[pa.Table, dict[str, str]]:
     """The table in an object, if it has this schema; and the texts that stand beside it."""
     try:

@@ -1,8 +1,8 @@
 """Which series are meant: conditions on labels, ``name=value``, ``name!=value``, ``name=~pattern``, ``name!~pattern``.
 
 A label that a series does not have counts as empty text. A pattern is a regular expression of RE2, which is what DuckDB
-and Arrow have, and must fit all of the value. ``agent`` is the agent's name, as if it were a label; a label of
-that name is out of reach.
+and Arrow have, and must fit all of the value; its dot is any character, the end of a line too. ``agent`` is the agent's
+name, as if it were a label; a label of that name is out of reach.
 """
 
 import re
@@ -19,6 +19,7 @@ from holdfast.base.errors import Invalid
 from holdfast.metrics.columns import Flags
 
 AGENT = "agent"
+_NOTHING = pa.array([""], pa.string())
 
 
 class Operator(StrEnum):
@@ -50,7 +51,7 @@ class Matcher:
             value = value[1:-1]
         matcher = cls(found[1], Operator(found[2]), value)
         if matcher.by_pattern:
-            matcher.fits([""])
+            matcher._check()
         return matcher
 
     @property
@@ -63,21 +64,29 @@ class Matcher:
 
     @cached_property
     def anchored(self) -> str:
-        return f"^(?:{self.value})$"
+        return f"^(?s:{self.value})$"
 
     def fits(self, values: Iterable[str]) -> Flags:
         """Which of these values of the label are meant."""
         column = pa.array(list(values), pa.string())
+        if self.by_pattern:
+            self._check()
+            same = pc.match_substring_regex(column, self.anchored)
+        else:
+            same = pc.equal(column, self.value)
+        found: Flags = same.to_numpy(zero_copy_only=False).astype(np.bool_)
+        return ~found if self.negative else found
+
+    def _check(self) -> None:
+        """On its own: with what is put around it ``a)|(b`` would be one, and fit parts of a value."""
         try:
-            same = pc.match_substring_regex(column, self.anchored) if self.by_pattern else pc.equal(column, self.value)
+            pc.match_substring_regex(_NOTHING, self.value)
         except pa.ArrowInvalid as error:
-            reason = str(error).rpartition(": ")[2]
+            reason = str(error).partition(": ")[2].removesuffix(f": {self.value}")
             raise Invalid(
                 f"{self}: {self.value!r} is no regular expression ({reason})",
                 remedy="write a pattern of RE2, such as api-.*",
             ) from error
-        found: Flags = same.to_numpy(zero_copy_only=False).astype(np.bool_)
-        return ~found if self.negative else found
 
     def __str__(self) -> str:
         return f"{self.name}{self.operator}{self.value}"

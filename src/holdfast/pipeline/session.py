@@ -101,16 +101,31 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     found = SparkSession.getActiveSession()
     if found is not None:
         return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     wanted = check_master(master)
     _choose_python(wanted)
     if wanted.startswith("sc://"):
         _check_reachable(wanted)
         return _connect(wanted, conf or {})
-    if not submitted:
+    if not _submitted():
         _check_reachable(wanted)
         _check_java()
-    return _launch(wanted, conf or {}, submitted=submitted, verbose=verbose)
+    return _launch(wanted, conf or {}, submitted=_submitted(), verbose=verbose)
+
+
+def check_ready(master: str | None) -> None:
+    """What a session at this master needs, before any run begins that would fail for the lack of it. Blocking."""
+    _check_pyspark()
+    wanted = check_master(master)
+    if wanted.startswith("sc://"):
+        _check_reachable(wanted)
+    elif not _submitted():
+        _check_reachable(wanted)
+        _check_java()
+
+
+def _submitted() -> bool:
+    """Whether spark-submit has started the JVM."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _choose_python(master: str) -> None:

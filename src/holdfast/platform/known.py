@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Corrupt
 from holdfast.metrics import layout, listing, manifest
 from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Kind, bucket_of
@@ -37,6 +38,8 @@ class Hour:
     """Every batch of the hour, where it had to be read."""
     keys: list[str] = field(default_factory=list)
     """Of the listings."""
+    lost: list[str] = field(default_factory=list)
+    """Of listings from which its generation was made, and which are gone."""
 
 
 class Looked:
@@ -83,16 +86,23 @@ class Looked:
                 units = days[number].units
                 return Hour(number, [each for each in units if wants_bucket(each.bucket, days[number].buckets)])
             current = generations.get(number)
-            if current is not None and not usable(current):
-                current = None
             hour = Hour(number, keys=listings.get(number, []))
+            if current is not None:
+                there = {layout.listing_in(key) for key in hour.keys}
+                hour.lost = [layout.batches_key(number, each) for each in current.listings if each not in there]
+                current = current if usable(current) else None
             await self._divide(hour, current, wants_agent, wants_bucket)
             return hour
 
         return await map_bounded(hours, one, limit=AT_ONCE)
 
     async def read_listed(self, hour: Hour) -> list[Listed]:
-        """Every batch of the hour."""
+        """Every batch of the hour. Errors: ``Corrupt`` if it is known that a listing is missing."""
+        if hour.lost:
+            raise Corrupt(
+                f"{hour.lost[0]}: a list of batches that are accepted is missing",
+                remedy="holdfast pipeline run --full makes it anew",
+            )
         if hour.listed is None:
             hour.listed = self._with_fresh(hour.hour, await listing.read(self.store, hour.keys))
         return hour.listed

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Corrupt, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
 from holdfast.ingest.records import HIGHEST_SEVERITY, Severity
@@ -29,6 +29,7 @@ from holdfast.objects.store import Store
 from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.metrics import Matching, agent_test, matchers_of
+from holdfast.platform.reading import MAKE_ANEW
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.platform.times import Moment, moment_ns
 
@@ -63,12 +64,15 @@ class Logs:
             raise Invalid("the range ends before it begins", remedy="give a time for until that is after since")
         if not 1 <= limit <= MOST:
             raise Invalid(f"{limit} is no number of logs from 1 to {MOST:,}")
+        wanted = words_in(words)
+        if words.strip() and not wanted:
+            raise Invalid(f"{words!r} has no word in it", remedy="words are runs of letters, digits and underscores")
         search = _Search(
             self._store,
             Batches(self._store, self._limits, self._overlap_ns, self._memory),
             since_ns,
             until_ns,
-            words_in(words),
+            wanted,
             severity_of(severity),
             matchers_of(where, agent),
             limit,
@@ -144,7 +148,10 @@ class _Search:
         self.read.chunks += len(refs)
 
         async def one(ref: ChunkRef) -> set[str]:
-            table = index.decode(Table.WORDS, (await self._store.get(ref.key)).body, key=ref.key)
+            stored = await self._store.find(ref.key)
+            if stored is None:
+                raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW)
+            table = index.decode(Table.WORDS, stored.body, key=ref.key)
             found = index.batches_with(table, self._words, exact, self._severity)
             return index.all_batches(table) if found is None else found
 

@@ -101,7 +101,7 @@ class Metrics:
         rows, workshop = await self._series(LABELS, {"metric": metric}, since, until, agent)
         if not rows:
             known, _ = await self._series(METRICS, {"pattern": "*"}, since, until, agent)
-            raise unknown(metric, [row["metric"] for row in known])
+            raise unknown(metric, [row["metric"] for row in known], len(workshop.told().unreadable))
         return Listing(rows, workshop.told())
 
     def _batches(self) -> Batches:
@@ -179,7 +179,7 @@ class _Asked:
         except HoldfastError as error:
             raise await self._workshop.blame(error) from error
         if not files and question.metric not in self._names:
-            raise unknown(question.metric, self._names)
+            raise unknown(question.metric, self._names, len(self._workshop.told().unreadable))
         if not series and files and question.aggregate.grows:
             await self._refuse_gauge(files)
         return Answer(question, series, self._workshop.told())
@@ -264,7 +264,13 @@ def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
     return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
 
 
-def unknown(metric: str, names: Iterable[str]) -> NotFound:
+def unknown(metric: str, names: Iterable[str], unreadable: int = 0) -> NotFound:
     near = get_close_matches(metric, sorted(names), n=3)
+    if unreadable and not near:
+        return NotFound(
+            f"no metric {metric!r} has samples in this range, as far as can be read: batches that cannot be are "
+            f"{unreadable}",
+            remedy="holdfast pipeline run reconcile --full, then holdfast pipeline status, say what is wrong with them",
+        )
     told = f"did you mean {' or '.join(near)}?" if near else "holdfast metrics list shows what there is"
     return NotFound(f"no metric {metric!r} has samples in this range", remedy=told)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, HoldfastError
-from holdfast.metrics import chunk
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
+from holdfast.metrics import chunk, index
 from holdfast.metrics.found import Read
 from holdfast.metrics.layout import HOUR_NS, hour_start_ns
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import ChunkRef
+from holdfast.metrics.manifest import ChunkRef, Table
 from holdfast.metrics.points import Telemetry
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches
@@ -23,6 +23,7 @@ from holdfast.sql.scan import LocalFiles
 from holdfast.sql.scratch import Scratch
 
 AT_ONCE = 16
+MAKE_ANEW = "restore it from a backup, or have the hour derived anew: docs/operate/pipeline.md says how"
 
 
 class Reading:
@@ -30,7 +31,7 @@ class Reading:
         self._batches = batches
         self._files = LocalFiles(store, scratch.path)
         self._folder = scratch.path
-        self._keys: dict[Path, str] = {}
+        self._refs: dict[Path, ChunkRef] = {}
         self.duck = Duck(scratch.path, memory_limit=memory_limit, readable=self._files.folders)
         self.duck.lock()
         self.read = Read()
@@ -50,10 +51,8 @@ class Reading:
             try:
                 path = await self._files.place(ref.key, f"chunk-{number}.parquet", ref.bytes)
             except MissingFile as error:
-                raise Corrupt(
-                    f"{ref.key}: a chunk that is current is missing", remedy="restore it from a backup of the store"
-                ) from error
-            self._keys[path] = ref.key
+                raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW) from error
+            self._refs[path] = ref
             return path
 
         return await map_bounded(zip(numbers, refs, strict=True), one, limit=AT_ONCE)
@@ -78,17 +77,25 @@ class Reading:
 
     async def blame(self, error: HoldfastError) -> HoldfastError:
         """The error that names the chunk which cannot be read, if it is one; else the same."""
-        for path, key in self._keys.items():
+        for path, ref in self._refs.items():
             body = await blocking(path.read_bytes)
-            if not chunk.is_parquet(body):
-                return Corrupt(
-                    f"{key}: the chunk is not what was written", remedy="restore it from a backup of the store"
-                )
+            try:
+                await blocking(_decode, ref, body)
+            except (Corrupt, Incompatible) as reason:
+                return Corrupt(f"{ref.key}: the chunk is not what was written ({reason})", remedy=MAKE_ANEW)
         return error
 
     async def close(self) -> None:
         await self._files.close()
         await blocking(self.duck.close)
+
+
+def _decode(ref: ChunkRef, body: bytes) -> None:
+    """Errors: those of a chunk that is none."""
+    if ref.table is Table.ROLLUP:
+        chunk.decode(body, key=ref.key)
+    else:
+        index.decode(ref.table, body, key=ref.key)
 
 
 @asynccontextmanager

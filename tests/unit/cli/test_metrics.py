@@ -119,6 +119,7 @@ def test_totals_quantiles_and_conditions(desk: Desk) -> None:
         (("metrics", "query", "node_load1", "--total", "--by", "cpu"), 2, "give one of them"),
         (("metrics", "labels", "nothing"), 4, "holdfast metrics list"),
         (("logs", "search", "x", "--severity", "loud"), 2, "'loud' is no severity"),
+        (("logs", "search", "%"), 2, "'%' has no word in it"),
     ],
 )
 def test_mistakes_are_explained(desk: Desk, words: tuple[str, ...], code: int, told: str) -> None:

@@ -93,6 +93,8 @@ async def test_searches_that_make_no_sense_are_refused() -> None:
         for asked in ({"limit": 0}, {"severity": "loud"}, {"severity": 25}, {"until": START}, {"where": ["x"]}):
             with pytest.raises(Invalid):
                 await found(hf, "x", **asked)
+        with pytest.raises(Invalid, match="has no word in it"):
+            await found(hf, "% ☃")
     assert [severity_of(each) for each in ("WARN", "0", 24)] == [13, 0, 24]
 
 
@@ -115,3 +117,6 @@ async def test_an_index_that_cannot_be_read_is_named() -> None:
             await found(hf, "refused")
         with pytest.raises(Corrupt, match="index/v1"):
             await hf.metrics().list(**SPAN)
+        await hf.store.delete_many(keys)
+        with pytest.raises(Corrupt, match="is missing"):
+            await found(hf, "refused")

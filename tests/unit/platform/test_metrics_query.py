@@ -233,6 +233,7 @@ async def test_matchers_choose_series() -> None:
             assert await values(where=["agent=~web-.*"]) == [0.0, 1.0, 2.0]
             assert await values(agent="db-1") == [9.0]
             assert await values(where=["cpu=7"]) == []
+            assert await values(where=["cpu!~.*"]) == []
             assert await values(by=["agent"], aggregate="sum") == [3.0, 9.0]
             assert await values(by=[], aggregate="sum") == [12.0]
             await pipeline.run(hf.store)
@@ -260,6 +261,7 @@ async def test_questions_that_make_no_sense_are_refused() -> None:
             {"where": ["cpu"]},
             {"where": ["=x"]},
             {"where": ["cpu=~("]},
+            {"where": ["cpu=~a)|(b"]},
             {"aggregate": "rate"},
         ]
         for asked in wrong:
@@ -274,12 +276,31 @@ async def test_a_chunk_that_cannot_be_read_is_named() -> None:
         await field.accept("a", "0", {0: Gauge("g", 1.0, START)})
         await pipeline.run(hf.store)
         keys = [key async for key in hf.store.keys(layout.rollup_folder(HOUR, START // HOUR))]
-        await hf.store.put(keys[0], b"no Parquet")
-        with pytest.raises(Corrupt, match="metric=g"):
-            await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+        whole = (await hf.store.get(keys[0])).body
+        for spoilt in (b"no Parquet", whole.replace(b"first_time_ns", b"first_time_xx")):
+            await hf.store.put(keys[0], spoilt)
+            with pytest.raises(Corrupt, match="metric=g"):
+                await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR, aggregate="last")
         await hf.store.delete(keys[0])
         with pytest.raises(Corrupt, match="missing"):
             await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR)
+
+
+async def test_a_listing_that_is_gone_is_missed_and_made_anew() -> None:
+    async with platform() as (hf, field):
+        await field.accept("a", "0", {0: Gauge("g", 1.0, START), 1: Log("hello", START)})
+        await pipeline.run(hf.store)
+        [key] = [key async for key in hf.store.keys(layout.BATCHES_BY_HOUR)]
+        await hf.store.delete(key)
+        span: dict[str, Any] = {"since": START, "until": START + HOUR}
+        assert (await hf.metrics().query("g", **span, step="1h")).series[0].values == [1.0]  # chunks say all
+        with pytest.raises(Corrupt, match=key):
+            await hf.metrics().query("g", **span, step="7s")
+        with pytest.raises(Corrupt, match=key):
+            await hf.logs().search("hello", **span)
+        await pipeline.run(hf.store, request={"full": True})
+        assert (await hf.metrics().query("g", **span, step="7s")).series[0].values == [1.0]
+        assert len((await hf.logs().search("hello", **span)).rows) == 1
 
 
 async def test_a_frame_that_cannot_be_read_is_counted_and_the_rest_goes_on() -> None:
@@ -294,6 +315,8 @@ async def test_a_frame_that_cannot_be_read_is_counted_and_the_rest_goes_on() -> 
         logs = await hf.logs().search("hello", since=START, until=START + HOUR)
         assert [row["agent"] for row in logs.rows] == ["a"]
         assert logs.read.unreadable == (bad.identity.manifest_id,)
+        with pytest.raises(NotFound, match="batches that cannot be are 1"):
+            await hf.metrics().query("g", since=START, until=START + HOUR, step=HOUR, agent="b")
 
 
 async def test_metrics_and_labels_are_listed() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.pipeline.errors import NoJava, WrongMaster
-from holdfast.pipeline.session import check_master, read_conf, start
+from holdfast.pipeline.session import check_master, check_ready, read_conf
 
 
 @pytest.mark.parametrize("master", ["nowhere", "local[x]", "local[0]", "spark://host", "http://host:1", "local[2"])
@@ -27,18 +27,18 @@ def test_masters_of_spark_are_taken(master: str) -> None:
 @pytest.mark.parametrize("scheme", ["spark", "sc"])
 def test_a_master_that_does_not_answer_is_named_at_once(scheme: str, free_port: int) -> None:
     with pytest.raises(WrongMaster, match="nobody answers there"):
-        start(f"{scheme}://127.0.0.1:{free_port}")
+        check_ready(f"{scheme}://127.0.0.1:{free_port}")
 
 
 def test_missing_java_is_one_line_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="Java cannot be run") as caught:
-        start("local[1]")
+        check_ready("local[1]")
     assert "JAVA_HOME" in (caught.value.remedy or "")
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoJava, match="there is none"):
-        start("local[1]")
+        check_ready("local[1]")
 
 
 def test_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="17 or newer"):
-        start("local[1]")
+        check_ready("local[1]")
 
 
 def test_a_setting_of_spark_has_a_name_and_a_value() -> None:

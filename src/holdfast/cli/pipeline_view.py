@@ -17,14 +17,17 @@ REFRESH_S = 0.2
 
 
 class Watch:
-    """Which step a job is at. On a terminal it is drawn; elsewhere it is silent."""
+    """Which step a job is at. On a terminal it is drawn; elsewhere nothing is said but for whom a job waits."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
         self._line = "looking for what is due"
+        self._drawn = False
 
     def say(self, step: str, done: int, total: int) -> None:
-        self._line = f"{step}  {done}/{total} tasks"
+        self._line = f"{step}  {done}/{total} tasks" if total else step
+        if not total and not self._drawn:
+            self._out.note(step)
 
     @asynccontextmanager
     async def shown(self) -> "AsyncIterator[Watch]":
@@ -36,6 +39,7 @@ class Watch:
         from rich.text import Text  # noqa: PLC0415  # as above
 
         with Live(console=console, auto_refresh=False, transient=True) as display:
+            self._drawn = True
 
             async def refresh() -> None:
                 while True:

@@ -52,9 +52,8 @@ class Feed:
         planned = plan["hours"]
         counted: list[Document] = []
         for hour in planned:
-            self._env.say("feed: hours", len(counted), len(planned))
             counted.append(await ctx.step(f"count {hour['name']}", self._count, hour))
-        self._env.say("feed: hours", len(counted), len(planned))
+            self._env.say("feed: hours", len(counted), len(planned))
         return {
             "hours": [hour["name"] for hour in planned],
             "commits": [each["commit"] for each in counted if each["commit"] is not None],

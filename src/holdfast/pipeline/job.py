@@ -110,7 +110,13 @@ async def turn(env: Env, job: Job, owner_id: str, *, wait_ms: int, takeover: boo
     lease = Lease(env.store, layout.lease_key(job.name), owner_id, env.ambient, ttl_ms=env.options.lease_ttl_ms)
     async with AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(lease.hold(timeout_ms=wait_ms))
+            try:
+                await stack.enter_async_context(lease.hold(timeout_ms=0))
+            except Conflict as error:
+                if not wait_ms:
+                    raise
+                env.say(f"{job.name} is another driver's now ({error}); waiting up to {wait_ms // 1000} s", 0, 0)
+                await stack.enter_async_context(lease.hold(timeout_ms=wait_ms))
         except Conflict as error:
             raise Conflict(
                 f"job {job.name} is another driver's now ({error})", remedy="wait for it, or use --takeover"

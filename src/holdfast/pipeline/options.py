@@ -12,7 +12,7 @@ from holdfast.pipeline.engine import Engine
 MINUTE_NS = 60 * 1_000_000_000
 
 Say = Callable[[str, int, int], None]
-"""Told which step a job is at, how many of its tasks have ended, and of how many."""
+"""Told which step a job is at, how many of its tasks have ended, and of how many; none of none while it waits."""
 
 
 def unsaid(step: str, done: int, total: int) -> None:

@@ -1,0 +1,32 @@
+"""A driver that must wait for another says so, and for whom."""
+
+import io
+
+import pytest
+
+from holdfast import pipeline
+from holdfast.base.errors import Conflict
+from holdfast.cli.output import Output
+from holdfast.cli.pipeline_view import Watch
+from holdfast.objects.lease import Lease
+from holdfast.objects.stack import open_store
+from holdfast.pipeline import layout
+
+LONG_MS = 3_600_000
+
+
+async def test_a_driver_that_waits_says_so() -> None:
+    async with open_store("memory:") as store:
+        lease = Lease(store, layout.lease_key("reconcile"), "driver-1", store.ambient, ttl_ms=LONG_MS)
+        told = io.StringIO()
+        watch = Watch(Output(as_json=False, stderr=told))
+        async with lease.hold():
+            with pytest.raises(Conflict, match="is another driver's now"):
+                await pipeline.run(store, ["reconcile"], wait_ms=1, say=watch.say)
+            assert told.getvalue().startswith("reconcile is another driver's now (")
+            assert "driver-1" in told.getvalue()
+            with pytest.raises(Conflict):  # whoever does not wait has nothing to say but the error
+                await pipeline.run(store, ["reconcile"], wait_ms=0, say=lambda *_: pytest.fail("said"))
+        told.truncate(0)
+        assert [each.status for each in await pipeline.run(store, ["reconcile"], say=watch.say)] == ["success"]
+        assert "another driver" not in told.getvalue()

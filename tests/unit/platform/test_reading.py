@@ -1,0 +1,29 @@
+"""An error of DuckDB is told as that of the chunk which caused it."""
+
+import time
+
+from holdfast import pipeline
+from holdfast.base.errors import Corrupt, Invalid
+from holdfast.ingest.frame import Limits
+from holdfast.ingest.records import Gauge
+from holdfast.metrics import layout
+from holdfast.metrics.manifest import ChunkRef, Table
+from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
+from holdfast.platform.open import open_platform
+from holdfast.platform.reading import reading
+from tests.unit.pipeline.field import HOUR, START, Field
+
+
+async def test_a_chunk_that_duckdb_alone_cannot_read_is_named() -> None:
+    async with open_platform("memory:") as hf:
+        await Field(hf.store).accept("a", "0", {0: Gauge("g", 1.0, START)}, at_ns=time.time_ns())
+        await pipeline.run(hf.store)
+        [key] = [key async for key in hf.store.keys(layout.rollup_folder(HOUR, START // HOUR))]
+        ref = ChunkRef(Table.ROLLUP, key, 1, len((await hf.store.get(key)).body), 1, "g", HOUR)
+        async with reading(hf.store, Batches(hf.store, Limits(), OVERLAP_NS, Memory()), "64MB") as workshop:
+            [path] = await workshop.fetch([ref])
+            other = Invalid("something else")
+            assert await workshop.blame(other) is other
+            blamed = await workshop.blame(Invalid(f'Failed to read file "{path}"'))
+        assert isinstance(blamed, Corrupt)
+        assert str(blamed).startswith(key)

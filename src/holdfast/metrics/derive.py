@@ -3,6 +3,7 @@
 Every name follows from the unit, so that whoever does it again creates what is there already.
 """
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -66,7 +67,8 @@ def index_chunks(unit: Unit, telemetry: Telemetry) -> Iterator[Chunk]:
         if found.num_rows:
             body = index.encode(table, found)
             key = layout.index_key(unit.hour, unit.chunk_id(table))
-            yield Chunk(ChunkRef(table, key, found.num_rows, len(body), found.num_rows), body)
+            rows = found.num_rows
+            yield Chunk(ChunkRef(table, key, rows, len(body), rows, crc32=zlib.crc32(body)), body)
 
 
 def manifest(
@@ -86,4 +88,5 @@ def _chunks(unit: Unit, rows: Rows) -> Iterator[Chunk]:
         key = layout.rollup_key(rows.window_ns, unit.hour, metric, chunk_id)
         body = chunk.encode(own)
         size, values = len(own.series), label_values(own.series)
-        yield Chunk(ChunkRef(Table.ROLLUP, key, len(own), len(body), size, metric, rows.window_ns, values), body)
+        ref = ChunkRef(Table.ROLLUP, key, len(own), len(body), size, metric, rows.window_ns, values, zlib.crc32(body))
+        yield Chunk(ref, body)

@@ -10,6 +10,7 @@ schema that this client does not know.
 """
 
 import hashlib
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,10 +24,13 @@ from holdfast.metrics import layout
 from holdfast.metrics.labels import LabelValues
 from holdfast.objects.store import Object
 
+MAKE_ANEW = "restore it from a backup, or have the hour derived anew: docs/operate/pipeline.md says how"
 UNIT_SCHEMA = "holdfast.derived_unit.v1"
 GENERATION_SCHEMA = "holdfast.derived_generation.v1"
 
 T = TypeVar("T")
+Body = bytes
+"""Where a field is called ``bytes``."""
 
 
 class Kind(StrEnum):
@@ -129,6 +133,13 @@ class ChunkRef:
     window_ns: int = 0
     labels: LabelValues | None = None
     """Of a rollup, which values the labels of its series have; see ``labels.py``. None if that is not known."""
+    crc32: int | None = None
+    """Of its bytes: an engine that reads them in place does not look whether a bit has flipped."""
+
+    def check(self, body: Body) -> None:
+        """``Corrupt`` unless these are its bytes."""
+        if len(body) != self.bytes or (self.crc32 is not None and zlib.crc32(body) != self.crc32):
+            raise Corrupt(f"{self.key}: its bytes are not those that were written", remedy=MAKE_ANEW)
 
     def document(self) -> Document:
         found: Document = {
@@ -142,6 +153,8 @@ class ChunkRef:
             found |= {"metric": self.metric, "window": layout.window_name(self.window_ns)}
         if self.labels is not None:
             found["labels"] = {name: None if values is None else list(values) for name, values in self.labels}
+        if self.crc32 is not None:
+            found["crc32"] = self.crc32
         return found
 
     @classmethod
@@ -157,6 +170,7 @@ class ChunkRef:
             _text(document, "metric") if rolled else "",
             layout.window_of(_text(document, "window")) if rolled else 0,
             _labels(document["labels"]) if "labels" in document else None,
+            _whole(document, "crc32") if "crc32" in document else None,
         )
 
 

@@ -10,8 +10,9 @@ answer fails the task.
 import asyncio
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
@@ -23,7 +24,7 @@ from holdfast.metrics.manifest import ChunkRef, Kind, UnitManifest
 from holdfast.metrics.points import AlertChanges, HistogramPoints, LogLines, Points, Telemetry
 from holdfast.metrics.rollup import Rows
 from holdfast.metrics.windows import Windows
-from holdfast.objects.store import CREATE, Store
+from holdfast.objects.store import CREATE, Store, Written
 from holdfast.pipeline.plan import Work
 from holdfast.platform.telemetry import telemetry_of
 
@@ -116,12 +117,14 @@ async def _rows(store: Store, work: Work, spent: _Spent) -> tuple[list[Rows], li
 
 
 async def _create(store: Store, chunks: Iterable[Chunk], spent: _Spent) -> list[ChunkRef]:
-    """An existing key means done: its name follows from the same inputs."""
+    """An existing key means done: its name follows from the same inputs. Its bytes may be packed in another way."""
 
     async def one(made: Chunk) -> ChunkRef:
-        await store.put(made.ref.key, made.body, CREATE)
         spent.wrote_bytes += len(made.body)
-        return made.ref
+        if isinstance(await store.put(made.ref.key, made.body, CREATE), Written):
+            return made.ref
+        there = (await store.get(made.ref.key)).body
+        return replace(made.ref, bytes=len(there), crc32=zlib.crc32(there))
 
     return await map_bounded(chunks, one, limit=WRITES)
 

@@ -20,7 +20,7 @@ from holdfast.metrics.columns import Ints
 from holdfast.metrics.found import Listing, Read
 from holdfast.metrics.layout import HOUR_NS, hour_start_ns
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import ChunkRef, Kind, Table
+from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Kind, Table
 from holdfast.metrics.matchers import AGENT, Matcher, Operator, chosen
 from holdfast.metrics.points import LogLines
 from holdfast.metrics.question import wants_bucket
@@ -29,7 +29,6 @@ from holdfast.objects.store import Store
 from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.metrics import Matching, agent_test, matchers_of
-from holdfast.platform.reading import MAKE_ANEW
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.platform.times import Moment, moment_ns
 
@@ -151,6 +150,7 @@ class _Search:
             stored = await self._store.find(ref.key)
             if stored is None:
                 raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW)
+            ref.check(stored.body)
             table = index.decode(Table.WORDS, stored.body, key=ref.key)
             found = index.batches_with(table, self._words, exact, self._severity)
             return index.all_batches(table) if found is None else found

@@ -12,7 +12,7 @@ from holdfast.metrics import chunk, index
 from holdfast.metrics.found import Read
 from holdfast.metrics.layout import HOUR_NS, hour_start_ns
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import ChunkRef, Table
+from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Table
 from holdfast.metrics.points import Telemetry
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches
@@ -23,7 +23,6 @@ from holdfast.sql.scan import LocalFiles
 from holdfast.sql.scratch import Scratch
 
 AT_ONCE = 16
-MAKE_ANEW = "restore it from a backup, or have the hour derived anew: docs/operate/pipeline.md says how"
 
 
 class Reading:
@@ -52,6 +51,7 @@ class Reading:
                 path = await self._files.place(ref.key, f"chunk-{number}.parquet", ref.bytes)
             except MissingFile as error:
                 raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW) from error
+            ref.check(await blocking(path.read_bytes))
             self._refs[path] = ref
             return path
 

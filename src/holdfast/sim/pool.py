@@ -76,7 +76,12 @@ class Runner:
     ) -> None:
         with suppress(ProcessLookupError):
             self._process.kill()
-        await self._process.wait()
+        gone = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            await gone  # it was killed, so this takes a moment; who leaves before leaves an open pipe behind
+            raise
 
     async def run(self, task: Task) -> tuple[Totals, float]:
         """The sums, and how many seconds the seeds themselves took."""

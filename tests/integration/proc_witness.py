@@ -1,4 +1,4 @@
-"""What an agent measured, compared with another reading of ``/proc``: from objects alone, with none of our code.
+"""What an agent measured, beside other readings, of ``/proc`` and of psutil: from objects, with none of our code.
 
     python -m tests.integration.proc_witness MINUTES      a real agent and a real collector for so long
 
@@ -16,11 +16,13 @@ import tempfile
 import threading
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from holdfast.base.clock import SystemClock
 from tests.integration.collectors import collectors, make_token
@@ -98,12 +100,41 @@ def processes() -> Iterator[tuple[int, str, int, int, int]]:
             yield int(folder_of.name), comm, int(rest[11]) + int(rest[12]), int(rest[19]), int(rest[21])
 
 
+def told_by_psutil(queue: Path, agent: int) -> dict[Series, float]:
+    """The same, as psutil has it; of processes the agent alone."""
+    found: dict[Series, float] = {}
+    for number, times in enumerate(psutil.cpu_times(percpu=True)):
+        for mode in MODES:
+            found[series("node_cpu_seconds_total", cpu=str(number), mode=mode)] = getattr(times, mode)
+    for mode in MODES:
+        found[series("lightmetrics_host_cpu_seconds_total", mode=mode)] = getattr(psutil.cpu_times(), mode)
+    memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(queue))
+    found[series("node_memory_MemTotal_bytes")] = memory.total
+    found[series("node_memory_MemAvailable_bytes")] = memory.available
+    for minutes, load in zip((1, 5, 15), psutil.getloadavg(), strict=True):
+        found[series(f"node_load{minutes}")] = load
+    for device, counts in psutil.net_io_counters(pernic=True).items():
+        found[series("node_network_receive_bytes_total", device=device)] = counts.bytes_recv
+        found[series("node_network_transmit_bytes_total", device=device)] = counts.bytes_sent
+    found[series("lmagent_queue_filesystem_avail_bytes")] = disk.free
+    with suppress(psutil.Error):
+        process = psutil.Process(agent)
+        found[series("lmagent_process_cpu_seconds_total")] = sum(process.cpu_times()[:2])
+        found[series("lmagent_process_resident_memory_bytes")] = process.memory_info().rss
+    return found
+
+
+Look = Callable[[Path, int], dict[Series, float]]
+LOOKS: dict[str, Look] = {"proc": reading, "psutil": told_by_psutil}
+
+
 @dataclass
 class Witness:
     """Reads until it is told to end."""
 
     queue: Path
     agent: int
+    look: Look = reading
     times: list[int] = field(default_factory=list)
     readings: list[dict[Series, float]] = field(default_factory=list)
 
@@ -127,7 +158,7 @@ class Witness:
 
     def _look(self) -> None:
         before = self._clock.wall_ns()
-        found = reading(self.queue, self.agent)
+        found = self.look(self.queue, self.agent)
         # A reading takes time too: as a lower bound it counts from its end, as an upper one from its beginning.
         self.times.append(before)
         self.times.append(self._clock.wall_ns())
@@ -183,7 +214,7 @@ def compare(place: Place, witness: Witness) -> Compared:
     return result
 
 
-def watched(root: Path, seconds: float, **settings: object) -> tuple[Place, Witness, dict[str, Any]]:
+def watched(root: Path, seconds: float, **settings: object) -> tuple[Place, dict[str, Witness], dict[str, Any]]:
     """A real agent and a real collector, for so long, and what the agent cost."""
     place, token = folder(root / "store"), root / "token"
     token.write_text(make_token(root / "tokens.toml", "web-*"))
@@ -196,8 +227,9 @@ def watched(root: Path, seconds: float, **settings: object) -> tuple[Place, Witn
             stdout=subprocess.PIPE,
             text=True,
         )
-        witness = Witness(root / "queue", agent.pid)
-        witness.start()
+        witnesses = {name: Witness(root / "queue", agent.pid, look) for name, look in LOOKS.items()}
+        for each in witnesses.values():
+            each.start()
         try:
             assert agent.stdout is not None
             agent.stdout.readline()
@@ -205,8 +237,9 @@ def watched(root: Path, seconds: float, **settings: object) -> tuple[Place, Witn
         finally:
             agent.terminate()
             agent.communicate(timeout=60)
-            witness.stop()
-    return place, witness, {**cost(witness), "exit": agent.returncode}
+            for each in witnesses.values():
+                each.stop()
+    return place, witnesses, {**cost(witnesses["proc"]), "exit": agent.returncode}
 
 
 def cost(witness: Witness) -> dict[str, Any]:
@@ -230,26 +263,27 @@ def cost(witness: Witness) -> dict[str, Any]:
 
 def main(minutes: float, interval_ms: int) -> int:
     with tempfile.TemporaryDirectory() as root:
-        place, witness, figures = watched(Path(root), 60 * minutes, interval_ms=interval_ms, batch_ms=0)
-        found = compare(place, witness)
+        place, witnesses, figures = watched(Path(root), 60 * minutes, interval_ms=interval_ms, batch_ms=0)
+        compared = {name: compare(place, witness) for name, witness in witnesses.items()}
         numbers = sorted(
             seq
             for key, body in place.contents().items()
             if key.startswith("accepted/v1/")
             for seq in range(json.loads(body)["seq_start"], json.loads(body)["seq_end"] + 1)
         )
-    figures |= {
-        "readings": len(witness.readings),
-        "numbers": len(numbers),
-        "gaps": numbers != list(range(len(numbers))),
-        "compared": sum(found.values.values()),
-        "between_readings_only": sum(found.unknown.values()),
-        "by_metric": {name: [count, found.outside[name]] for name, count in sorted(found.values.items())},
-    }
+    figures |= {"numbers": len(numbers), "gaps": numbers != list(range(len(numbers)))}
+    for name, found in compared.items():
+        figures[name] = {
+            "readings": len(witnesses[name].readings),
+            "compared": sum(found.values.values()),
+            "between_readings_only": sum(found.unknown.values()),
+            "by_metric": {metric: [count, found.outside[metric]] for metric, count in sorted(found.values.items())},
+        }
     print(json.dumps(figures, indent=2))
-    for fault in found.faults[:20]:
+    faults = [f"{name}: {fault}" for name, found in compared.items() for fault in found.faults]
+    for fault in faults[:20]:
         print(fault, file=sys.stderr)
-    return 1 if found.faults or figures["gaps"] or figures["exit"] else 0
+    return 1 if faults or figures["gaps"] or figures["exit"] else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a running agent says of this machine, beside what ``/proc`` and psutil say. ``make soak`` does it for minutes."""
+"""What a running agent says of this machine, beside what ``/proc`` and psutil say; ``make soak`` has minutes of it."""
 
 from pathlib import Path
 

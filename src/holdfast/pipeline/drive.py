@@ -33,6 +33,8 @@ JOBS: dict[str, Callable[[Env], Job]] = {
     "index": index_job,
     "feed": Feed,
 }
+ASKED: dict[str, Callable[[Env], Job]] = {}
+"""Jobs that run only when they are named."""
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
 
@@ -56,7 +58,7 @@ async def run(
     owner_id = f"driver-{ambient.ids.unique()}"
     ended: list[Ran] = []
     for name in check_names(names):
-        job = JOBS[name](env)
+        job = {**JOBS, **ASKED}[name](env)
         async with jobs.turn(env, job, owner_id, wait_ms=wait_ms, takeover=takeover):
             ended += await jobs.resume(env, job)
             ended += await _rounds(env, job, _own(name, dict(request or {}), ambient.clock.wall_ns()))
@@ -134,12 +136,13 @@ async def preview(
 
 def check_names(names: Sequence[str]) -> list[str]:
     """The jobs that are meant, in the order in which they depend on each other."""
+    known = {**JOBS, **ASKED}
     for name in names:
-        if name not in JOBS:
-            near = get_close_matches(name, JOBS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(JOBS)}"
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)}"
             raise Invalid(f"there is no job {name!r}", remedy=hint)
-    return [name for name in JOBS if not names or name in names]
+    return [name for name in known if (name in names if names else name in JOBS)]
 
 
 async def _rounds(env: Env, job: Job, request: Document) -> list[Ran]:

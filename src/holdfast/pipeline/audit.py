@@ -16,7 +16,7 @@ from holdfast.base.findings import Finding
 from holdfast.metrics.audit_rules import RULES as DERIVED
 from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import CREATE, Store
-from holdfast.pipeline import audit_hours, audit_ingest, audited, layout, sources
+from holdfast.pipeline import audit_hours, audit_ingest, audit_others, audited, layout, sources
 from holdfast.pipeline.audit_spans import Span, divided
 from holdfast.pipeline.audit_task import Found, Order, audit_task, payload_of
 from holdfast.pipeline.audited import INVENTORY, SCAN, Audited, Scope
@@ -223,6 +223,12 @@ async def plan_spans(store: Store, scopes: Sequence[str], *, manifests: bool = T
             back += await divided(store, space, prefix) or [Span(space, prefix)]
     if Scope.METRICS in scopes:
         forward += await audit_hours.days(store)
+    for scope, spans in (
+        (Scope.RUNS, audit_others.run_spans),
+        (Scope.BUS, audit_others.bus_spans),
+        (Scope.ONTOLOGY, audit_others.ontology_spans),
+    ):
+        forward += await spans(store) if scope in scopes else []
     return forward, back
 
 

@@ -15,7 +15,7 @@ from holdfast.base.codec import Document
 from holdfast.base.findings import WEIGHT, Finding, Look, Severity, Tally
 from holdfast.ingest.frame import Limits
 from holdfast.objects.store import OVERWRITE, Entry, Store
-from holdfast.pipeline import audit_hours, audit_ingest
+from holdfast.pipeline import audit_hours, audit_ingest, audit_others
 from holdfast.pipeline.audit_desk import Desk
 from holdfast.pipeline.audit_spans import Span
 from holdfast.pipeline.audited import KEPT, list_key
@@ -26,6 +26,9 @@ WALKS: dict[str, Walk] = {
     **dict.fromkeys(audit_ingest.FORWARD, audit_ingest.forward),
     **dict.fromkeys(audit_ingest.BACK, audit_ingest.back),
     audit_hours.DAYS: audit_hours.forward,
+    **dict.fromkeys((audit_others.RUNS, audit_others.RUN_INDEX), audit_others.walk_runs),
+    **dict.fromkeys(audit_others.OF_BUS, audit_others.walk_bus),
+    audit_others.ONTOLOGY: audit_others.walk_ontology,
 }
 
 

@@ -15,7 +15,7 @@ Copies that others keep (disk caches, open sessions) are dropped when they see t
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from holdfast.base import codec
@@ -41,6 +41,7 @@ from holdfast.ontology.redactions import (
 )
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import write_index
+from holdfast.ontology.stats import FileStats
 
 PARALLEL = 8
 TRIES = 16
@@ -98,7 +99,7 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
         return found
 
     changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
-    await _renew_index(store, ambient, redaction.type_id)
+    await _renew_index(store, ambient, redaction.type_id, {each.path: each.stats for each in changed})
     await _remove_snapshots(store, redaction)
     await remove(store, await leftovers(store, Ordered(redaction, place)))
     body = record_body(changed, place, iso(ambient.clock.wall_ns()))
@@ -132,10 +133,10 @@ async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int
         if entry is None:
             raise Corrupt(f"{key}: it does not name {ref.path}, which the chain does")
         before = str(entry.get("content_sha256", ""))
-        made = Rewritten(ref.path, key, before, digest)
+        stats = stats_of(body, key=ref.path)
+        made = Rewritten(ref.path, key, before, digest, stats)
         if entry.get("content_sha256") == digest and commit_id in entry.get("redacted_by", ()):
             return made
-        stats = stats_of(body, key=ref.path)
         entry |= {"content_sha256": digest, "row_count": stats.rows, "stats": stats.document()}
         entry["redacted_by"] = sorted({*entry.get("redacted_by", ()), commit_id})
         if not isinstance(await store.put(key, codec.encode(document), IfMatch(found.version)), Lost):
@@ -146,14 +147,15 @@ async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int
 # --- what was derived from it ---
 
 
-async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId) -> None:
+async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId, stats: Mapping[str, FileStats | None]) -> None:
     """Without snapshots and old statistics. Written in any case: a compactor that has read it must lose."""
     for _ in range(TRIES):
         index = await read_index(store, type_id)
         chain = Chain(store)
         ledger = await chain.ledger((await read_head(store)).place)
         resolved = await resolve_by_chain(chain, ledger, type_id)
-        renewed = type(index)(type_id, ledger.commit_id, resolved.entries, index.version, index.extra)
+        entries = tuple(replace(each, stats=stats.get(each.path, each.stats)) for each in resolved.entries)
+        renewed = type(index)(type_id, ledger.commit_id, entries, index.version, index.extra)
         if await write_index(store, ambient, renewed):
             return
     raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")

@@ -8,7 +8,8 @@ from holdfast.objects.memory import Shelf
 from tests.unit.pipeline.audit_desk import place, told, wrong
 from tests.unit.pipeline.field import HOUR
 from tests.unit.pipeline.healthy import build, reopened
-from tests.unit.pipeline.planted_others import FAULTS, Fault
+from tests.unit.pipeline.planted import FAULTS, Fault
+from tests.unit.pipeline.planted_rare import TOLD
 
 AS_IT_MAY_BE = {"ontology_index_lag", "ontology_index_of_no_type", "ontology_orphan_snapshot"}
 
@@ -36,6 +37,16 @@ async def test_a_planted_fault_is_found_and_nothing_else(healthy: tuple[Shelf, i
         here.clock.pass_by(HOUR)
         record = await here.audit(deep=fault.deep)
         assert wrong(record) == expected
+
+
+@pytest.mark.parametrize("garbage", TOLD, ids=[each.name for each in TOLD])
+async def test_garbage_is_told_and_is_not_wrong(healthy: tuple[Shelf, int], garbage: Fault) -> None:
+    async with reopened(*healthy) as here:
+        expected = await garbage.plant(here.store)
+        here.clock.pass_by(HOUR)
+        record = await here.audit()
+        assert (wrong(record), record.good) == (set(), True)
+        assert {each for each in told(record) if each[0] not in AS_IT_MAY_BE} == expected
 
 
 async def test_an_empty_store_is_good() -> None:

@@ -75,11 +75,12 @@ async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None
     A check that payload is destroyed under compares files with what was said of them before: it is done again.
     """
     before = await _destroyed(store)
-    for _ in range(TRIES):
-        report = await _verified(store, deep=deep, watch=watch)
+    report = await _verified(store, deep=deep, watch=watch)
+    for _ in range(TRIES - 1):
         if report.good or (after := await _destroyed(store)) == before:
             break
         before = after
+        report = await _verified(store, deep=deep, watch=watch)
     return report
 
 

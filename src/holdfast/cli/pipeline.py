@@ -90,9 +90,9 @@ def run(
 
     async def work() -> None:
         async with _open(shell) as store:
-            options = _options(shell, settle, service=every is not None)
+            options = options_of(shell, settle, service=every is not None)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
-            async with _engine(shell, store, master, conf or []) as engine:
+            async with engine_of(shell, store, master, conf or []) as engine:
                 if every_s is not None:
                     await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
                     return
@@ -116,7 +116,7 @@ def plan(
         from holdfast.pipeline.drive import preview  # noqa: PLC0415  # loads Arrow, which takes a while
 
         async with _open(shell) as store:
-            options = _options(shell, settle, service=False)
+            options = options_of(shell, settle, service=False)
             found = await preview(store, jobs or [], options=options, request=_range(store, since, until))
             columns, rows = plan_rows(found)
             shell.out.table(columns, rows)
@@ -178,7 +178,7 @@ async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
 
 
 @asynccontextmanager
-async def _engine(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
+async def engine_of(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
     from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
 
     wanted = master or shell.settings.pipeline.master
@@ -201,10 +201,11 @@ async def _engine(shell: Shell, store: "OpenStore", master: str | None, conf: li
         await engine.close()
 
 
-def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
+def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
     from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
     from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
     from holdfast.pipeline import Options  # noqa: PLC0415  # as above
+    from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
 
     section, ingest = shell.settings.pipeline, shell.settings.ingest
     settle_ns = section.settle_s * 1_000_000_000 if service else 0
@@ -217,6 +218,7 @@ def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
         stale_hours=section.stale_hours,
         lease_ttl_ms=section.lease_ttl_ms,
         limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
+        gc=gc_options(shell.settings),
     )
 
 

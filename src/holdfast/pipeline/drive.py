@@ -22,6 +22,7 @@ from holdfast.pipeline import layout
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
+from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
@@ -33,7 +34,7 @@ JOBS: dict[str, Callable[[Env], Job]] = {
     "index": index_job,
     "feed": Feed,
 }
-ASKED: dict[str, Callable[[Env], Job]] = {}
+ASKED: dict[str, Callable[[Env], Job]] = {"gc": Gc}
 """Jobs that run only when they are named."""
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
@@ -121,6 +122,8 @@ async def preview(
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
             continue
+        if name == "gc":
+            raise Invalid("gc has a plan of another shape", remedy="holdfast gc plan shows it")
         if name == "feed":
             found += [
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
@@ -171,6 +174,7 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
 
 def _own(name: str, request: Document, now_ns: int) -> Document:
     """What of a request is meant for this job."""
-    wanted = {"since_ns", "until_ns"} | ({"full", "agents", "keys"} if name == "reconcile" else set())
+    special = {"reconcile": {"full", "agents", "keys"}, "gc": {"kinds", "apply", "limit"}}
+    wanted = (set() if name == "gc" else {"since_ns", "until_ns"}) | special.get(name, set())
     own = {key: value for key, value in request.items() if key in wanted and value is not None}
     return {**own, "began_ns": now_ns} if own.get("full") else own

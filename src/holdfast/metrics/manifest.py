@@ -213,6 +213,8 @@ class Generation:
     """The number of the last fence up to here."""
     expired: tuple[str, ...] = ()
     """Windows whose chunks were let go."""
+    write_id: str | None = None
+    """Of a fence: two who fence at the same time must not take the other's for their own."""
 
     def __post_init__(self) -> None:
         taken = [unit.bucket for unit in self.units]
@@ -232,26 +234,20 @@ class Generation:
     def sealed(self, bucket: int) -> list[Current]:
         return [each for each in self.units if each.bucket == bucket and each.sealed]
 
-    def of_inputs(self, bucket: int, inputs: Iterable[Input]) -> Unit:
-        """The unit that these inputs of a bucket, which no sealed unit has, would be now."""
-        current = self.unit(bucket)
-        epoch = 0 if current is None else current.epoch
-        over = tuple(each.unit_id for each in self.sealed(bucket))
-        return Unit(self.kind, self.hour, self.buckets, bucket, tuple(inputs), self.version, epoch, over)
-
-    def covers(self, bucket: int, inputs: Iterable[Input]) -> bool:
+    def covers(self, bucket: int, inputs: Iterable[Input], beside: Iterable[str] = ()) -> bool:
         """Whether the bucket's unit was made from exactly these inputs; of no inputs, whether there is no unit. Inputs
-        of sealed units are not among these.
+        of sealed units are not among these, nor are those ``beside``: expired batches that have no records here.
         """
         current, wanted = self.unit(bucket), tuple(inputs)
         if current is None or not wanted:
             return current is None and not wanted
-        return self.of_inputs(bucket, wanted).id == current.unit_id
+        over = (*(each.unit_id for each in self.sealed(bucket)), *sorted(beside))
+        unit = Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version, current.epoch, over)
+        return unit.id == current.unit_id
 
-    def fence(self, units: "Iterable[Current] | None" = None) -> "Generation":
-        """The next generation, with the same units or what became of them, behind which nothing of before comes."""
-        own = self.units if units is None else tuple(units)
-        return replace(self, number=self.number + 1, epoch=self.number + 1, units=own)
+    def fence(self, write_id: str) -> "Generation":
+        """The next generation, with the same units, behind which nothing of before comes."""
+        return replace(self, number=self.number + 1, epoch=self.number + 1, write_id=write_id)
 
     def document(self) -> Document:
         return {
@@ -265,6 +261,7 @@ class Generation:
             "listings": list(self.listings),
             **({"epoch": self.epoch} if self.epoch else {}),
             **({"expired": list(self.expired)} if self.expired else {}),
+            **({"write_id": self.write_id} if self.write_id is not None else {}),
         }
 
     def encode(self) -> bytes:
@@ -288,6 +285,7 @@ class Generation:
                 tuple(texts(document["listings"])),
                 whole(document, "epoch") if "epoch" in document else 0,
                 tuple(texts(document.get("expired", ()))),
+                text(document, "write_id") if "write_id" in document else None,
             )
 
         generation = _taken(found.key, take)

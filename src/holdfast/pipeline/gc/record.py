@@ -150,12 +150,12 @@ class Intent:
     concluded: bool = True
 
 
-async def intents(store: Store, run_id: str) -> AsyncIterator[Intent]:
-    """What a run was about to remove, group by group."""
+async def intents(store: Store, run_id: str, *, unconcluded: bool = False) -> AsyncIterator[Intent]:
+    """What a run was about to remove, group by group; only what nobody has concluded, if that is asked for."""
     folder = f"{GC}{run_id}/"
     keys = {key async for key in store.keys(folder)}
     for key in sorted(keys):
-        if not key.endswith(".intent.json"):
+        if not key.endswith(".intent.json") or (unconcluded and _done_key(key) in keys):
             continue
         document = codec.decode((await store.get(key)).body, key=key)
         codec.expect(document, format_name=INTENT, newest=1, key=key)
@@ -169,9 +169,7 @@ async def intents(store: Store, run_id: str) -> AsyncIterator[Intent]:
 async def settle(store: Store, run_id: str) -> int:
     """Look what became of intents that nobody has concluded, and put it on record; how many there were."""
     count = 0
-    async for intent in intents(store, run_id):
-        if intent.concluded:
-            continue
+    async for intent in intents(store, run_id, unconcluded=True):
         there = await map_bounded([key for key, *_ in intent.objects], lambda key: _there(store, key), limit=AT_ONCE)
         kept = [key for (key, *_), found in zip(intent.objects, there, strict=True) if found]
         await conclude(store, intent.key, gone=len(intent.objects) - len(kept), kept=kept)

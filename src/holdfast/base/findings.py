@@ -71,6 +71,11 @@ class Tally:
     findings: list[Finding] = field(default_factory=list)
     sums: Counter[str] = field(default_factory=Counter)
     """Counts that another look is compared with."""
+    peaks: dict[str, int] = field(default_factory=dict)
+    """The highest of some numbers."""
+
+    def peak(self, name: str, value: int) -> None:
+        self.peaks[name] = max(value, self.peaks.get(name, value))
 
     def find(self, rule: Rule, key: str, message: str) -> None:
         self.findings.append(Finding(rule, key, message))
@@ -79,6 +84,8 @@ class Tally:
         self.checked.update(other.checked)
         self.findings += other.findings
         self.sums.update(other.sums)
+        for name, value in other.peaks.items():
+            self.peak(name, value)
 
     def keep(self, seen: Iterable[Finding]) -> None:
         """Only findings that were there before, too: what a second look does not confirm was a race."""

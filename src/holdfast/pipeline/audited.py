@@ -100,8 +100,9 @@ class Audited:
         document = codec.decode(found.body, key=found.key)
         codec.expect(document, format_name=FORMAT, newest=1, key=found.key)
         try:
-            given = {each.name: document[each.name] for each in fields(cls)}
-            audited = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+            given: Document = {each.name: document[each.name] for each in fields(cls)}
+            lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+            audited = cls(**{**given, **lists})
             whole = (audited.through_unix_ns, audited.one_in, audited.began_unix_ns, audited.ended_unix_ns)
             if not all(isinstance(each, int) for each in whole) or audited.key != found.key:
                 raise ValueError("its fields are not those of an audit")

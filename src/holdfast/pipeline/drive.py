@@ -19,6 +19,7 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
+from holdfast.pipeline.audit import Audit
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
@@ -34,8 +35,14 @@ JOBS: dict[str, Callable[[Env], Job]] = {
     "index": index_job,
     "feed": Feed,
 }
-ASKED: dict[str, Callable[[Env], Job]] = {"gc": Gc}
+ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 """Jobs that run only when they are named."""
+_WANTED = {
+    "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
+    "audit": {"scopes", "deep", "older_than_ns", "inventory"},
+    "gc": {"kinds", "apply", "limit"},
+}
+"""What a job takes of a request; the others take times."""
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
 
@@ -174,7 +181,6 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
 
 def _own(name: str, request: Document, now_ns: int) -> Document:
     """What of a request is meant for this job."""
-    special = {"reconcile": {"full", "agents", "keys"}, "gc": {"kinds", "apply", "limit"}}
-    wanted = (set() if name == "gc" else {"since_ns", "until_ns"}) | special.get(name, set())
+    wanted = _WANTED.get(name, {"since_ns", "until_ns"})
     own = {key: value for key, value in request.items() if key in wanted and value is not None}
     return {**own, "began_ns": now_ns} if own.get("full") else own

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.base.config import Settings
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
 from holdfast.metrics.windows import Windows
@@ -36,6 +37,8 @@ class Options:
     lease_ttl_ms: int = 30_000
     limits: Limits = field(default_factory=Limits)
     gc: GcOptions = field(default_factory=GcOptions)
+    settings: Settings = field(default_factory=Settings)
+    """How other places are reached, such as reports in another bucket."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
-from holdfast.pipeline.gc import derived, orphans, record
+from holdfast.pipeline.gc import derived, events, ontology, orphans, record, records, runs
 from holdfast.pipeline.gc.options import KINDS, Ask
 from holdfast.pipeline.gc.proof import latest_proof
 from holdfast.pipeline.gc.record import Tally
@@ -24,7 +24,15 @@ AT_ONCE = 256
 """Shards that are handed to the engine together."""
 
 Planner = Callable[[Store], Awaitable[list[str]]]
-PLANNERS: dict[str, Planner] = {"orphans": orphans.shards, "derived": derived.shards}
+PLANNERS: dict[str, Planner] = {
+    "orphans": orphans.shards,
+    "derived": derived.shards,
+    "ontology": ontology.shards,
+    "runs": runs.shards,
+    "records": records.shards,
+    "expire-runs": runs.expiring,
+    "expire-events": events.shards,
+}
 
 
 class Gc:

@@ -105,6 +105,23 @@ class Sweep:
                 await self.flush()
         return True
 
+    async def about_to(self, doomed: list[tuple[str, int, str]]) -> list[str]:
+        """Note, and put on record, what others are about to remove; the keys of the intents, for ``concluded``."""
+        for key, size, why in doomed:
+            self.tally.removed[why] += 1
+            self.tally.bytes += size
+            self.tally.note(why, key)
+        if self._left is not None:
+            self._left -= len(doomed)
+        if not self.ask.apply:
+            return []
+        groups = [doomed[start : start + GROUP] for start in range(0, len(doomed), GROUP)]
+        return [await intend(self.store, self.ask.run_id, self.ask.kind, group) for group in groups]
+
+    async def concluded(self, intents: list[str], gone: int) -> None:
+        for key in intents:
+            await conclude(self.store, key, gone=gone, kept=[])
+
     async def flush(self) -> None:
         """Intent, deletion, end: in this order."""
         if not self._doomed:
@@ -186,6 +203,8 @@ async def runs(store: Store) -> list[str]:
 
 
 async def _there(store: Store, key: str) -> bool:
+    if key.endswith("/"):  # the folder of a run, whose tombstone stays
+        return len([found async for found in store.keys(key)]) > 1
     try:
         await store.head(key)
     except NotFound:

@@ -5,13 +5,21 @@ from collections.abc import Awaitable, Callable
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.pipeline.gc import derived, orphans
+from holdfast.pipeline.gc import derived, events, ontology, orphans, records, runs
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs.workflow import ambient_of
 
 Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
-SWEEPERS: dict[str, Sweeper] = {"orphans": orphans.sweep, "derived": derived.sweep}
+SWEEPERS: dict[str, Sweeper] = {
+    "orphans": orphans.sweep,
+    "derived": derived.sweep,
+    "ontology": ontology.sweep,
+    "runs": runs.sweep,
+    "records": records.sweep,
+    "expire-runs": runs.expire,
+    "expire-events": events.expire,
+}
 
 
 async def gc_task(store: Store, payload: bytes) -> list[Document]:

@@ -16,7 +16,7 @@ from holdfast.bus import layout
 from holdfast.bus.claim import Claim
 from holdfast.bus.digest import Digest, DigestShape, Section
 from holdfast.bus.event import Envelope
-from holdfast.bus.feed import ANY
+from holdfast.bus.known import ANY
 from holdfast.bus.publish import Boundary
 from holdfast.objects.store import Entry, Store
 

@@ -12,6 +12,8 @@ from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import ADDRESSED, CREATE, Store
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
@@ -43,6 +45,10 @@ class GcDesk:
     @property
     def store(self) -> Store:
         return MemoryStore(self.shelf, clock=self.watch)
+
+    def opened(self) -> OpenStore:
+        """A store whose tasks have this desk's clock."""
+        return OpenStore(self.store, StoreSpec("memory", "desk"), self.usage, self.ambient)
 
     @property
     def ambient(self) -> Ambient:

@@ -3,12 +3,12 @@
 import random
 
 from holdfast.base.ids import Ambient
-from holdfast.bus import Bus, Envelope, on
-from holdfast.objects.memory import MemoryStore
+from holdfast.bus import Bus, Context, Envelope, on
 from holdfast.ontology import layout as commits
 from holdfast.ontology.compact import GRACE_NS, Compactor
 from holdfast.ontology.verify import verify
 from holdfast.pipeline.gc import events, ontology, records, runs
+from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.gc.options import GcOptions
 from holdfast.pipeline.gc.record import GC, intents
 from holdfast.runs import layout
@@ -28,7 +28,8 @@ from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk
 
 async def begun(desk: GcDesk, run_id: str, ambient: Ambient) -> Journal:
     """A run with a step whose result is a payload, and a payload of a session that came too late."""
-    journal = await Journal.begin(desk.store, ambient, run_id, None, {})
+    workflow = run_id.partition("-")[0]
+    journal = await Journal.begin(desk.store, ambient, run_id, None, {"workflow": workflow})
     reference = await put_payload(desk.store, ambient, run_id, b"large")
     await journal.append(Draft("step", {"stepId": "big", "payload": reference}))
     await put_payload(desk.store, ambient, run_id, b"late")
@@ -80,7 +81,7 @@ async def test_payloads_that_a_fork_needs_stay() -> None:
     assert desk.keys("runs/source/") == [layout.journal_key("source")]
 
 
-async def test_runs_are_divided_without_gap_or_overlap(monkeypatch: object) -> None:
+async def test_runs_are_divided_without_gap_or_overlap() -> None:
     desk = GcDesk()
     names = [f"r{number}{mark}" for number in range(4) for mark in ("", "-a", ".b", "0")]
     for name in names:
@@ -94,7 +95,7 @@ async def test_runs_are_divided_without_gap_or_overlap(monkeypatch: object) -> N
     for shard in shards:
         low, _, high = shard.partition("/")
         found.append([run_id async for run_id, _ in runs._folders(desk.store, low, high)])
-    assert sorted(sum(found, [])) == sorted(names)
+    assert sorted(name for each in found for name in each) == sorted(names)
     assert [len(each) for each in found] == [3, 3, 3, 3, 3, 1]
 
 
@@ -176,7 +177,7 @@ async def test_superseded_snapshots_go_and_readers_have_the_rest() -> None:
 
 
 @on(OrderPlaced, id="bill")
-async def bill(_: OrderPlaced) -> None:
+async def bill(_: Context, __: OrderPlaced) -> None:
     """Done."""
 
 
@@ -189,9 +190,9 @@ async def test_settled_events_past_retention_go_behind_their_boundary() -> None:
     desk.later(8 * DAY)
     await bus.publish(OrderPlaced(order_id="o2"))
     await bus.run([bill], until_idle=True)
-    store = MemoryStore(desk.shelf, clock=desk.watch)
-    planned = (await desk.plan("expire-events"))["kinds"]["expire-events"]["removed"]
-    found = await desk.run("expire-events", store=store)
+    env = desk.env(desk.opened())
+    planned = (await Gc(env).preview({"kinds": ["expire-events"]}))["kinds"]["expire-events"]["removed"]
+    found = await desk.run("expire-events", store=desk.opened())
     assert found["kinds"]["expire-events"]["removed"] == planned
     assert old.key not in desk.shelf.objects
     assert len(desk.keys("events/default/")) == 1

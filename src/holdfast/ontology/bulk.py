@@ -28,7 +28,7 @@ from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology import layout, stager
 from holdfast.ontology.decide import Rules, Tally
-from holdfast.ontology.errors import Overtaken, SnapshotGone
+from holdfast.ontology.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.footer import of_footer, stats_of
 from holdfast.ontology.form import Form
 from holdfast.ontology.index import Entry, resolve
@@ -217,7 +217,7 @@ class Loader:
                 if prepared is None and request.if_head is None:
                     return Landed(tally, None)
                 return await self._land(request, prepared, tally)
-            except (Overtaken, SnapshotGone):
+            except (BulkOutdated, Overtaken, SnapshotGone):
                 continue
             except NotFound as error:
                 raise _vanished(str(error)) from error

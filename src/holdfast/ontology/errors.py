@@ -92,7 +92,7 @@ class UnreadableRow(Incompatible):
     default_remedy = "use the class that the row was written with, or migrate the type"
 
 
-class Overtaken(Conflict):
+class BulkOutdated(Conflict):
     """What was decided about a bulk of rows does not hold any more: somebody has committed to its type since."""
 
     default_remedy = "decide again on what is there now"

@@ -194,7 +194,7 @@ class Ontology:
         return self._view.ledger, (await self._view.agree(self._forms, {type_id}, PLAIN)).versions[type_id]
 
     async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
-        """Commit rows that were decided elsewhere; ``Overtaken`` if that does not hold any more."""
+        """Commit rows that were decided elsewhere; ``BulkOutdated`` if that does not hold any more."""
         return await self._committer.commit(metadata, if_head=if_head, order=Order(bulk=bulk))
 
     @property

@@ -4,12 +4,14 @@ Two drivers cannot both win a number. The loser has changed nothing: its units m
 whoever plans the hour again does so on top of what won. Publishing the same again finds it there.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import check
 from holdfast.metrics import layout
-from holdfast.metrics.manifest import Current, Generation, UnitManifest
+from holdfast.metrics.layout import window_name
+from holdfast.metrics.manifest import Current, Generation, Table, UnitManifest
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.pipeline.plan import HourPlan, read_generation
 
@@ -24,23 +26,48 @@ class Published:
     superseded: bool = False
 
 
-async def compose(store: Store, plan: HourPlan) -> Generation:
-    """The generation that a plan leads to, from the manifests of its units."""
+async def compose(store: Store, plan: HourPlan) -> Generation | None:
+    """The generation that a plan leads to: the units that are current already as they stand, and sealed ones, and the
+    others from their manifests. None if any of it is gone: then the plan is older than a fence.
+    """
+    base: Generation | None = None
+    if plan.base:
+        found = await store.find(layout.generation_key(plan.hour, plan.kind, plan.base))
+        if found is None:
+            return None
+        base = Generation.read(found)
+    known = {each.unit_id: each for each in base.units} if base is not None else {}
+    expired = base.expired if base is not None else ()
 
-    async def one(unit_id: str) -> Current:
-        return Current.of_manifest(UnitManifest.read(await store.get(layout.unit_key(plan.hour, unit_id))))
+    async def one(unit_id: str) -> Current | None:
+        if unit_id in known:
+            return known[unit_id]
+        found = await store.find(layout.unit_key(plan.hour, unit_id))
+        return None if found is None else _kept(Current.of_manifest(UnitManifest.read(found)), expired)
 
-    units = await map_bounded(plan.units, one, limit=AT_ONCE)
-    return Generation(
-        plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version, tuple(units), tuple(plan.listings)
-    )
+    made = await map_bounded(plan.units, one, limit=AT_ONCE)
+    units = [each for each in made if each is not None]
+    if len(units) < len(made):
+        return None
+    units += [each for each in known.values() if each.sealed]
+    in_order = tuple(sorted(units, key=lambda each: (each.bucket, not each.sealed)))
+    numbers = (plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version)
+    return Generation(*numbers, in_order, tuple(plan.listings), plan.epoch, expired)
+
+
+def _kept(unit: Current, expired: Sequence[str]) -> Current:
+    """Without the chunks of windows that were let go in this hour."""
+    if not expired:
+        return unit
+    kept = [ref for ref in unit.chunks if ref.table is not Table.ROLLUP or window_name(ref.window_ns) not in expired]
+    return replace(unit, chunks=tuple(kept))
 
 
 async def publish(store: Store, plan: HourPlan) -> Published:
     if not plan.changed:
         return Published(plan, None)
     generation = await compose(store, plan)
-    if isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost):
+    if generation is None or isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost):
         return Published(plan, None, superseded=True)
     return Published(plan, generation)
 

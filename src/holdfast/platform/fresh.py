@@ -21,6 +21,7 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
+from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.live import size_of
@@ -29,6 +30,7 @@ from holdfast.ingest.reconcile import FUTURE_NS, Coverage, neighbours_after, ove
 from holdfast.metrics.layout import CHECKPOINT, CHECKPOINT_FORMAT, HOUR_NS, coverage_key
 from holdfast.metrics.listing import Listed
 from holdfast.objects.store import Object, Store
+from holdfast.platform.taken import identity_of_row
 
 AT_ONCE = 16
 DECODERS = 2
@@ -81,10 +83,13 @@ class Batches:
     memory: Memory = field(default_factory=Memory)
     unreadable: set[str] = field(default_factory=set)
     """Manifest ids; of a reference that cannot be read, its key."""
+    expired: set[str] = field(default_factory=set)
+    """Manifest ids of batches whose bytes were let go."""
     _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
 
-    async def load(self, manifest_id: str, blob_key: str, sha256: str) -> Batch | None:
-        """None if it cannot be read."""
+    async def load(self, identity: BatchIdentity, blob_key: str, sha256: str) -> Batch | None:
+        """None if it cannot be read, or was expired."""
+        manifest_id = identity.manifest_id
         kept = self.memory.get(manifest_id)
         if kept is not None:
             return kept
@@ -92,7 +97,13 @@ class Batches:
             body = (await self.store.get(blob_key)).body
             async with self._decoders:
                 batch = await blocking(_decode, body, sha256, blob_key, self.limits)
-        except (NotFound, FrameInvalid, Corrupt, Invalid) as error:
+        except NotFound as error:
+            if await find_expired(self.store, identity) is not None:
+                self.expired.add(manifest_id)
+            else:
+                self.lost(manifest_id, blob_key, error)
+            return None
+        except (FrameInvalid, Corrupt, Invalid) as error:
             self.lost(manifest_id, blob_key, error)
             return None
         self.memory.keep(manifest_id, batch)
@@ -100,10 +111,11 @@ class Batches:
 
     async def all(self, rows: Iterable[Listed]) -> list[Batch]:
         """Those of these batches that can be read."""
-        found = await map_bounded(
-            rows, lambda row: self.load(row.manifest_id, row.blob_key, row.frame_sha256), limit=AT_ONCE
-        )
+        found = await map_bounded(rows, self.of_row, limit=AT_ONCE)
         return [each for each in found if each is not None]
+
+    async def of_row(self, row: Listed) -> Batch | None:
+        return await self.load(identity_of_row(row), row.blob_key, row.frame_sha256)
 
     def lost(self, what: str, key: str, error: HoldfastError) -> None:
         _log.warning("%s: left out of an answer: %s", key, error)
@@ -207,9 +219,9 @@ async def _known(
     identity = manifest.identity
     if not wants_agent(identity.agent_id):
         return None
-    batch = await batches.load(identity.manifest_id, manifest.raw_blob_key, manifest.frame_sha256)
-    if batch is None:
-        return None
+    batch = await batches.load(identity, manifest.raw_blob_key, manifest.frame_sha256)
+    if batch is None:  # an expired one has no records to be read, but keeps its numbers
+        return Known(manifest, {}) if identity.manifest_id in batches.expired else None
     own, _ = shares(batch, manifest.accepted_at_unix_ns)
     rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
     return Known(manifest, rows)

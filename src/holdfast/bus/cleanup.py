@@ -15,6 +15,9 @@ from holdfast.bus.publish import Boundary
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
 
+FORGOTTEN_NS = 3_600 * 1_000_000_000
+"""A sheet that nobody has referred to for so long was left by a worker that died. One that is missed is made anew."""
+
 
 @dataclass(frozen=True)
 class Cleaned:
@@ -39,14 +42,16 @@ async def cleanup(
     limit = min([layout.time_name(before_ns), *kept[:1]])
     limit_ns = layout.created_ns(limit) if "_" in limit else before_ns
     keys = await _old(store, layout.dedupe_folder(namespace), limit_ns)
+    sheets = await _old(store, layout.pile_folder(namespace), ambient.clock.wall_ns() - FORGOTTEN_NS)
+    sheets = await _unreferred(sheets, register) if sheets else []
     if not dry_run:
         if names:
             await Boundary(store, namespace, ambient).advance(limit_ns)
             await store.delete_many([layout.event_key(namespace, name) for name in names])
         if claims:
             await store.delete_many(claims)
-        if keys:
-            await store.delete_many(keys)
+        if keys or sheets:
+            await store.delete_many([*keys, *sheets])
         if found is not None and names:
             await _forget(register, limit, ambient)
     return Cleaned(len(names), len(claims), len(keys), limit_ns)
@@ -57,7 +62,9 @@ def _is_settled(digest: Digest | None, name: str) -> bool:
     if digest is None:
         return True
     return bool(digest.sections) and all(
-        name not in section.open and (name <= section.cursor or name in section.recent)
+        name not in section.open
+        and (name <= section.cursor or name in section.recent)
+        and layout.bucket(name) not in section.piled  # it may be one of those
         for section in digest.sections.values()
     )
 
@@ -88,6 +95,14 @@ async def _old(store: Store, folder: str, before_ns: int) -> list[str]:
     async for page in store.list(folder):
         keys += [entry.key for entry in page.entries if entry.modified_ns < before_ns]
     return keys
+
+
+async def _unreferred(sheets: list[str], register: Register[Digest]) -> list[str]:
+    """Those that the digest, read after they were listed, does not refer to."""
+    found = await register.read()
+    sections = found.value.sections.values() if found is not None else ()
+    known = {sheet.id for section in sections for pile in section.piles for sheet in pile.sheets}
+    return [key for key in sheets if layout.name_of(key) not in known]
 
 
 async def _forget(register: Register[Digest], limit: str, ambient: Ambient) -> None:

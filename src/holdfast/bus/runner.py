@@ -95,7 +95,15 @@ class Runner:
             self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
         )
         types = {each.id: each.types for each in self.handlers}
-        self.feed = Feed(self.store, self.namespace, self.ambient, types, self.session_id)
+        self.feed = Feed(
+            self.store,
+            self.namespace,
+            self.ambient,
+            types,
+            self.session_id,
+            ordered={each.id for each in self.handlers if each.ordered},
+            boundary=self.boundary,
+        )
         self.claims = Claims(
             self.store,
             self.namespace,
@@ -108,6 +116,8 @@ class Runner:
         self.session = Session(self.store, self.namespace, self.session_id, self.ambient, self.metadata)
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._polled_ns: int | None = None
+        self._look_ns = 0
+        """How long the last look took."""
         self._hungry = False
         self._suspects: list[tuple[Handler, str]] = []
         self._alone: tuple[str, str] | None = None
@@ -173,7 +183,7 @@ class Runner:
     async def _round(self, until_idle: bool) -> bool:
         """One turn of the loop; True if there is nothing left to do."""
         try:
-            if self._hungry or self._poll_is_due():
+            if self._poll_is_due():
                 await self._poll()
             if self.sweep.is_due():
                 await self._sweep()
@@ -193,13 +203,15 @@ class Runner:
     async def _poll(self) -> None:
         if self.feed.unwritten or self._polled_ns is None:
             await self.feed.flush()
-        self._polled_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
+        began_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
         self._polls += 1
         # A worker that is never idle must not starve the others'; and what comes first of an ordering key is known only
         # to who has read everything.
         greedy = self._greedy or self._polls % HELP_EVERY == 0 or any(each.ordered for each in self.handlers)
         self._hungry = await self.feed.poll(greedy=greedy) > 0
-        self._looked_ns = self.ambient.clock.monotonic_ns()
+        self._polled_ns = self._looked_ns = self.ambient.clock.monotonic_ns()
+        # After a long look it works at least as long as it has looked: whatever comes in, work goes on.
+        self._look_ns = self._polled_ns - began_ns
 
     async def _mend(self) -> None:
         if self.mend is not None:
@@ -229,7 +241,7 @@ class Runner:
         now_ns = self.ambient.clock.wall_ns()
         soon_ns = now_ns + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
-        self.worked.waiting = sum(len(self.feed.view(handler.id).open) for handler in self.handlers)
+        self.worked.waiting = sum(self.feed.view(handler.id).count for handler in self.handlers)
         return (
             not self._running and not self.feed.unread and not any(due is not None and due <= soon_ns for due in dues)
         )
@@ -237,7 +249,9 @@ class Runner:
     def _poll_is_due(self) -> bool:
         if self._polled_ns is None:
             return True
-        return self.ambient.clock.monotonic_ns() - self._polled_ns >= self.options.poll_ms * _MS
+        poll_ns = self.options.poll_ms * _MS
+        rest_ns = 0 if self._hungry and self._look_ns < poll_ns else max(poll_ns, self._look_ns)
+        return self.ambient.clock.monotonic_ns() - self._polled_ns >= rest_ns
 
     async def _claim(self) -> int:
         """Claim what there is room for, best handler first; how many were started."""
@@ -247,6 +261,7 @@ class Runner:
         if self._suspects:
             handler, name = self._suspects.pop(0)
             return await self._claim_for(handler, [name])
+        await self.feed.stock()
         for handler in sorted(self.handlers, key=lambda each: -each.priority):
             room = handler.concurrency - sum(handler_id == handler.id for handler_id, _ in self._running)
             names = self._wanted(handler, min(room, self.options.claim_limit))
@@ -362,7 +377,7 @@ class Runner:
 
     async def _pause(self, stopping: "asyncio.Future[Any]") -> None:
         """Until something has ended, something falls due, or it is time to poll."""
-        if self._hungry and not self._running:
+        if self._hungry and not self._running and self._poll_is_due():
             return
         now_ns = self.ambient.clock.wall_ns()
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]

@@ -32,6 +32,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, Witness, draw
 from holdfast.ontology.batch import Many, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
+from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.refs import TypeId
@@ -161,7 +162,13 @@ class Committer:
                 await self.refresh()
                 fresh = True
                 continue
-            draft = await self._draft(metadata, order)
+            try:
+                draft = await self._draft(metadata, order)
+            except Overtaken:  # as good as a lost race: whoever destroyed it has moved the head
+                await self.refresh()
+                fresh = True
+                await self._again(budget)
+                continue
             if draft is None:
                 if fresh or not await self._moved():
                     return self._nothing_left()

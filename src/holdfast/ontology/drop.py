@@ -24,6 +24,7 @@ from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redact import Watch, perform
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.refs import Life, Place, TypeId
+from holdfast.ontology.sight import steadily
 from holdfast.ontology.token import check_token, token_of
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
@@ -49,6 +50,10 @@ class Preview:
 
 async def preview(store: Store, name: str, *, purge: bool = False) -> Preview:
     """What dropping the type would do. ``NotFound`` if there is nothing to drop, or to purge."""
+    return await steadily(lambda: _preview(store, name, purge=purge))
+
+
+async def _preview(store: Store, name: str, *, purge: bool) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)

@@ -18,6 +18,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology import layout
 from holdfast.ontology.manifest import REDACTS, Manifest
 from holdfast.ontology.refs import Place, TypeId, type_id
+from holdfast.ontology.stats import FileStats
 
 FORMAT = "holdfast.ontology.redaction"
 _ERASED = '{"_erased":true'
@@ -79,6 +80,7 @@ class Rewritten:
     manifest_path: str
     sha256_before: str
     sha256_after: str
+    stats: FileStats | None = None
 
 
 def record_body(files: list[Rewritten], place: Place, finished_at: str) -> bytes:

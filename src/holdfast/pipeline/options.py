@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.base.config import Settings
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
 from holdfast.metrics.windows import Windows
@@ -34,6 +35,8 @@ class Options:
     """What was not seen in the last so many hours of samples is gone, as far as the ontology is concerned."""
     lease_ttl_ms: int = 30_000
     limits: Limits = field(default_factory=Limits)
+    settings: Settings = field(default_factory=Settings)
+    """How other places are reached, such as reports in another bucket."""
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ async def make(store: Store, work: Work, windows: Windows, limits: Limits) -> Do
     return _row(manifest, spent, made=True)
 
 
+async def derive_again(
+    store: Store, work: Work, windows: Windows, limits: Limits
+) -> tuple[list[Chunk], Telemetry, list[str]]:
+    """What a unit of an hour would give now: its chunks, its records, and the inputs that cannot be read."""
+    batches, unreadable = await _batches(store, work, limits, _Spent())
+    telemetry, chunks = await blocking(_derive, work, batches, windows)
+    return chunks, telemetry, sorted(unreadable)
+
+
 def _derive(work: Work, batches: list[Batch], windows: Windows) -> tuple[Telemetry, list[Chunk]]:
     start_ns = layout.hour_start_ns(work.unit.hour)
     telemetry = telemetry_of(batches, start_ns, start_ns + layout.HOUR_NS)

@@ -81,12 +81,12 @@ class Field:
                 count = rng.randrange(3, 12)
                 begin = max(gap, seq - rng.choice((0, 0, 0, 2)))
                 at = START + rng.randrange(hours * 3600) * SECOND
-                records = {n: _record(rng, at + (n - begin) * 7 * SECOND) for n in range(begin, begin + count)}
+                records = {n: record(rng, at + (n - begin) * 7 * SECOND) for n in range(begin, begin + count)}
                 await self.accept(agent, boot, records)
                 seq = begin + count
 
 
-def _record(rng: random.Random, at: int) -> Any:
+def record(rng: random.Random, at: int) -> Any:
     labels = {"cpu": str(rng.randrange(2))}
     match rng.randrange(4):
         case 0:

@@ -23,13 +23,14 @@ from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.ingest.gathering import manifests_in
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.live import size_of
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.reconcile import FUTURE_NS, Coverage, neighbours_after, overlapping, shares
 from holdfast.metrics.layout import CHECKPOINT, CHECKPOINT_FORMAT, HOUR_NS, coverage_key
 from holdfast.metrics.listing import Listed
-from holdfast.objects.store import Object, Store
+from holdfast.objects.store import Store
 from holdfast.platform.taken import identity_of_row
 
 AT_ONCE = 16
@@ -142,18 +143,33 @@ async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Call
     begin_ns = since_ns - FUTURE_NS
     if checkpoint is not None:
         begin_ns = max(begin_ns, checkpoint.through_ns - batches.overlap_ns - LOOKBACK_NS)
-    after = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(begin_ns)}".rstrip("/")
-    keys: list[str] = []
-    async for page in store.list(layout.ACCEPTED_BY_TIME, after=after):
+    gathered = await _since(store, layout.GATHERINGS, begin_ns, checkpoint)
+    referred = await _since(store, layout.ACCEPTED_BY_TIME, begin_ns, checkpoint)
+    recent = frozenset[bytes]() if checkpoint is None else checkpoint.recent
+    manifests: dict[bytes, AcceptedManifest] = {}
+    for several in await map_bounded(gathered.values(), lambda key: _read(store, batches, key), limit=AT_ONCE):
+        fresh_ones = {bytes.fromhex(each.identity.manifest_id)[:SHORT]: each for each in several}
+        manifests |= {short: each for short, each in fresh_ones.items() if short not in recent}
+    keys = [key for short, key in referred.items() if short not in manifests]
+    known = [
+        *await map_bounded(manifests.values(), lambda each: _looked_into(batches, each, wants_agent), limit=AT_ONCE),
+        *await map_bounded(keys, lambda key: _known(store, batches, key, wants_agent), limit=AT_ONCE),
+    ]
+    return [each for each in known if each is not None]
+
+
+async def _since(store: Store, family: str, begin_ns: int, checkpoint: _Checkpoint | None) -> dict[bytes, str]:
+    """Keys that nobody has followed, by the short form of the id in each; of hours from that time on."""
+    found: dict[bytes, str] = {}
+    async for page in store.list(family, after=f"{family}{layout.hour_path(begin_ns)}".rstrip("/")):
         for entry in page.entries:
             short = _short(entry.key)
             followed = checkpoint is not None and (
                 entry.modified_ns < checkpoint.floor_ns or short in checkpoint.recent
             )
             if short is not None and not followed:
-                keys.append(entry.key)
-    found = await map_bounded(keys, lambda key: _known(store, batches, key, wants_agent), limit=AT_ONCE)
-    return [each for each in found if each is not None]
+                found[short] = entry.key
+    return found
 
 
 async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> list[Known]:
@@ -211,11 +227,24 @@ async def _checkpoint(store: Store, overlap_ns: int) -> _Checkpoint | None:
 async def _known(
     store: Store, batches: Batches, key: str, wants_agent: Callable[[str], bool] = lambda _: True
 ) -> Known | None:
+    """By the key of its manifest, or of its reference."""
+    found = await _read(store, batches, key)
+    return await _looked_into(batches, found[0], wants_agent) if found else None
+
+
+async def _read(store: Store, batches: Batches, key: str) -> list[AcceptedManifest]:
+    """The manifests at this key; none if it cannot be read."""
     try:
-        manifest = _manifest(await store.get(key))
+        found = await store.get(key)
+        return [AcceptedManifest.read(found)] if key.startswith(layout.ACCEPTED) else manifests_in(found)
     except (NotFound, Corrupt, Incompatible, Invalid) as error:
         batches.lost(key, key, error)
-        return None
+        return []
+
+
+async def _looked_into(
+    batches: Batches, manifest: AcceptedManifest, wants_agent: Callable[[str], bool]
+) -> Known | None:
     identity = manifest.identity
     if not wants_agent(identity.agent_id):
         return None
@@ -225,17 +254,6 @@ async def _known(
     own, _ = shares(batch, manifest.accepted_at_unix_ns)
     rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
     return Known(manifest, rows)
-
-
-def _manifest(found: Object) -> AcceptedManifest:
-    """The manifest, or the one that a reference by time holds."""
-    if not found.key.startswith(layout.ACCEPTED_BY_TIME):
-        return AcceptedManifest.read(found)
-    document = codec.decode(found.body, key=found.key)
-    key, inner = document.get("accepted_manifest_key"), document.get("accepted_manifest")
-    if not isinstance(key, str) or not isinstance(inner, dict):
-        raise Corrupt(f"{found.key}: names no manifest")
-    return AcceptedManifest.read(Object(key, codec.encode(inner), found.modified_ns, found.version))
 
 
 def row_of(known: Known) -> Listed:
@@ -263,7 +281,10 @@ def listed(manifest: AcceptedManifest, records: int, first_ns: int | None, last_
 
 
 def _short(key: str) -> bytes | None:
-    """Of the manifest id in a key; None if there is none."""
+    """Of the id in a key, of a manifest or of a gathering; None if there is none."""
+    gathering = layout.gathering_in(key)
+    if gathering is not None:
+        return bytes.fromhex(gathering.id)[:SHORT]
     name = key.rpartition("/")[2].removesuffix(".json")
     try:
         return bytes.fromhex(name)[:SHORT] if len(name) == 64 else None

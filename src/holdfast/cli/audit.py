@@ -4,8 +4,10 @@ It is a durable run like the other jobs, on Spark or in this process: killed, it
 nothing but its own record. The exit code is 1 if an error was found.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -146,24 +148,12 @@ def list_audits(
     shell.out.table(columns, rows, empty="no audit is on record here")
 
 
-def _open(shell: Shell) -> Any:
+@asynccontextmanager
+async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
-    return _Opened(open_platform(shell.settings.store.uri, settings=shell.settings))
-
-
-class _Opened:
-    """The store of a platform that is open."""
-
-    def __init__(self, platform: Any) -> None:
-        self._platform = platform
-
-    async def __aenter__(self) -> "OpenStore":
-        store: OpenStore = (await self._platform.__aenter__()).store
-        return store
-
-    async def __aexit__(self, *ended: Any) -> None:
-        await self._platform.__aexit__(*ended)
+    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        yield hf.store
 
 
 def _tell(shell: Shell, record: "Audited", html: Path | None) -> None:

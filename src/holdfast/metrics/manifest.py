@@ -245,6 +245,21 @@ class Generation:
         unit = Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version, current.epoch, over)
         return unit.id == current.unit_id
 
+    def kept(self, unit: Current) -> Current:
+        """A unit without the chunks of windows that were let go in this hour."""
+        if not self.expired:
+            return unit
+        refs = [
+            ref
+            for ref in unit.chunks
+            if ref.table is not Table.ROLLUP or layout.window_name(ref.window_ns) not in self.expired
+        ]
+        return replace(unit, chunks=tuple(refs))
+
+    def says(self, unit: Current, made: UnitManifest) -> bool:
+        """Whether a unit of this generation is what its manifest says, but for what was sealed or let go since."""
+        return self.kept(Current.of_manifest(made)) == replace(unit, sealed=False)
+
     def fence(self, write_id: str) -> "Generation":
         """The next generation, with the same units, behind which nothing of before comes."""
         return replace(self, number=self.number + 1, epoch=self.number + 1, write_id=write_id)

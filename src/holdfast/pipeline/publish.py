@@ -4,14 +4,12 @@ Two drivers cannot both win a number. The loser has changed nothing: its units m
 whoever plans the hour again does so on top of what won. Publishing the same again finds it there.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import check
 from holdfast.metrics import layout
-from holdfast.metrics.layout import window_name
-from holdfast.metrics.manifest import Current, Generation, Table, UnitManifest
+from holdfast.metrics.manifest import Current, Generation, UnitManifest
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.pipeline.plan import HourPlan, read_generation
 
@@ -37,13 +35,13 @@ async def compose(store: Store, plan: HourPlan) -> Generation | None:
             return None
         base = Generation.read(found)
     known = {each.unit_id: each for each in base.units} if base is not None else {}
-    expired = base.expired if base is not None else ()
 
     async def one(unit_id: str) -> Current | None:
         if unit_id in known:
             return known[unit_id]
         found = await store.find(layout.unit_key(plan.hour, unit_id))
-        return None if found is None else _kept(Current.of_manifest(UnitManifest.read(found)), expired)
+        made = None if found is None else Current.of_manifest(UnitManifest.read(found))
+        return made if made is None or base is None else base.kept(made)
 
     made = await map_bounded(plan.units, one, limit=AT_ONCE)
     units = [each for each in made if each is not None]
@@ -52,15 +50,7 @@ async def compose(store: Store, plan: HourPlan) -> Generation | None:
     units += [each for each in known.values() if each.sealed]
     in_order = tuple(sorted(units, key=lambda each: (each.bucket, not each.sealed)))
     numbers = (plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version)
-    return Generation(*numbers, in_order, tuple(plan.listings), plan.epoch, expired)
-
-
-def _kept(unit: Current, expired: Sequence[str]) -> Current:
-    """Without the chunks of windows that were let go in this hour."""
-    if not expired:
-        return unit
-    kept = [ref for ref in unit.chunks if ref.table is not Table.ROLLUP or window_name(ref.window_ns) not in expired]
-    return replace(unit, chunks=tuple(kept))
+    return Generation(*numbers, in_order, tuple(plan.listings), plan.epoch, base.expired if base else ())
 
 
 async def publish(store: Store, plan: HourPlan) -> Published:

@@ -188,7 +188,8 @@ class _Asked:
         except HoldfastError as error:
             raise await self._workshop.blame(error) from error
         if not files and question.metric not in self._names:
-            raise unknown(question.metric, self._names, len(self._workshop.told().unreadable))
+            told = self._workshop.told()
+            raise unknown(question.metric, self._names, len(told.unreadable), len(told.expired))
         if not series and files and question.aggregate.grows:
             await self._refuse_gauge(files)
         return Answer(question, series, self._workshop.told())
@@ -273,8 +274,14 @@ def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
     return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
 
 
-def unknown(metric: str, names: Iterable[str], unreadable: int = 0) -> NotFound:
+def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
     near = get_close_matches(metric, sorted(names), n=3)
+    if expired and not near:
+        return NotFound(
+            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches were"
+            " expired",
+            remedy="ask with a larger step, such as 1h",
+        )
     if unreadable and not near:
         return NotFound(
             f"no metric {metric!r} has samples in this range, as far as can be read: batches that cannot be are "

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
-from holdfast.pipeline.gc import derived, events, ontology, orphans, record, records, runs
+from holdfast.pipeline.gc import batches, derived, events, ontology, orphans, record, records, runs, windows
 from holdfast.pipeline.gc.options import KINDS, Ask
 from holdfast.pipeline.gc.proof import latest_proof
 from holdfast.pipeline.gc.record import Tally
@@ -30,6 +30,8 @@ PLANNERS: dict[str, Planner] = {
     "ontology": ontology.shards,
     "runs": runs.shards,
     "records": records.shards,
+    "expire-batches": batches.shards,
+    "expire-rollups": windows.shards,
     "expire-runs": runs.expiring,
     "expire-events": events.shards,
 }
@@ -82,7 +84,7 @@ class Gc:
         for kind in wanted:
             if kind not in KINDS:
                 raise Invalid(f"there is no kind of garbage {kind!r}", remedy=f"use {', '.join(KINDS)}")
-        kinds = [kind for kind in self._options.wanted(wanted) if kind in PLANNERS]
+        kinds = self._options.wanted(wanted)
         return {
             "kinds": kinds,
             "apply": bool(request.get("apply", self._options.apply)),

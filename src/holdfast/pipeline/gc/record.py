@@ -105,6 +105,22 @@ class Sweep:
                 await self.flush()
         return True
 
+    async def remove_derived(self, key: str, size: int, why: str) -> None:
+        """What goes with something that was removed; it counts towards no limit."""
+        if self.ask.apply:
+            self.tally.removed[why] += 1
+            self.tally.bytes += size
+            self._doomed.append((key, size, why))
+            if len(self._doomed) >= GROUP:
+                await self.flush()
+
+    def room(self, wanted: int) -> int:
+        """How many of so many may be removed yet."""
+        if self._left is None or self._left >= wanted:
+            return wanted
+        self.tally.more = True
+        return max(0, self._left)
+
     async def about_to(self, doomed: list[tuple[str, int, str]]) -> list[str]:
         """Note, and put on record, what others are about to remove; the keys of the intents, for ``concluded``."""
         for key, size, why in doomed:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.pipeline.gc import derived, events, ontology, orphans, records, runs
+from holdfast.pipeline.gc import batches, derived, events, ontology, orphans, records, runs, windows
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs.workflow import ambient_of
@@ -17,6 +17,8 @@ SWEEPERS: dict[str, Sweeper] = {
     "ontology": ontology.sweep,
     "runs": runs.sweep,
     "records": records.sweep,
+    "expire-batches": batches.expire,
+    "expire-rollups": windows.expire,
     "expire-runs": runs.expire,
     "expire-events": events.expire,
 }

@@ -126,10 +126,22 @@ class _Checkpoint:
 
 async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Callable[[str], bool]) -> list[Known]:
     """Batches that no listing has, as far as anybody knows, and that may have records from ``since`` on."""
-    checkpoint = await _checkpoint(store, batches.overlap_ns)
-    begin_ns = since_ns - FUTURE_NS
+    keys = await fresh_keys(store, batches.overlap_ns, since_ns)
+    found = await map_bounded(keys, lambda key: _known(store, batches, key, wants_agent), limit=AT_ONCE)
+    return [each for each in found if each is not None]
+
+
+async def is_reconciled(store: Store) -> bool:
+    """Whether a reconciler has ever run, so that there are listings."""
+    return await store.find(CHECKPOINT) is not None
+
+
+async def fresh_keys(store: Store, overlap_ns: int, since_ns: int) -> list[str]:
+    """References to them. Nothing is read of the batches."""
+    checkpoint = await _checkpoint(store, overlap_ns)
+    begin_ns = max(0, since_ns - FUTURE_NS)
     if checkpoint is not None:
-        begin_ns = max(begin_ns, checkpoint.through_ns - batches.overlap_ns - LOOKBACK_NS)
+        begin_ns = max(begin_ns, checkpoint.through_ns - overlap_ns - LOOKBACK_NS)
     after = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(begin_ns)}".rstrip("/")
     keys: list[str] = []
     async for page in store.list(layout.ACCEPTED_BY_TIME, after=after):
@@ -140,15 +152,22 @@ async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Call
             )
             if short is not None and not followed:
                 keys.append(entry.key)
-    found = await map_bounded(keys, lambda key: _known(store, batches, key, wants_agent), limit=AT_ONCE)
-    return [each for each in found if each is not None]
+    return keys
 
 
 async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> list[Known]:
     """Accepted batches, wherever they are, that share a number with one of these."""
+    keys = await neighbour_keys(store, [each.manifest.identity for each in found])
+    others = await map_bounded(keys, lambda key: _known(store, batches, key), limit=AT_ONCE)
+    return [each for each in others if each is not None]
+
+
+async def neighbour_keys(store: Store, found: Iterable[BatchIdentity]) -> list[str]:
+    """The manifests of these, as far as a reconciler has met their numbers."""
     groups: dict[str, list[BatchIdentity]] = {}
-    for each in found:
-        identity = each.manifest.identity
+    own: set[str] = set()
+    for identity in found:
+        own.add(layout.accepted_key(identity))
         groups.setdefault(coverage_key(identity.agent_id), []).append(identity)
 
     async def one(key: str) -> set[str]:
@@ -162,10 +181,7 @@ async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> 
         return keys
 
     parts = await map_bounded(sorted(groups), one, limit=AT_ONCE)
-    own = {each.manifest.key for each in found}
-    keys = sorted(set().union(*parts) - own)
-    others = await map_bounded(keys, lambda key: _known(store, batches, key), limit=AT_ONCE)
-    return [each for each in others if each is not None]
+    return sorted(set().union(*parts) - own)
 
 
 async def _around(store: Store, identity: BatchIdentity, longest: int) -> set[str]:
@@ -200,7 +216,7 @@ async def _known(
     store: Store, batches: Batches, key: str, wants_agent: Callable[[str], bool] = lambda _: True
 ) -> Known | None:
     try:
-        manifest = _manifest(await store.get(key))
+        manifest = manifest_in(await store.get(key))
     except (NotFound, Corrupt, Incompatible, Invalid) as error:
         batches.lost(key, key, error)
         return None
@@ -215,7 +231,7 @@ async def _known(
     return Known(manifest, rows)
 
 
-def _manifest(found: Object) -> AcceptedManifest:
+def manifest_in(found: Object) -> AcceptedManifest:
     """The manifest, or the one that a reference by time holds."""
     if not found.key.startswith(layout.ACCEPTED_BY_TIME):
         return AcceptedManifest.read(found)

@@ -32,6 +32,11 @@ NOUNS: tuple[Noun, ...] = (
     ),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
+    Noun(
+        "gc",
+        "holdfast.cli.gc",
+        "Remove garbage and let go what is past its retention, with a record of every deletion.",
+    ),
     Noun("logs", "holdfast.cli.logs", "Search in the logs of all agents."),
     Noun("metrics", "holdfast.cli.metrics", "See metrics: which there are, their labels, and their values over time."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),

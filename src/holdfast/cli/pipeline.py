@@ -205,6 +205,7 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
     from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
     from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
     from holdfast.pipeline import Options  # noqa: PLC0415  # as above
+    from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
 
     section, ingest = shell.settings.pipeline, shell.settings.ingest
     settle_ns = section.settle_s * 1_000_000_000 if service else 0
@@ -218,6 +219,7 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
         lease_ttl_ms=section.lease_ttl_ms,
         limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
         settings=shell.settings,
+        gc=gc_options(shell.settings),
     )
 
 

@@ -23,6 +23,7 @@ from holdfast.pipeline.audit import Audit
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
+from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
@@ -34,11 +35,12 @@ JOBS: dict[str, Callable[[Env], Job]] = {
     "index": index_job,
     "feed": Feed,
 }
-ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit}
+ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 """Jobs that run only when they are named."""
 _WANTED = {
     "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
     "audit": {"scopes", "deep", "older_than_ns", "inventory"},
+    "gc": {"kinds", "apply", "limit"},
 }
 """What a job takes of a request; the others take times."""
 MOST_ROUNDS = 100_000

@@ -227,14 +227,17 @@ def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> 
 
 
 def forget_before(section: Section, name: str) -> Section:
-    """The section after everything before ``name`` was cleaned up."""
+    """The section after everything before ``name`` was cleaned up.
+
+    Nobody may have looked at ``name`` itself yet, so the cursor stays before it, at its moment.
+    """
     bucket = layout.bucket(name)
     return replace(
         section,
         open={each: item for each, item in section.open.items() if each >= name},
         recent=frozenset(each for each in section.recent if each >= name),
         folded={each: value for each, value in section.folded.items() if each >= bucket},
-        cursor=max(section.cursor, name),
+        cursor=max(section.cursor, name.partition("_")[0]),
     )
 
 

@@ -10,7 +10,7 @@ Errors: whatever is wrong with one batch is a finding about it; only a store tha
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
@@ -61,7 +61,6 @@ class BatchCheck:
     resolutions: Resolutions
     reconciled_ns: int = 0
     """What the store had of references by time before then, the reconciler has followed."""
-    seen: Seen = field(default_factory=Seen)
 
     async def accepted(self, entry: Entry, tally: Tally) -> Seen:
         """One accepted manifest, and what hangs on it."""

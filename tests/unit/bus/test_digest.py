@@ -82,7 +82,7 @@ def test_cleaning_forgets_what_is_before() -> None:
     section = apply(open_section(1, 2, 3), Change(settled={name(1)}, cursor=name(1)))
     kept = forget_before(section, name(2))
     assert set(kept.open) == {name(2), name(3)}
-    assert kept.cursor == name(2)
+    assert name(1) < kept.cursor < name(2)  # which may not have been looked at
 
 
 def test_a_digest_survives_its_document() -> None:

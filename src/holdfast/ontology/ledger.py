@@ -132,6 +132,8 @@ def next_summary(
         heads[type_id] = fold(heads.get(type_id) or UNTOUCHED, (ref for ref in refs if ref.type_id == type_id))
         changed.add(type_id)
     recent = (*ledger.recent, *refs)
+    purged = {ref.path for ref in ledger.recent if (dropped or {}).get(ref.type_id)}
+    known = {path: each for path, each in ledger.stats.items() if path not in purged}  # keys are among them
     full = commit_id % FULL_EVERY == 0 or ledger.foreign or len(recent) > RECENT_LIMIT
     return Summary(
         attempt_id=attempt_id,
@@ -139,7 +141,7 @@ def next_summary(
         base=ledger.base,
         skips=ledger.spine,
         recent=recent,
-        stats={**ledger.stats, **{path: each.short() for path, each in (stats or {}).items()}},
+        stats={**known, **{path: each.short() for path, each in (stats or {}).items()}},
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
         outbox_before=ledger.outbox,

@@ -19,6 +19,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.ended import ended_chains
 from holdfast.ontology.finding import Finding, Report, by_weight
+from holdfast.ontology.footer import REDACTED
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
@@ -61,6 +62,10 @@ class _Run:
     findings: list[Finding] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
     digests: dict[TypeId, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    redacted: Place | None = None
+    """The latest commit that destroys payload."""
+    marked: bool = False
+    """A file that lost payload is not what was said of it."""
 
     def complain(self, kind: str, key: str, message: str) -> None:
         self.findings.append(Finding(kind, key, message))
@@ -74,29 +79,28 @@ async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None
 
     A check that payload is destroyed under compares files with what was said of them before: it is done again.
     """
-    before = await _destroyed(store)
-    report = await _verified(store, deep=deep, watch=watch)
+    run = await _verified(store, deep=deep, watch=watch)
     for _ in range(TRIES - 1):
-        if report.good or (after := await _destroyed(store)) == before:
+        if run.report().good or not await _overtaken(run):
             break
-        before = after
-        report = await _verified(store, deep=deep, watch=watch)
-    return report
+        run = await _verified(store, deep=deep, watch=watch)
+    return run.report()
 
 
-async def _destroyed(store: Store) -> tuple[Place | None, int]:
-    """The latest order to destroy payload, and how many were carried through."""
+async def _overtaken(run: _Run) -> bool:
+    """Whether what is wrong may only seem so: a file was rewritten after its manifest was read."""
     try:
-        ledger = await Chain(store).ledger((await read_head(store)).place)
+        return (
+            run.marked or (await Chain(run.store).ledger((await read_head(run.store)).place)).redacted != run.redacted
+        )
     except Corrupt:
-        return None, 0
-    return ledger.redacted, len([key async for key in store.keys(layout.REDACTIONS)]) if ledger.redacted else 0
+        return False
 
 
-async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> Report:
+async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> _Run:
     run = _Run(store, deep, watch if watch is not None else lambda _: None)
     if not await _read_head(run):
-        return run.report()
+        return run
     await _list(run)
     check = await _walk(run)
     run.findings += check.findings
@@ -108,7 +112,7 @@ async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> Report:
         await _check_indexes(run, check, ledger)
         run.findings += await check_schemas(store, ledger)
         run.findings += await _check_leftovers(run)
-    return run.report()
+    return run
 
 
 async def verify_indexes(store: Store, *, watch: Watch | None = None) -> Report:
@@ -203,8 +207,10 @@ async def _check_files(run: _Run, check: ChainCheck) -> None:
         except NotFound:
             return commit_id, entry, [Finding("file_missing", entry.path, "it has just vanished")], None
         findings, digest = await blocking(check_data, body, entry, commit_id)
-        if findings and mark_of(body, entry.path) in ordered:
+        mark = mark_of(body, entry.path) if findings and body.endswith(b"PAR1") else 0
+        if mark in ordered:
             findings = []  # its manifest will be told; that the order is not finished is a finding of its own
+        run.marked |= bool(findings and mark)
         return commit_id, entry, findings, digest
 
     ordered = {
@@ -228,6 +234,7 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
     for manifest in check.manifests:
         if REDACTS in manifest.extra:
             run.checked["redactions"] += 1
+            run.redacted = max(filter(None, (run.redacted, manifest.place)))
             if not await finished(run.store, manifest.place):
                 message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
                 found.append(Finding("redaction_unfinished", manifest.path, message))
@@ -362,5 +369,7 @@ async def _check_snapshots(run: _Run, named: Mapping[str, tuple[TypeId, Entry]])
         found = await run.store.find(path) if path in run.sizes else None
         if found is not None:  # it may have been superseded just now
             body, expected = found.body, run.digests.get(type_id, {})
-            run.findings += await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected)
+            wrong = await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected)
+            run.marked |= bool(wrong and REDACTED in body)
+            run.findings += wrong
         run.watch(Stage("snapshots", number + 1, len(named)))

@@ -25,6 +25,10 @@ class Person(Entity):
     age: Field[int]
 
 
+class Pet(Entity):
+    id: Field[str] = Field(primary_key=True)
+
+
 class Likes(Relation[Person, Person]):
     much: Field[float] = Field(default=1.0)
 
@@ -219,6 +223,28 @@ async def test_purged_rows_never_come_back() -> None:
     (record,) = [json.loads(each.body) for key, each in desk.shelf.objects.items() if key.startswith(layout.REDACTIONS)]
     assert len(record["files"]) == 3
     assert [each async for each in Feed(desk.store).changes() if each.type_id.name == "Person"] == []
+
+
+async def test_no_key_of_a_purged_type_is_left_anywhere() -> None:
+    """Manifests of later commits tell of recent files, and of their least and greatest keys."""
+    desk = Desk()
+    async with session(desk, Person, Pet) as onto:
+        for number in range(4):
+            onto.ensure([Person(id=f"secret-{number}", age=number), Pet(id=f"rex-{number}")])
+            await onto.commit()
+
+    def left(text: bytes) -> list[str]:
+        return sorted(key for key, each in desk.shelf.objects.items() if text in each.body)
+
+    assert len([key for key in left(b"secret-") if key.endswith("manifest.json")]) == 4
+    pets = left(b"rex-")
+    await drop(desk, purge=True)
+    async with session(desk, Pet) as onto:
+        onto.ensure(Pet(id="last"))
+        await onto.commit()
+    assert left(b"secret-") == []
+    assert set(pets) <= set(left(b"rex-"))
+    assert (await verify(desk.store, deep=True)).good
 
 
 async def test_what_was_dropped_can_be_purged_later() -> None:

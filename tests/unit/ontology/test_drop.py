@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
 from holdfast.ontology import Entity, Field, Relation, TypeDropped, layout, restart
+from holdfast.ontology.asked import Wording, understood
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.drop import apply, preview
@@ -15,6 +16,7 @@ from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.revert import preview as preview_of_revert
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.times import When
 from holdfast.ontology.turn import Open
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
@@ -333,3 +335,25 @@ async def test_a_store_that_was_made_anew() -> None:
         assert await ages(onto, 4) == {"n": 3}
     await repair_indexes(desk.store, desk.ambient, apply=True)
     assert (await verify(desk.store, deep=True)).good
+
+
+async def test_who_asks_for_a_type_that_is_gone_is_told_what_became_of_it() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+
+    async def told(text: str, as_of: int | None = None) -> str:
+        async with SqlTables(desk.store) as tables:
+            with pytest.raises(NotFound) as caught:
+                await (tables.run(text) if " " in text else understood(tables, Wording(text, when=When(last=as_of))))
+        return f"{caught.value} ({caught.value.remedy})"
+
+    for text in ("Person", "SELECT * FROM Person"):
+        assert await told(text) == "commit 5 dropped Person (ask as of an earlier moment, such as commit 4)"
+    await drop(desk, purge=True)
+    for text in ("SELECT * FROM Person", "SELECT * FROM Person__as_of_3", "SELECT * FROM Person__history"):
+        assert "commit 5 dropped Person, and its rows were purged from all of history" in await told(text)
+    assert "commit 5 dropped Person, and its rows were purged" in await told("Person", 3)
+    with pytest.raises(NotFound, match="commit 5 dropped Person, and its rows were purged"):
+        await preview(desk.store, "Person", purge=True)
+    assert "there is no type Persn" in await told("Persn")

@@ -159,14 +159,19 @@ async def _list_prefix(run: _Run, prefix: str) -> None:
         run.watch(Stage("listing", len(run.sizes), 0))
 
 
-async def _walk(run: _Run) -> ChainCheck:
+def _listed(run: _Run) -> dict[int, list[str]]:
+    """Manifests by the number of their commit."""
     attempts: dict[int, list[str]] = defaultdict(list)
     for key in run.sizes:
         place = layout.commit_of_manifest(key)
         if place is not None:
             attempts[place].append(key)
+    return attempts
+
+
+async def _walk(run: _Run) -> ChainCheck:
     total = run.head.commit_id
-    check = await walk(run.store, run.head, attempts, lambda done: run.watch(Stage("manifests", done, total)))
+    check = await walk(run.store, run.head, _listed(run), lambda done: run.watch(Stage("manifests", done, total)))
     run.checked["commits"] = len(check.manifests)
     return check
 
@@ -280,16 +285,16 @@ async def _check_ended(run: _Run) -> set[str]:
     found: set[str] = set()
     for place in await ended_chains(run.store):
         key = layout.restart_key(place.path)
-        try:
-            files = await Chain(run.store).files(0, place, checkpoints=False)
-        except Corrupt as error:
+        then = await walk(run.store, Head(place.commit_id, place.path), _listed(run), lambda _: None)
+        if not then.whole:
+            wrong = then.findings[0].message
             run.complain(
-                "ended_unreadable", key, f"commits 1 to {place.commit_id} of before cannot be followed: {error}"
+                "ended_unreadable", key, f"commits 1 to {place.commit_id} of before cannot be followed: {wrong}"
             )
             continue
         run.complain("ended_chain", key, f"commits 1 to {place.commit_id} of before the store was made anew lie here")
-        found |= {folder for ref in files if (folder := layout.folder_of(ref.path)) is not None}
-        found.add(place.path.removesuffix("manifest.json"))
+        paths = [*then.places, *(entry.path for manifest in then.manifests for entry in manifest.files)]
+        found |= {folder for path in paths if (folder := layout.folder_of(path)) is not None}
     return found
 
 

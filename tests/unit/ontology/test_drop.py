@@ -357,3 +357,16 @@ async def test_who_asks_for_a_type_that_is_gone_is_told_what_became_of_it() -> N
     with pytest.raises(NotFound, match="commit 5 dropped Person, and its rows were purged"):
         await preview(desk.store, "Person", purge=True)
     assert "there is no type Persn" in await told("Persn")
+
+
+async def test_commits_without_files_belong_to_a_chain_that_ended() -> None:
+    """To take them for attempts that were never committed would invite somebody to remove them."""
+    desk = Desk()
+    await history(desk)
+    await drop(desk, purge=True)
+    async with session(desk, Pet) as onto:
+        onto.ensure(Pet(id="rex"))
+        await onto.commit()
+    found = await restart.preview(desk.store)
+    await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="tests")
+    assert [each.kind for each in (await verify(desk.store)).findings] == ["ended_chain"]

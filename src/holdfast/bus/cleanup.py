@@ -6,6 +6,7 @@ deleted finds the boundary past it. What a handler has still to do is kept, with
 store's own: a late event with an old time is not old. A cleanup that was interrupted is finished by the next.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
@@ -28,8 +29,19 @@ class Cleaned:
     """Up to when events were removed: earlier than asked for if something older is still to be done."""
 
 
+Told = Callable[[Sequence[str]], Awaitable[None]]
+"""Told of keys that are about to go."""
+
+
 async def cleanup(
-    store: Store, namespace: str, ambient: Ambient, before_ns: int, *, unsafe_unsettled: bool, dry_run: bool = False
+    store: Store,
+    namespace: str,
+    ambient: Ambient,
+    before_ns: int,
+    *,
+    unsafe_unsettled: bool,
+    dry_run: bool = False,
+    tell: Told | None = None,
 ) -> Cleaned:
     register: Register[Digest] = Register(store, layout.digest_key(namespace), DigestShape(), ambient)
     found = await register.read()
@@ -44,6 +56,8 @@ async def cleanup(
     keys = await _old(store, layout.dedupe_folder(namespace), limit_ns)
     sheets = await _old(store, layout.pile_folder(namespace), ambient.clock.wall_ns() - FORGOTTEN_NS)
     sheets = await _unreferred(sheets, register) if sheets else []
+    if tell is not None:
+        await tell([*(layout.event_key(namespace, name) for name in names), *claims, *keys, *sheets])
     if not dry_run:
         if names:
             await Boundary(store, namespace, ambient).advance(limit_ns)

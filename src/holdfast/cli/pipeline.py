@@ -28,7 +28,7 @@ SHORTEST_S = 1.0
 """Between two rounds: each asks the store what is due."""
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed; default: all.")
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed (default: these); audit.")
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")
@@ -90,9 +90,9 @@ def run(
 
     async def work() -> None:
         async with _open(shell) as store:
-            options = _options(shell, settle, service=every is not None)
+            options = options_of(shell, settle, service=every is not None)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
-            async with _engine(shell, store, master, conf or []) as engine:
+            async with engine_of(shell, store, master, conf or []) as engine:
                 if every_s is not None:
                     await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
                     return
@@ -116,7 +116,7 @@ def plan(
         from holdfast.pipeline.drive import preview  # noqa: PLC0415  # loads Arrow, which takes a while
 
         async with _open(shell) as store:
-            options = _options(shell, settle, service=False)
+            options = options_of(shell, settle, service=False)
             found = await preview(store, jobs or [], options=options, request=_range(store, since, until))
             columns, rows = plan_rows(found)
             shell.out.table(columns, rows)
@@ -178,7 +178,7 @@ async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
 
 
 @asynccontextmanager
-async def _engine(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
+async def engine_of(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
     from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
 
     wanted = master or shell.settings.pipeline.master
@@ -201,10 +201,11 @@ async def _engine(shell: Shell, store: "OpenStore", master: str | None, conf: li
         await engine.close()
 
 
-def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
+def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
     from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
     from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
     from holdfast.pipeline import Options  # noqa: PLC0415  # as above
+    from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
 
     section, ingest = shell.settings.pipeline, shell.settings.ingest
     settle_ns = section.settle_s * 1_000_000_000 if service else 0
@@ -217,6 +218,8 @@ def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
         stale_hours=section.stale_hours,
         lease_ttl_ms=section.lease_ttl_ms,
         limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
+        settings=shell.settings,
+        gc=gc_options(shell.settings),
     )
 
 
@@ -314,6 +317,10 @@ def _report(shell: Shell, ended: "list[Ran]") -> None:
     for each in ended:
         if each.status != "success":
             raise HoldfastError(f"job {each.job}, run {each.run_id}: {each.status}: {each.error}")
+        if each.summary.get("good") is False:
+            audit_id = each.summary["audit_id"]
+            told = f"audit {audit_id} found {each.summary['problems']} errors"
+            raise HoldfastError(told, remedy=f"holdfast audit show {audit_id}")
 
 
 def _table(shell: Shell, ended: "list[Ran]") -> None:

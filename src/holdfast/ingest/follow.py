@@ -20,6 +20,7 @@ from holdfast.base.clock import Clock
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
+from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, Limits, decode
 from holdfast.ingest.gathering import manifests_in
 from holdfast.ingest.live import Live, size_of
@@ -186,7 +187,9 @@ class Follower:
             manifest = where if isinstance(where, AcceptedManifest) else await self._manifest(where)
             if self._passes(manifest):
                 return None
-            body = (await self.store.get(manifest.raw_blob_key)).body
+            body = await self._body(manifest)
+            if body is None:
+                return None
             async with self._decoders:
                 return manifest, await blocking(self._decode, manifest, body)
         except (NotFound, Invalid, Corrupt, Incompatible) as error:
@@ -205,6 +208,16 @@ class Follower:
     def _failed(self, key: str, error: HoldfastError) -> None:
         self.problems += 1
         _log.error("%s: not in live state: %s", key, error)
+
+    async def _body(self, manifest: AcceptedManifest) -> bytes | None:
+        """None if the bytes were let go: that is no problem, and nothing to be shown."""
+        try:
+            return (await self.store.get(manifest.raw_blob_key)).body
+        except NotFound:
+            if await find_expired(self.store, manifest.identity) is None:
+                raise
+            _log.info("%s: not in live state: its bytes were expired", manifest.key)
+            return None
 
     def _decode(self, manifest: AcceptedManifest, body: bytes) -> Batch:
         if hashlib.sha256(body).hexdigest() != manifest.frame_sha256:

@@ -7,6 +7,7 @@
     accepted/v1/agent={hex}/boot={hex}/{start}-{end}.json the acceptance of an identity: created once, never deleted
     quarantine/v1/identity-conflict/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json    other bytes, same identity
     quarantine/v1/resolutions/agent={hex}/boot={hex}/{start}-{end}/{sha256}.json          what was decided about it
+    expired/v1/agent={hex}/boot={hex}/{start}-{end}.json  its bytes were expired; see ``expired``
     raw-blobs-by-time/v1/date={day}/hour={hour}/sha256={sha256}.json                      derived
     accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json                         derived
     acceptances/v1/date={day}/hour={hour}/{written_at}-{batches}-{id}.json                derived; see ``gathering``
@@ -31,6 +32,7 @@ BLOBS = "raw-blobs/v1/sha256/"
 ACCEPTED = "accepted/v1/"
 CONFLICTS = "quarantine/v1/identity-conflict/"
 RESOLUTIONS = "quarantine/v1/resolutions/"
+EXPIRED = "expired/v1/"
 BLOBS_BY_TIME = "raw-blobs-by-time/v1/"
 ACCEPTED_BY_TIME = "accepted-by-time/v1/"
 GATHERINGS = "acceptances/v1/"
@@ -90,6 +92,10 @@ def blob_hash(key: str) -> str | None:
 
 def accepted_key(identity: BatchIdentity) -> str:
     return f"{ACCEPTED}{identity_path(identity)}.json"
+
+
+def expired_key(identity: BatchIdentity) -> str:
+    return f"{EXPIRED}{identity_path(identity)}.json"
 
 
 def conflict_folder(identity: BatchIdentity) -> str:

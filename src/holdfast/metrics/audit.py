@@ -198,7 +198,8 @@ class HourCheck:
             self._inputs(found, generation, manifests, tally)
             for manifest in manifests:
                 _count(found, manifest, tally)
-        refs = [(manifest, ref) for manifest in manifests for ref in manifest.chunks]
+        made = {manifest.unit.id: manifest for manifest in manifests}
+        refs = [(made[unit.unit_id], ref) for unit in generation.units if unit.unit_id in made for ref in unit.chunks]
         found.named |= {ref.key for _, ref in refs}
         await map_bounded(refs, lambda each: self._chunk(found, *each, tally), limit=AT_ONCE)
 
@@ -216,7 +217,7 @@ class HourCheck:
             return None
         own = manifest.unit
         placed = (own.kind, own.hour, own.buckets) == (generation.kind, generation.hour, generation.buckets)
-        if not placed or Current.of_manifest(manifest) != unit:
+        if not placed or not generation.says(unit, manifest):
             tally.find(RULES["generation_differs"], generation.key, f"it does not say what {key} says")
         for ident in manifest.unreadable:
             tally.find(RULES["unreadable_input"], key, f"batch {ident} is in none of its chunks")
@@ -241,7 +242,8 @@ class HourCheck:
         if len(list(generation.units)) != len({manifest.key for manifest in units}):
             return  # what the others count is not known
         claimed = {ident for each in generation.listings for ident in found.named_by.get(each, ())}
-        for ident in sorted(claimed - counted.keys()):
+        beside = {ident for manifest in units for ident in manifest.unit.over}  # expired, and without records here
+        for ident in sorted(claimed - counted.keys() - beside):
             tally.find(RULES["left_out"], generation.key, f"batch {ident} is listed, and no unit counts it")
         tally.checked["inputs"] += len(counted)
 

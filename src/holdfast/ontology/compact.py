@@ -226,6 +226,8 @@ class Compactor:
         named = next((each for each in manifest.files if each.path == entry.path), None)
         if named is None:
             raise Corrupt(f"{manifest.path}: it does not name {entry.path}, which the chain does")
+        if named.stats is not None:
+            sight.check(named.stats.redacted, entry.path)  # the file was read before, its manifest after
         findings, _ = await blocking(check_data, body, named, entry.last)
         # Wrong statistics hide rows; the snapshot has right ones, and mends that.
         if damaged := [each for each in findings if each.kind != "stats_wrong"]:

@@ -85,6 +85,11 @@ class SqlTables:
             found[name] = shape
         return found
 
+    async def pinned(self, when: When) -> tuple[Ledger, dict[str, Shape]]:
+        """The head of now, and the types by the name of their table, as of a moment."""
+        ledger = await self.engine.pinned()
+        return ledger, await self._tables(ledger, when)
+
     async def shape(self, ledger: Ledger, type_id: TypeId) -> Shape:
         ref = ledger.schemas.get(type_id)
         key = (type_id, ref.since if ref is not None else -1)
@@ -216,7 +221,7 @@ class SqlTables:
         if name.lower() != known.lower():
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
         table = await moment.table(tables[known], await moment.window(when))
-        shown = ", ".join(text for column, text in _columns(table) if used is None or column.lower() in used)
+        shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
         shown = shown or "r.commit_id"
         text = _inlined(table.only(shown, "r").wanted())
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
@@ -243,7 +248,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(value)
 
 
-def _columns(table: Table) -> Iterator[tuple[str, str]]:
+def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
     """The columns of a type's view: their names, and the SQL of each."""
     shape = table.shape
     if shape.ends is not None:

@@ -81,7 +81,7 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
     """The same batches give the same rows; Parquet may have packed them in another way."""
     unit = manifest.unit
     rows = [found.rows.get(each.id) for each in unit.inputs]
-    if unit.kind is Kind.DAILY or unit.version != version_of(unit.kind, windows) or None in rows:
+    if unit.kind is Kind.DAILY or unit.over or unit.version != version_of(unit.kind, windows) or None in rows:
         tally.checked["units not derived again"] += 1
         return
     sources = tuple((row.manifest_id, row.blob_key) for row in rows if row is not None)

@@ -23,6 +23,7 @@ from holdfast.pipeline.audit import Audit
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
+from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
@@ -34,11 +35,12 @@ JOBS: dict[str, Callable[[Env], Job]] = {
     "index": index_job,
     "feed": Feed,
 }
-ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit}
+ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 """Jobs that run only when they are named."""
 _WANTED = {
     "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
     "audit": {"scopes", "deep", "older_than_ns", "inventory"},
+    "gc": {"kinds", "apply", "limit"},
 }
 """What a job takes of a request; the others take times."""
 MOST_ROUNDS = 100_000
@@ -127,6 +129,8 @@ async def preview(
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
             continue
+        if name in ASKED:
+            raise Invalid(f"{name} has no plan by hours", remedy=f"see `holdfast {name} --help`")
         if name == "feed":
             found += [
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()

@@ -221,11 +221,12 @@ class Reconcile:
 
     def _count(self, staged: Staged, rows: list[Row], pairs: dict[BatchIdentity, Any]) -> None:
         counts = staged.counts
-        counts["batches"] += sum(row.manifest is not None for row in rows)
+        counts["batches"] += sum(row.manifest is not None and not row.expired for row in rows)
         counts["records"] += sum(share.records for row in rows for share in row.shares)
         counts["read_bytes"] += sum(row.read_bytes for row in rows)
         counts["references_written"] += sum(row.wrote for row in rows)
         counts["overlaps"] += len(pairs)
+        counts["expired"] += sum(row.expired for row in rows)
         counts["broken"] += sum(any(each.finding in BROKEN for each in row.problems) for row in rows)
 
     # --- publish and verify ---

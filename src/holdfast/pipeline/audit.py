@@ -13,6 +13,7 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
 from holdfast.base.findings import Finding
+from holdfast.ingest import layout as ingest
 from holdfast.metrics.audit_rules import RULES as DERIVED
 from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import CREATE, Store
@@ -167,7 +168,7 @@ class Audit:
     async def _publish(self, plan: Document, total: Found) -> Document:
         order = Order.of(plan["order"])
         peak = total.peaks.get("reference")
-        if peak is not None and plan["cursor_ns"] > peak:
+        if peak is not None and plan["cursor_ns"] > max(peak, await self._gathered_ns(plan["cursor_ns"])):
             told = "its cursor is later than the latest reference by time"
             total.enter(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told).document())
         record = Audited(
@@ -192,6 +193,15 @@ class Audit:
             "batches": record.checked.get("accepted", 0),
             "through_unix_ns": record.through_unix_ns,
         }
+
+    async def _gathered_ns(self, cursor_ns: int) -> int:
+        """The latest gathering; asked for only if no reference by time explains where the cursor stands."""
+        latest = 0
+        async for page in self._store.list(ingest.GATHERINGS):
+            latest = max([latest, *(entry.modified_ns for entry in page.entries)])
+            if latest >= cursor_ns:
+                break
+        return latest
 
     async def _verify(self, published: Document) -> Document:
         found = await audited.read(self._store, published["audit_id"])

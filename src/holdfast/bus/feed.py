@@ -19,7 +19,7 @@ from holdfast.bus import layout
 from holdfast.bus.bodies import Bodies
 from holdfast.bus.digest import Digest, DigestShape, Section
 from holdfast.bus.known import OPEN_LIMIT, Known
-from holdfast.bus.pile import LATER, READY, Move, best, rank
+from holdfast.bus.pile import LATER, READY, Move, best, in_rank
 from holdfast.bus.piles import LostSheet, Piles
 from holdfast.bus.publish import Boundary
 from holdfast.objects.register import Register
@@ -290,8 +290,8 @@ class Feed(Known):
             later = [row for row in rows if row[1].due_ns > now_ns and not (ordered and row[1].order_key is not None)]
             for kind, some in ((READY, ready), (LATER, later)):
                 if len(some) > SPILL_AT and handler not in moves:
-                    last = sorted(some, key=lambda row, kind=kind, ordered=ordered: rank(row, kind, ordered=ordered))
-                    moves[handler] = await self._piles.spill(last[OPEN_LIMIT:], kind, ordered=ordered)
+                    last = in_rank(some, kind, ordered=ordered)[OPEN_LIMIT:]
+                    moves[handler] = await self._piles.spill(last, kind, ordered=ordered)
         return moves
 
     async def _tidy(self, moves: Mapping[str, Move]) -> None:

@@ -80,14 +80,9 @@ class Runner:
             self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
         )
         types = {each.id: each.types for each in self.handlers}
+        ordered = {each.id for each in self.handlers if each.ordered}
         self.feed = Feed(
-            self.store,
-            self.namespace,
-            self.ambient,
-            types,
-            self.session_id,
-            ordered={each.id for each in self.handlers if each.ordered},
-            boundary=self.boundary,
+            self.store, self.namespace, self.ambient, types, self.session_id, ordered=ordered, boundary=self.boundary
         )
         self.claims = Claims(
             self.store,

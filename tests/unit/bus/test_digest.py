@@ -15,13 +15,13 @@ from holdfast.bus.digest import (
     Change,
     Digest,
     DigestShape,
-    Item,
     Section,
     apply,
     fold,
     forget_before,
     next_cursor,
 )
+from holdfast.bus.pile import Item
 
 NOW = 1_800_000_000 * 10**9
 ITEM = Item(100, "t")

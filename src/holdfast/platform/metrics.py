@@ -278,8 +278,8 @@ def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int
     near = get_close_matches(metric, sorted(names), n=3)
     if expired and not near:
         return NotFound(
-            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches"
-            " were expired",
+            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches "
+            "were expired",
             remedy="ask with a larger step, such as 1h",
         )
     if unreadable and not near:

@@ -49,7 +49,9 @@ class Ground(GcDesk):
         return [Reconcile(env), *kinds]
 
     async def derive(self, request: Document | None = None) -> Document:
-        summaries = [await job.run(Straight(self.ambient.ids.unique()), request or {}) for job in self.jobs()]
+        summaries: list[Document] = [
+            await job.run(Straight(self.ambient.ids.unique()), request or {}) for job in self.jobs()
+        ]
         self.later(HOUR)
         return summaries[0]
 
@@ -184,14 +186,15 @@ async def test_batches_that_share_numbers_with_others_are_kept() -> None:
     ground = Ground()
     await ground.accept("a", gauges(0, 10))
     await ground.accept("a", gauges(5, 10))
-    await ground.accept("a", gauges(30, 5))
+    await ground.accept("a", gauges(30, 5))  # counted with them
+    await ground.accept("a", gauges(50, 5, at=HOUR))
     await ground.derive()
     found = await ground.expire()
-    assert found["kept"] == {batches.SHARES: 2}
+    assert found["kept"] == {seal.SHARES: 3}
     assert found["removed"][batches.EXPIRED] == 1
 
 
-async def test_one_that_comes_between_the_record_and_the_look_is_derived_again() -> None:
+async def test_one_that_comes_before_its_numbers_are_settled_is_derived_again() -> None:
     ground = Ground()
     first = await ground.accept("a", gauges(10, 10))
     await ground.derive()
@@ -199,13 +202,13 @@ async def test_one_that_comes_between_the_record_and_the_look_is_derived_again()
 
     class Meanwhile(Layer):
         async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-            if key.startswith(ingest.EXPIRED):
+            if key.startswith(ingest.SETTLED):
                 await ground.accept("a", gauges(5, 10, at=HOUR, value=100.0))
                 await ground.derive()  # without knowing that the first is to expire
             return await super().put(key, body, mode)
 
     found = (await ground.run("expire-batches", store=Meanwhile(ground.store)))["kinds"]["expire-batches"]
-    assert found["kept"] == {batches.SHARES: 1}
+    assert found["kept"] == {seal.SHARES: 1}
     assert first.raw_blob_key in ground.shelf.objects
     await ground.derive()
     assert await ground.asked("m", "count") == {("a", START): 10.0, ("a", START + HOUR): 5.0}

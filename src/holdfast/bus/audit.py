@@ -48,6 +48,10 @@ RULES = {
 }  # fmt: skip
 
 
+class Unreadable:
+    """A claim that says nothing any more: that is a finding of its own."""
+
+
 @dataclass(slots=True)
 class NamespaceCheck:
     store: Store
@@ -100,11 +104,12 @@ class NamespaceCheck:
     async def _done(self, name: str, handler: str, event: str, tally: Tally) -> None:
         key = layout.claim_key(self.namespace, layout.event_id(name), handler)
         claim = await self._claim(key)
-        if claim is None or not claim.settled:
-            if claim is None and await self.store.find(event) is None:
-                return  # cleaned up since
-            stands = "there is no claim" if claim is None else "its claim is not settled"
-            tally.find(RULES["digest_disagrees"], event, f"handler {handler} is believed to be done; {stands}")
+        if isinstance(claim, Unreadable) or (claim is not None and claim.settled):
+            return
+        if claim is None and not await self._there(event):
+            return  # cleaned up since
+        stands = "there is no claim" if claim is None else "its claim is not settled"
+        tally.find(RULES["digest_disagrees"], event, f"handler {handler} is believed to be done; {stands}")
 
     async def claim(self, entry: Entry, tally: Tally) -> None:
         match entry.key.split("/"):
@@ -155,7 +160,7 @@ class NamespaceCheck:
         tally.checked["dead letters"] += 1
         claim = await self._claim(layout.claim_key(self.namespace, event_id, handler))
         if claim is not None:
-            if claim.dead_ns is None:
+            if isinstance(claim, Claim) and claim.dead_ns is None:
                 tally.find(RULES["letter_of_living"], entry.key, f"the claim of {handler} is not dead")
             return
         try:
@@ -165,12 +170,12 @@ class NamespaceCheck:
         if not isinstance(name, str) or not layout.is_name(name) or not await self._cleaned(name):
             tally.find(RULES["letter_without_claim"], entry.key, f"{handler} has no claim on event {event_id}")
 
-    async def _claim(self, key: str) -> Claim | None:
+    async def _claim(self, key: str) -> "Claim | Unreadable | None":
         found = await self.store.find(key)
         try:
             return None if found is None else Claim.parse(codec.decode(found.body, key=key), key=key)
         except Corrupt:
-            return None  # told of the claim itself
+            return Unreadable()
 
     async def _there(self, key: str) -> bool:
         try:

@@ -9,6 +9,7 @@ from holdfast.cli.onto_shared import no_such_type, open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell
 from holdfast.ontology.compact import Compacted, Compactor, Outlook
+from holdfast.ontology.loads import sweep as sweep_loads
 from holdfast.ontology.refs import TypeId
 
 
@@ -39,8 +40,9 @@ def compact(
             if apply:
                 async with live(shell.out, checklist):
                     done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
-                    removed = await compactor.sweep(types)
-            _tell(shell, outlooks, done, removed, compactor, apply=apply)
+                    removed = [*await compactor.sweep(types), *await sweep_loads(store)]
+            figures = (compactor.bytes_read, compactor.bytes_written)
+            told_compaction(shell, outlooks, done, removed, figures, apply=apply)
 
     shell.run(work())
 
@@ -52,15 +54,17 @@ def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
     return found
 
 
-def _tell(
+def told_compaction(
     shell: Shell,
     outlooks: Sequence[Outlook],
     done: Sequence[Compacted],
     removed: Sequence[str],
-    compactor: Compactor,
+    figures: tuple[int, int],
     *,
     apply: bool,
 ) -> None:
+    """``figures`` are the bytes that were read and written."""
+    bytes_read, bytes_written = figures
     if shell.out.as_json:
         shell.out.document(
             {
@@ -68,8 +72,8 @@ def _tell(
                 "planned": [_planned(each) for each in outlooks],
                 "rewrites": [_rewrite(each) for each in done],
                 "removed": list(removed),
-                "bytes_read": compactor.bytes_read,
-                "bytes_written": compactor.bytes_written,
+                "bytes_read": bytes_read,
+                "bytes_written": bytes_written,
                 "write_amplification": amplification(done),
             }
         )
@@ -84,7 +88,7 @@ def _tell(
         return
     shell.out.line(
         f"{sum(each.published for each in done)} snapshots published, {len(removed)} old ones removed; "
-        f"{compactor.bytes_read:,} bytes read, {compactor.bytes_written:,} written, "
+        f"{bytes_read:,} bytes read, {bytes_written:,} written, "
         f"{amplification(done):.2f} per byte of new rows"
     )
 

@@ -20,6 +20,7 @@ from holdfast.ingest import layout, references
 from holdfast.ingest.audit_rules import RULES
 from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.ingest.gathering import Gathered
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.references import Reference
 from holdfast.ingest.resolutions import Resolutions
@@ -61,7 +62,10 @@ class BatchCheck:
     resolutions: Resolutions
     reconciled_ns: int = 0
     """What the store had of references by time before then, the reconciler has followed."""
-    seen: Seen = field(default_factory=Seen)
+    gathered: Gathered = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gathered = Gathered(self.store)
 
     async def accepted(self, entry: Entry, tally: Tally) -> Seen:
         """One accepted manifest, and what hangs on it."""
@@ -136,10 +140,12 @@ class BatchCheck:
         """Whether the reconciler has followed the batch. Its own two references are asked for only then."""
         by_time, by_blob, blob_by_time = references.of_accepted(manifest)
         found = await self._reference(BY_TIME, by_time, manifest.key, tally)
-        if found is None:
+        # The reference by time of a batch that was gathered is the reconciler's to write.
+        known_ns = found.modified_ns if found is not None else await self.gathered.at_ns(manifest)
+        followed = known_ns is not None and known_ns < self.reconciled_ns
+        if found is None and (known_ns is None or followed):
             tally.find(RULES["missing_by_time"], manifest.key, f"there is no {by_time.key}")
-        followed = found is not None and found.modified_ns < self.reconciled_ns
-        tally.checked["not reconciled yet"] += found is not None and not followed
+        tally.checked["not reconciled yet"] += known_ns is not None and not followed
         for kind, reference, rule in (
             (BY_BLOB, by_blob, "missing_by_blob"),
             (BLOB_BY_TIME, blob_by_time, "missing_blob_by_time"),

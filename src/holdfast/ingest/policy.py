@@ -20,7 +20,13 @@ Policy = dict[str, Any]
 VERSION = "2012-10-17"
 RAW_BLOBS = "raw-blobs/v1/"
 QUARANTINE = "quarantine/v1/"
-DERIVED = ("raw-blobs-by-time/v1/", "accepted-by-time/v1/", "accepted-by-blob/v1/", "quarantine-by-blob/v1/")
+DERIVED = (
+    layout.BLOBS_BY_TIME,
+    layout.ACCEPTED_BY_TIME,
+    layout.GATHERINGS,
+    "accepted-by-blob/v1/",
+    "quarantine-by-blob/v1/",
+)
 CONTROL = (layout.AUTHORITY, layout.HOLDS, layout.RECONCILED, CERTIFICATE_KEY, FORMAT_KEY)
 COLLECTED = (
     *("rollup/v1/", "index/v1/", "manifests/v1/", "snapshots/", "commits/", "meta/staging/"),

@@ -14,6 +14,7 @@ from holdfast.objects.store import (
     Object,
     Page,
     Part,
+    Pieces,
     Store,
     Version,
     Written,
@@ -49,6 +50,9 @@ class Scoped(Layer):
         if isinstance(outcome, Lost) and outcome.current is not None:
             return Lost(replace(outcome.current, key=key))
         return outcome
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        return await self.inner.put_stream(self.prefix + key, pieces)
 
     async def delete(self, key: str) -> None:
         await self.inner.delete(self.prefix + key)

@@ -91,6 +91,7 @@ class Feed:
         store: Store,
         *,
         since: int = 0,
+        until: int | None = None,
         types: Collection[TypeId] | None = None,
         forms: Mapping[TypeId, Form[Any]] | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class Feed:
         self._ledger = EMPTY
         self._sight = Sight()
         self._states: dict[TypeId, dict[Identity, str]] = {}
+        self._until = until
         self.since = since
         """The last commit that was given out whole."""
 
@@ -112,36 +114,39 @@ class Feed:
         return to_arrow([change async for change in self.changes()])
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What the commits after ``since`` changed, up to the head of now."""
+        """What the commits after ``since`` changed, up to the head of now, or to ``until``."""
         head = await read_head(self._store)
-        if self.since > head.commit_id:
+        last = head.commit_id if self._until is None else self._until
+        if max(self.since, last) > head.commit_id:
             raise NotFound(
-                f"there is no commit {self.since}; the head is commit {head.commit_id}",
+                f"there is no commit {max(self.since, last)}; the head is commit {head.commit_id}",
                 remedy="the store was made anew, or it is another one: begin with an earlier commit",
             )
         given: set[FileRef] = set()
         for tries in range(TRIES):
             try:
-                async with aclosing(self._up_to(head.place, given)) as steps:
+                async with aclosing(self._up_to(head.place, last, given)) as steps:
                     async for change in steps:
                         yield change
-                self.since = max(self.since, head.commit_id)
+                self.since = max(self.since, last)
                 return
             except Overtaken:
                 # What was given out so far was so. The rest is of the head of now, where something was destroyed.
                 if tries == TRIES - 1:
                     raise
                 head = await read_head(self._store)
+                last = head.commit_id if self._until is None else self._until
 
-    async def _up_to(self, head: Place | None, given: set[FileRef]) -> AsyncGenerator[Change, None]:
-        """What the commits after ``since`` changed, but for files that were given out already."""
-        if head is None or self.since >= head.commit_id:
+    async def _up_to(self, head: Place | None, last: int, given: set[FileRef]) -> AsyncGenerator[Change, None]:
+        """What the commits after ``since`` changed up to ``last``, but for files that were given out already."""
+        if head is None or self.since >= last:
             return
         ledger = self._ledger = await self._chain.ledger(head)
         self._sight = await sight_of(self._store, self._chain, ledger)
-        files = await self._chain.files(self.since, head)
+        place = head if last == head.commit_id else await self._chain.at(head, last)
+        files = await self._chain.files(self.since, place)
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
-        ends = self._ends(ledger)
+        ends = [each for each in self._ends(ledger) if each.commit_id <= last]
         await self._load({ref.type_id for ref in (*wanted, *ends)}, head)
         steps = sorted({*wanted, *ends} - given, key=lambda ref: (ref.commit_id, ref.type_id))
         async for ref, manifest, found in stream_bounded(steps, self._read, limit=PARALLEL):
@@ -222,6 +227,18 @@ class Feed:
         return [change("update_preimage", before), change("update_postimage", row.fields_json)]
 
 
+SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("kind", "type_name"), pa.string()),
+        "key": pa.list_(pa.string()),
+        **dict.fromkeys(("fields_json", "_change_type"), pa.string()),
+        "_commit_version": pa.int64(),
+        "_commit_timestamp": pa.string(),
+    }
+)
+"""Of changes as a table."""
+
+
 def to_arrow(changes: Sequence[Change]) -> pa.Table:
     """Keys, fields as JSON, and the three columns of a change."""
     columns: Mapping[str, list[Any]] = {
@@ -233,13 +250,4 @@ def to_arrow(changes: Sequence[Change]) -> pa.Table:
         "_commit_version": [each.commit_version for each in changes],
         "_commit_timestamp": [each.commit_timestamp for each in changes],
     }
-    schema = pa.schema(
-        {
-            **dict.fromkeys(("kind", "type_name"), pa.string()),
-            "key": pa.list_(pa.string()),
-            **dict.fromkeys(("fields_json", "_change_type"), pa.string()),
-            "_commit_version": pa.int64(),
-            "_commit_timestamp": pa.string(),
-        }
-    )
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=SCHEMA)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.base.clock import parse_iso
-from holdfast.base.errors import check
+from holdfast.base.errors import NotFound, check
 from holdfast.ontology.manifest import Manifest, Registered, Summary
-from holdfast.ontology.refs import UNTOUCHED, FileRef, Life, Place, SchemaRef, TypeHead, TypeId, fold
+from holdfast.ontology.refs import UNTOUCHED, FileRef, Life, Place, Position, SchemaRef, TypeHead, TypeId, fold
 from holdfast.ontology.stats import FileStats
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ class Ledger:
     """Of each type those that have ended, oldest first."""
     redacted: Place | None = None
     """The latest commit that destroyed payload."""
+    sinks: Mapping[str, Position] = field(default_factory=dict)
+    """How far each source of batches has come."""
     changed: frozenset[TypeId] = frozenset()
     """The types whose head or schema changed after ``base``."""
     foreign: bool = False
@@ -64,6 +66,21 @@ class Ledger:
         """The life that the type had then, if it has ended since."""
         ended = self.lives.get(type_id, ())
         return next((life for life in ended if life.generation <= commit_id < life.end), None)
+
+
+def fate(ledger: Ledger, name: str) -> NotFound | None:
+    """Why there is nothing of a type that there was; None if there never was one, or still is."""
+    ended = {each: lives[-1] for each, lives in ledger.lives.items() if lives and name in (each.name, each.label)}
+    if not ended or any(name in (each.name, each.label) for each in (*ledger.heads, *ledger.schemas)):
+        return None
+    type_id, life = max(ended.items(), key=lambda item: item[1].end)
+    if life.purged:
+        said = f"commit {life.end} dropped {type_id.name}, and its rows were purged from all of history"
+        return NotFound(said, remedy=f"who and why: holdfast onto commits show {life.end}")
+    return NotFound(
+        f"commit {life.end} dropped {type_id.name}",
+        remedy=f"ask as of an earlier moment, such as commit {life.end - 1}",
+    )
 
 
 EMPTY = Ledger()
@@ -112,6 +129,7 @@ def next_summary(
     dropped: Mapping[TypeId, bool] | None = None,
     stats: Mapping[str, FileStats] | None = None,
     redacted: Place | None = None,
+    sinks: Mapping[str, Position] | None = None,
 ) -> Summary:
     """What the next manifest, with these files, says beyond the specification; ``dropped`` types, and if purged."""
     commit_id = ledger.commit_id + 1
@@ -132,6 +150,10 @@ def next_summary(
         heads[type_id] = fold(heads.get(type_id) or UNTOUCHED, (ref for ref in refs if ref.type_id == type_id))
         changed.add(type_id)
     recent = (*ledger.recent, *refs)
+    since = 0 if ledger.base is None else ledger.base.commit_id
+    positions = {**ledger.sinks, **(sinks or {})}
+    emptied = {ref.path for ref in ledger.recent if (dropped or {}).get(ref.type_id)}
+    known = {path: each for path, each in ledger.stats.items() if path not in emptied}  # keys are among them
     full = commit_id % FULL_EVERY == 0 or ledger.foreign or len(recent) > RECENT_LIMIT
     return Summary(
         attempt_id=attempt_id,
@@ -139,12 +161,13 @@ def next_summary(
         base=ledger.base,
         skips=ledger.spine,
         recent=recent,
-        stats={**ledger.stats, **{path: each.short() for path, each in (stats or {}).items()}},
+        stats={**known, **{path: each.short() for path, each in (stats or {}).items()}},
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
         outbox_before=ledger.outbox,
         lives=lives if full else {each: lives[each] for each in changed if each in lives},
         redacted=redacted if redacted is not None else ledger.redacted,
+        sinks={name: each for name, each in positions.items() if full or each.commit_id > since},
     )
 
 
@@ -209,6 +232,7 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
         schemas=schemas,
         lives=lives,
         redacted=summary.redacted,
+        sinks=dict(summary.sinks) if summary.full else {**below.sinks, **summary.sinks},
         changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),
         outbox=manifest.place if manifest.outbox else summary.outbox_before,
     )

@@ -13,11 +13,12 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
 from holdfast.base.findings import Finding
+from holdfast.ingest import layout as ingest
 from holdfast.metrics.audit_rules import RULES as DERIVED
 from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import audit_hours, audit_ingest, audit_others, audited, layout, sources
-from holdfast.pipeline.audit_spans import Span, divided
+from holdfast.pipeline.audit_spans import MOST_CUTS, Span, divided
 from holdfast.pipeline.audit_task import Found, Order, audit_task, payload_of
 from holdfast.pipeline.audited import INVENTORY, SCAN, Audited, Scope
 from holdfast.pipeline.checkpoint import Checkpoints
@@ -28,6 +29,8 @@ from holdfast.pipeline.partition import TURNS
 
 ONE_IN = 64
 """Of so many blobs and chunks the bytes of one are read, unless all are asked for."""
+PARTS = 8
+"""Of each prefix, for each task that runs at a time: enough to even out what is heavy, few enough to list."""
 SPARE_NS = 24 * 3600 * 1_000_000_000
 """How long before a report was made an object must have been there to be surely in it: reports lag behind."""
 
@@ -71,10 +74,13 @@ class Audit:
         inventory = request.get("inventory")
         if inventory is not None:
             made_ns = await sources.inventory_made_ns(inventory, self._options.settings)
+            if not made_ns:
+                raise Invalid(f"{inventory}: does not say when it was made", remedy="audit without --inventory")
             through_ns = min(through_ns, made_ns - SPARE_NS)
         reconciled = await self._reconciled(now_ns)
         order = self._order(audit_id, request, through_ns, reconciled.ns)
-        forward, back = await plan_spans(self._store, scopes, manifests=inventory is None)
+        parts = min(MOST_CUTS, max(1, await self._env.engine.cores()) * TURNS * PARTS)
+        forward, back = await plan_spans(self._store, scopes, parts, manifests=inventory is None)
         return {
             "order": order.document(),
             "run_id": run_id,
@@ -162,7 +168,7 @@ class Audit:
     async def _publish(self, plan: Document, total: Found) -> Document:
         order = Order.of(plan["order"])
         peak = total.peaks.get("reference")
-        if peak is not None and plan["cursor_ns"] > peak:
+        if peak is not None and plan["cursor_ns"] > max(peak, await self._gathered_ns(plan["cursor_ns"])):
             told = "its cursor is later than the latest reference by time"
             total.enter(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told).document())
         record = Audited(
@@ -188,6 +194,15 @@ class Audit:
             "through_unix_ns": record.through_unix_ns,
         }
 
+    async def _gathered_ns(self, cursor_ns: int) -> int:
+        """The latest gathering; asked for only if no reference by time explains where the cursor stands."""
+        latest = 0
+        async for page in self._store.list(ingest.GATHERINGS):
+            latest = max([latest, *(entry.modified_ns for entry in page.entries)])
+            if latest >= cursor_ns:
+                break
+        return latest
+
     async def _verify(self, published: Document) -> Document:
         found = await audited.read(self._store, published["audit_id"])
         check(found.audit_id == published["audit_id"], f"{found.key}: not the record that was written")
@@ -211,16 +226,21 @@ def check_scopes(names: Iterable[str]) -> list[str]:
     return [name for name in known if not list(names) or name in names]
 
 
-async def plan_spans(store: Store, scopes: Sequence[str], *, manifests: bool = True) -> tuple[list[Span], list[Span]]:
-    """What is walked first, and what is walked back. Without ``manifests`` somebody else names them."""
+async def plan_spans(
+    store: Store, scopes: Sequence[str], most: int = MOST_CUTS, *, manifests: bool = True
+) -> tuple[list[Span], list[Span]]:
+    """What is walked first, and what is walked back, each prefix in ``most`` parts or fewer.
+
+    Without ``manifests`` somebody else names them.
+    """
     forward: list[Span] = []
     back: list[Span] = []
     if Scope.INGEST in scopes:
         for space, prefix in audit_ingest.FORWARD.items():
             if manifests or space == audit_ingest.RESOLUTIONS:
-                forward += await divided(store, space, prefix)
+                forward += await divided(store, space, prefix, most)
         for space, prefix in audit_ingest.BACK.items():
-            back += await divided(store, space, prefix) or [Span(space, prefix)]
+            back += await divided(store, space, prefix, most) or [Span(space, prefix)]
     if Scope.METRICS in scopes:
         forward += await audit_hours.days(store)
     for scope, spans in (
@@ -228,7 +248,7 @@ async def plan_spans(store: Store, scopes: Sequence[str], *, manifests: bool = T
         (Scope.BUS, audit_others.bus_spans),
         (Scope.ONTOLOGY, audit_others.ontology_spans),
     ):
-        forward += await spans(store) if scope in scopes else []
+        forward += await spans(store, most) if scope in scopes else []
     return forward, back
 
 

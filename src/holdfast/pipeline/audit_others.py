@@ -26,11 +26,11 @@ RUNS_AT_ONCE = 64
 # --- runs ---
 
 
-async def run_spans(store: Store) -> list[Span]:
+async def run_spans(store: Store, most: int) -> list[Span]:
     return [
-        *await divided(store, RUNS, runs.ROOT),
-        *await divided(store, RUN_INDEX, runs.INDEX_OPEN),
-        *await divided(store, RUN_INDEX, runs.INDEX_DONE),
+        *await divided(store, RUNS, runs.ROOT, most),
+        *await divided(store, RUN_INDEX, runs.INDEX_OPEN, most),
+        *await divided(store, RUN_INDEX, runs.INDEX_DONE, most),
     ]
 
 
@@ -87,7 +87,7 @@ async def _folders(desk: Desk, span: Span) -> AsyncIterator[tuple[str, list[Entr
 # --- events ---
 
 
-async def bus_spans(store: Store) -> list[Span]:
+async def bus_spans(store: Store, most: int) -> list[Span]:
     namespaces: set[str] = set()
     for prefix in (bus.EVENTS, bus.CLAIMS, bus.DEAD_LETTERS, bus.BUS):
         async for page in store.list(prefix, delimiter=True):
@@ -95,9 +95,9 @@ async def bus_spans(store: Store) -> list[Span]:
     found: list[Span] = []
     for namespace in sorted(namespaces):
         found.append(Span(KNOWLEDGE, f"{bus.BUS}{namespace}/"))
-        found += await divided(store, EVENTS, f"{bus.EVENTS}{namespace}/")
-        found += await divided(store, CLAIMS, f"{bus.CLAIMS}{namespace}/")
-        found += await divided(store, LETTERS, f"{bus.DEAD_LETTERS}{namespace}/")
+        found += await divided(store, EVENTS, f"{bus.EVENTS}{namespace}/", most)
+        found += await divided(store, CLAIMS, f"{bus.CLAIMS}{namespace}/", most)
+        found += await divided(store, LETTERS, f"{bus.DEAD_LETTERS}{namespace}/", most)
     return found
 
 
@@ -114,7 +114,7 @@ async def walk_bus(desk: Desk, span: Span) -> Span | None:
 # --- ontology ---
 
 
-async def ontology_spans(store: Store) -> list[Span]:
+async def ontology_spans(store: Store, most: int) -> list[Span]:
     found = await store.find(ontology.HEAD)
     return [] if found is None else [Span(ONTOLOGY, "")]
 

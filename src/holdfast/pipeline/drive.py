@@ -129,8 +129,8 @@ async def preview(
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
             continue
-        if name == "gc":
-            raise Invalid("gc has a plan of another shape", remedy="holdfast gc plan shows it")
+        if name in ASKED:
+            raise Invalid(f"{name} has no plan by hours", remedy=f"see `holdfast {name} --help`")
         if name == "feed":
             found += [
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()

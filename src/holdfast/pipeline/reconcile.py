@@ -64,8 +64,8 @@ class Reconcile:
 
     async def is_due(self) -> bool:
         """Whether there is anything to look at. If not, the checkpoint moves on at once."""
-        found = await self._by_time()
-        if found.keys or found.foreign or await problems.broken(self._store):
+        found = await self._by_time(limit=1)
+        if found.keys or found.more or found.foreign or await problems.broken(self._store):
             return True
         before = await self._checkpoints.read()
         to = found.checkpoint(None if before is None else before.recent)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class Dying(Layer):
 # --- a store, and what is destroyed in it ---
 
 
-async def made() -> Desk:
+async def made(*, fan: int = 3) -> Desk:
     """p1 has another name in each of five commits, p2 is always the same but for the last; the first three are one."""
     desk = Desk()
     async with Ontology(desk.store, desk.ambient, [Patient, Knows]) as onto:
@@ -109,7 +110,7 @@ async def made() -> Desk:
             onto.ensure([Patient(id="p2", name="Bo", age=5 + number // 4), Patient(id=f"q{number}", name="Q", age=1)])
             onto.ensure(Knows(left_key="p1", right_key="p2", note=f"{number}"))
             await onto.commit()
-    await Compactor(desk.store, desk.ambient, fan=3).compact(PATIENT)
+    await Compactor(desk.store, desk.ambient, fan=fan).compact(PATIENT)
     return desk
 
 
@@ -182,8 +183,7 @@ async def as_of(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
 async def whole_history(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
     async with session(store, desk) as onto:
         armed()
-        found = told(await onto.query(Patient).between(2, 5).all())
-        return found
+        return told(await onto.query(Patient).between(2, 5).all())
 
 
 async def point(store: Store, desk: Desk, armed: Callable[[], None]) -> Any:
@@ -316,10 +316,8 @@ async def test_an_answer_is_of_before_or_of_after(read: Read, tmp_path: Path) ->
             desk = copied(model)
             store = Between(desk.store)
 
-            async def then(desk: Desk = desk) -> None:
-                await destroy(desk)
-
-            found = await outcome(desk, store, lambda: store.arm(at, then))  # noqa: B023  # called at once
+            then = partial(destroy, desk)
+            found = await outcome(desk, store, partial(store.arm, at, then))
             if found not in (before, after):
                 mixed.append((destroy.__name__, at, found))
             at, more = at + 1, store.requests > at
@@ -333,19 +331,19 @@ async def test_a_check_that_payload_is_destroyed_under_finds_nothing(destroy: An
     while more:
         desk = copied(model)
         store = Between(desk.store)
-        store.arm(at, lambda desk=desk: destroy(desk))  # type: ignore[misc]
+        store.arm(at, partial(destroy, desk))
         report = await verify(store, deep=True)
         assert report.good, (at, report.findings)
         at, more = at + 1, store.requests > at
 
 
 async def test_a_compaction_that_payload_is_destroyed_under_begins_anew() -> None:
-    model = await made()
+    model = await made(fan=9)
     at = 0
     while True:
         desk = copied(model)
         store = Between(desk.store)
-        store.arm(at, lambda desk=desk: erased(desk))  # type: ignore[misc]
+        store.arm(at, partial(erased, desk))
         await Compactor(store, desk.ambient, fan=2).compact(PATIENT)
         if store.requests <= at:
             break
@@ -423,7 +421,8 @@ async def test_a_copy_that_came_too_late_into_a_disk_cache_is_not_believed(tmp_p
     assert SECRET not in str(wanted)
     key = str(files[0].relative_to(tmp_path / "store"))
     async with holdfast.open(uri, settings=cached) as hf:
-        cache = hf.store.cache  # type: ignore[attr-defined]
+        cache = hf.store.cache
+        assert cache is not None
         await cache.forget([key])
         files[0].write_bytes(before[files[0]])  # what another process read just before
         await hf.store.get(key)

@@ -13,6 +13,7 @@ from holdfast.objects.memory import Shelf
 from holdfast.sim import ingest_kit
 from tests.unit.pipeline.audit_desk import MINUTE, Place, place
 from tests.unit.pipeline.field import HOUR, SECOND, record
+from tests.unit.pipeline.healthy_others import durable_runs, events, things
 
 AGENTS = ("web-1", "web-2", "db-1")
 
@@ -65,6 +66,10 @@ async def build() -> tuple[Shelf, int]:
     """The objects of a healthy store, and the time of its clock."""
     async with place() as here:
         await telemetry(here)
+        await durable_runs(here)
+        await events(here)
+        await things(here)
+        here.clock.pass_by(HOUR)
         return here.backend.shelf, here.clock.now_ns
 
 

@@ -65,6 +65,7 @@ async def test_an_object_that_is_replaced_between_two_ranges_is_read_again(tmp_p
             await self.inner.put(key, body + bytes([self.count]))
             return await super().part(key, start, end)
 
+    desk = Desk()
     with pytest.raises(Unavailable, match="a: it keeps changing"):
         await LocalFiles(Restless(desk.store), tmp_path).place("a", "2.parquet", len(body))
 

@@ -12,7 +12,8 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.ingest import layout
-from holdfast.ingest.quarantine import ConflictManifest, conflicts
+from holdfast.ingest.manifest import ConflictManifest
+from holdfast.ingest.quarantine import conflicts
 from holdfast.ingest.resolutions import Resolution, Resolutions
 from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import ADDRESSED, CREATE

@@ -13,9 +13,10 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.ontology import Entity, Field, erase, migrate, upgrader
 from holdfast.ontology.compact import Compactor
+from holdfast.ontology.decide import Policy
 from holdfast.ontology.form import Form
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.transfer import Policy, import_file
+from holdfast.ontology.transfer import import_file
 from holdfast.ontology.turn import Open
 
 

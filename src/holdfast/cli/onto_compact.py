@@ -9,6 +9,7 @@ from holdfast.cli.onto_shared import no_such_type, open_ontology
 from holdfast.cli.progress import Checklist, State, Step, live
 from holdfast.cli.shell import Shell
 from holdfast.ontology.compact import Compacted, Compactor, Outlook
+from holdfast.ontology.loads import sweep as sweep_loads
 from holdfast.ontology.refs import TypeId
 
 
@@ -39,7 +40,7 @@ def compact(
             if apply:
                 async with live(shell.out, checklist):
                     done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
-                    removed = await compactor.sweep(types)
+                    removed = [*await compactor.sweep(types), *await sweep_loads(store)]
             _tell(shell, outlooks, done, removed, compactor, apply=apply)
 
     shell.run(work())

@@ -11,6 +11,7 @@ from holdfast.objects.store import (
     NotModified,
     Object,
     Page,
+    Pieces,
     Store,
     Version,
     Written,
@@ -39,6 +40,9 @@ class Layer(Store):
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self.inner.put(key, body, mode)
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        return await self.inner.put_stream(key, pieces)
 
     def put_requests(self, size: int, mode: Mode) -> int:
         return self.inner.put_requests(size, mode)

@@ -16,6 +16,7 @@ from holdfast.objects.store import (
     NotModified,
     Object,
     Page,
+    Pieces,
     Store,
     Version,
     Written,
@@ -129,6 +130,22 @@ class Observed(Layer):
             tally.sent_bytes += len(body)
             tally.requests += self.inner.put_requests(len(body), mode) - 1
             return await self.inner.put(key, body, mode)
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        sent = 0
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal sent
+            async for piece in pieces():
+                sent += len(piece)
+                yield piece
+
+        with self._counted("put", key) as tally:
+            try:
+                return await self.inner.put_stream(key, counted)
+            finally:
+                tally.sent_bytes += sent
+                tally.requests += self.inner.put_requests(sent, OVERWRITE) - 1
 
     async def delete(self, key: str) -> None:
         with self._counted("delete", key):

@@ -22,6 +22,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Pieces,
     Store,
     Version,
     Written,
@@ -97,6 +98,9 @@ class Retrying(Layer):
                 budget = budget if budget is not None else Budget(self._policy, self._ambient, started_ns)
                 if not await budget.another():
                     raise
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        return await self._repeat(lambda: self.inner.put_stream(key, pieces))
 
     async def delete(self, key: str) -> None:
         await self._repeat(lambda: self.inner.delete(key))

@@ -13,6 +13,7 @@ from holdfast.objects.store import (
     NotModified,
     Object,
     Page,
+    Pieces,
     Store,
     Version,
     Written,
@@ -45,6 +46,9 @@ class Scoped(Layer):
         if isinstance(outcome, Lost) and outcome.current is not None:
             return Lost(replace(outcome.current, key=key))
         return outcome
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        return await self.inner.put_stream(self.prefix + key, pieces)
 
     async def delete(self, key: str) -> None:
         await self.inner.delete(self.prefix + key)

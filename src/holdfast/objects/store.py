@@ -15,12 +15,12 @@ no answer or a refusal to serve came back, with ``maybe_applied`` telling whethe
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NewType, Self
 
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Invalid, NotFound, check
 
 Version = NewType("Version", str)
 
@@ -104,6 +104,9 @@ class IfMatch:
 
 Mode = Overwrite | Create | Addressed | IfMatch
 
+Pieces = Callable[[], AsyncIterator[bytes]]
+"""A body in pieces, from its beginning each time it is called: a write may have to be tried again."""
+
 OVERWRITE = Overwrite()
 CREATE = Create()
 ADDRESSED = Addressed()
@@ -143,6 +146,15 @@ class Store(ABC):
 
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        """Write a body that need not be held, whatever is there: for keys that nobody else ever writes.
+
+        A backend that can send it piece by piece does so; the object is there when all of it is, or not at all.
+        """
+        outcome = await self.put(key, b"".join([piece async for piece in pieces()]), OVERWRITE)
+        check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
+        return outcome  # type: ignore[return-value]  # checked
 
     def put_requests(self, size: int, mode: Mode) -> int:
         """How many requests a ``put`` of so many bytes is. A backend that sends large bodies in parts says so."""

@@ -19,7 +19,7 @@ from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import Ledger, next_summary
 from holdfast.ontology.manifest import REDACTS, FileEntry, Manifest, Registered, compose
-from holdfast.ontology.refs import FileRef, Place, TypeId
+from holdfast.ontology.refs import FileRef, Place, Position, TypeId
 
 
 class TypeForm(Protocol):
@@ -55,6 +55,29 @@ class Witness(Protocol):
     async def note(self, place: Place) -> None: ...
 
 
+class Bulk(Protocol):
+    """Rows of one type that are too many to be held: decided and written elsewhere, committed here.
+
+    What was decided holds while the type's files and schema are those it was decided on. ``place`` writes the data file
+    of an attempt, which then is named by its manifest; it may be called again, for another commit.
+    """
+
+    @property
+    def type_id(self) -> TypeId: ...
+
+    @property
+    def source(self) -> str | None:
+        """Whose batch it is, of a source that may hand it over more than once."""
+        ...
+
+    @property
+    def batch(self) -> int: ...
+
+    def stands(self, ledger: Ledger, version_id: int) -> bool: ...
+
+    async def place(self, commit_id: int, mark: str) -> FileEntry: ...
+
+
 @dataclass(frozen=True)
 class Attempt:
     manifest: Manifest
@@ -75,7 +98,7 @@ class Attempt:
 
     @property
     def keys(self) -> list[str]:
-        return [*self.data, self.manifest.path]
+        return [*dict.fromkeys((*self.data, *(entry.path for entry in self.manifest.files))), self.manifest.path]
 
     def head(self, previous: Head) -> Head:
         manifest = self.manifest
@@ -103,9 +126,14 @@ class Order:
     """What payload is destroyed when the commit is made: it stands in the manifest."""
     write: Mapping[TypeId, Sequence[Row]] = field(default_factory=dict)
     """Rows that are written as they are, whatever is current."""
+    bulk: Bulk | None = None
 
     def __bool__(self) -> bool:
-        return self.register or bool(self.migrate or self.drop or self.redact or self.write)
+        return self.register or bool(self.migrate or self.drop or self.redact or self.write or self.bulk)
+
+    @property
+    def touched(self) -> set[TypeId]:
+        return {*self.write, *(() if self.bulk is None else (self.bulk.type_id,))}
 
 
 PLAIN = Order()
@@ -123,11 +151,15 @@ class Draft:
     runtime_id: str
     intents: int
     outbox: Sequence[Document] = ()
+    placed: FileEntry | None = None
+    """The file of a bulk, which is there already,"""
+    mark: str | None = None
+    """and the attempt that it was written for."""
 
 
 def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient: Ambient) -> Attempt:
     """An attempt at the commit after ``ledger``. Blocking: it writes Parquet."""
-    commit_id, mark = ledger.commit_id + 1, ambient.ids.attempt()
+    commit_id, mark = ledger.commit_id + 1, draft.mark or ambient.ids.attempt()
     data: dict[str, bytes] = {}
     files: list[FileEntry] = []
     for type_id, rows in sorted(draft.rows.items()):
@@ -137,6 +169,10 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
         data[key] = body
         stats = stats_of(body, key=key)
         files.append(FileEntry(type_id, key, len(rows), version_id, hashlib.sha256(body).hexdigest(), stats))
+    if draft.placed is not None:
+        files = sorted([*files, draft.placed], key=lambda entry: entry.type_id)
+    bulk = draft.order.bulk
+    sinks = {} if bulk is None or bulk.source is None else {bulk.source: Position(bulk.batch, commit_id)}
     refs = [FileRef(commit_id, entry.type_id, entry.path) for entry in files]
     # Times along the chain never run backwards, whatever the clocks of its writers say.
     created_ns = max(ambient.clock.wall_ns(), ledger.created_ns + 1_000)
@@ -158,6 +194,7 @@ def draw(draft: Draft, ledger: Ledger, forms: Mapping[TypeId, TypeForm], ambient
             draft.order.drop,
             {entry.path: entry.stats for entry in files if entry.stats is not None},
             place if redact is not None else None,
+            sinks,
         ),
         outbox=tuple(draft.outbox),
         extra={} if redact is None else {REDACTS: redact},

@@ -19,22 +19,24 @@ type whose stored schema is another; ``Unavailable``; ``Corrupt``. Intents are q
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
-from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, HoldfastError, Unavailable
+from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, HoldfastError, Unavailable, check
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Written
 from holdfast.ontology import layout
-from holdfast.ontology.attempt import PLAIN, Attempt, Draft, Order, TypeForm, Witness, draw
+from holdfast.ontology.attempt import PLAIN, Attempt, Bulk, Draft, Order, TypeForm, Witness, draw
 from holdfast.ontology.batch import Many, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
+from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.outcome import STAGES, Commit, Progress, told
+from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.view import View
 
@@ -46,28 +48,8 @@ RACES = RetryPolicy(attempts=40, base_ms=10, max_ms=500, deadline_ms=120_000)
 PARALLEL = 16
 LARGE = 2_000
 """So many intents are worth a thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit that is on the chain."""
-
-    commit_id: int
-    manifest_path: str
-    rows: int
-    created_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a commit has come: which of ``STAGES``, and how much of what is done."""
-
-    stage: str
-    done: int
-    total: int
-
-
-STAGES = ("state", "delta", "files", "head")
+UNLOCKED = 2
+"""How often a bulk is written without the turn, which others need meanwhile; after that with it."""
 
 
 class Committer:
@@ -152,9 +134,10 @@ class Committer:
         fresh = bool(self._doubts) or not self._view.known
         if fresh:
             await self.refresh()
+        futile = 0
         while True:
-            if (told := await self._witnessed()) is not None:
-                return told
+            if (done := await self._done_already(order)) is not None:
+                return done
             if if_head is not None and self._view.head.commit_id != if_head:
                 if fresh:
                     return self._landed_or_moved(if_head)
@@ -167,7 +150,14 @@ class Committer:
                     return self._nothing_left()
                 fresh = True
                 continue
+            if order.bulk is not None:
+                futile += 1
+                if futile > UNLOCKED and await self._turn.take() and await self._moved():
+                    fresh = True
+                    continue
+                draft = await self._placed(draft, order.bulk)
             if await self._turn.take() and await self._moved():
+                await self._remove([] if draft.placed is None else [draft.placed.path])
                 fresh = True
                 continue
             done = await self._try(draft)
@@ -188,9 +178,10 @@ class Committer:
     async def _draft(self, metadata: Mapping[str, Any], order: Order) -> Draft | None:
         """What is to be written, on the state as of the head that we know; None if nothing."""
         items = tuple(self.queue)
-        touched = {*(item.type_id for item in items), *order.write}
-        self._tell("state", 0, len(touched))
-        states = await self._view.states({*touched, *self._ends_of(touched)})
+        queued = {item.type_id for item in items}
+        known, touched = {*queued, *order.write}, {*queued, *order.touched}
+        self._tell("state", 0, len(known))
+        states = await self._view.states({*known, *self._ends_of(known)})
         self._tell("delta", 0, size(items))
         run = blocking if size(items) > LARGE else _at_once
         batches, intents = await run(sorted_out, items, columns=self._ends is None)
@@ -206,11 +197,19 @@ class Committer:
             self._idle_intents = len(items)
             return None
         schemas = await self._view.agree(self._forms, touched, order)
+        bulk = order.bulk
+        if bulk is not None and not bulk.stands(self._view.ledger, schemas.versions[bulk.type_id]):
+            raise Overtaken(f"{bulk.type_id.label}: commit {self._view.head.commit_id} has other rows than it did")
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
         rows |= order.write
         count = len(items)
         return Draft(rows, schemas.versions, schemas.registered, order, metadata, self._runtime_id, count, outbox)
+
+    async def _placed(self, draft: Draft, bulk: Bulk) -> Draft:
+        """With the data file of the bulk written, for an attempt whose mark nobody else can draw."""
+        mark = self._ambient.ids.unique()
+        return replace(draft, placed=await bulk.place(self._view.ledger.commit_id + 1, mark), mark=mark)
 
     async def _try(self, draft: Draft) -> Commit | None:
         """One attempt; None if it lost."""
@@ -286,7 +285,7 @@ class Committer:
         self._turn.committed()
         if self._on_commit is not None:
             self._on_commit(attempt.manifest)
-        return _told(attempt)
+        return told(attempt.manifest)
 
     # --- after a doubt ---
 
@@ -297,7 +296,7 @@ class Committer:
         for attempt in [each for each in self._doubts if each.place.commit_id <= head.commit_id]:
             if await self.landed(attempt):
                 self._dequeue(attempt)
-                self._landed = _told(attempt) if attempt.wanted else None
+                self._landed = told(attempt.manifest) if attempt.wanted else None
                 self._turn.committed()
                 if self._on_commit is not None:
                     self._on_commit(attempt.manifest)
@@ -311,23 +310,34 @@ class Committer:
         del self.queue[: attempt.intents]
         del self.outbox[: attempt.enclosed]
 
-    async def _witnessed(self) -> Commit | None:
+    async def _done_already(self, order: Order) -> Commit | None:
         """The commit that an earlier attempt made, whoever's it was; then what is queued is done with."""
-        head = self._view.head
+        head, bulk = self._view.head, order.bulk
+        if bulk is not None and self._landed is not None:
+            landed, self._landed = self._landed, None
+            return landed
+        position = self._view.ledger.sinks.get(bulk.source) if bulk is not None and bulk.source is not None else None
+        if bulk is not None and position is not None and position.batch >= bulk.batch:
+            made = await self._view.chain.at(head.place, position.commit_id)
+            check(made is not None, f"{bulk.source}: commit {position.commit_id} is not on the chain")
+            return told(await self._view.chain.manifest(made or Place(0, "")))
         for place in self._witness.places if self._witness is not None else ():
             if place.commit_id <= head.commit_id and await self._view.chain.contains(head.place, place):
-                told = _made(await self._view.chain.manifest(place))
+                made_before = told(await self._view.chain.manifest(place))
                 self.discard()
-                return told
+                return made_before
         return None
 
     async def landed(self, attempt: Attempt) -> bool:
         return await self._view.chain.contains(self._view.head.place, attempt.place)
 
     async def _clean(self, attempt: Attempt) -> None:
+        await self._remove(attempt.keys)
+
+    async def _remove(self, keys: Sequence[str]) -> None:
         """Best effort; what stays behind is garbage that nobody refers to."""
         with suppress(HoldfastError):
-            await self._store.delete_many(attempt.keys)
+            await self._store.delete_many(keys)
 
     # --- the head ---
 
@@ -378,11 +388,4 @@ async def _at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
     return function(*args, **kwargs)
 
 
-def _told(attempt: Attempt) -> Commit:
-    return _made(attempt.manifest)
-
-
-def _made(manifest: Manifest) -> Commit:
-    return Commit(
-        manifest.commit_id, manifest.path, sum(entry.row_count for entry in manifest.files), manifest.created_at
-    )
+__all__ = ["STAGES", "Commit", "Committer", "Progress"]

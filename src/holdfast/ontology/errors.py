@@ -91,5 +91,11 @@ class UnreadableRow(Incompatible):
     default_remedy = "use the class that the row was written with, or migrate the type"
 
 
+class Overtaken(Conflict):
+    """What was decided about a bulk of rows does not hold any more: somebody has committed to its type since."""
+
+    default_remedy = "decide again on what is there now"
+
+
 class SnapshotGone(Conflict):
     """A snapshot that an index named is not there; the files of its commits are. Resolve again, at the same commit."""

@@ -80,6 +80,7 @@ KINDS: dict[str, Kind] = {
         index_of_no_type=_NOTHING,
         orphan_attempt=f"{_NOTHING}; it was never committed",
         staged_part="go on with the migration, with the same token; or holdfast onto migrate --abandon --token TOKEN",
+        staged_load="nothing: a load removes it when it ends; if it died, holdfast onto compact --apply, a day later",
         open_attempt="leave it alone: its writer may only be slow",
         orphan_snapshot="nothing: holdfast onto compact --apply removes it when it is old enough",
         ended_chain="nothing: erasures and purges reach these commits; remove them and the record if nobody wants them",

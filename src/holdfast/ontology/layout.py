@@ -13,6 +13,7 @@
     meta/redactions/{id}-{attempt}.json                 which payload was destroyed, in which files
     meta/restarts/{id}-{attempt}.json                   where a chain ended when the store was made anew
     meta/staging/{head}-{token}/{kind}-{Type}-{n}.parquet    rows of a migration under way
+    meta/loads/{load}/{kind}-{Type}-{what}-{unique}.parquet    rows of a bulk load under way
     meta/engine.json                                    another engine's mark; absent here
 
 ``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key. Snapshots of plain
@@ -34,11 +35,13 @@ INDICES = "meta/indices/"
 REDACTIONS = "meta/redactions/"
 RESTARTS = "meta/restarts/"
 STAGING = "meta/staging/"
+LOADS = "meta/loads/"
 
 _PLURAL = {"entity": "entities", "relation": "relations"}
 _SNAPSHOT = re.compile(r"snapshots/(?:entities|relations)/[^/]+?-(\d+)-(\d+)(-[^/-]+)?\.parquet")
 _FOLDER = re.compile(r"commits/(\d+)-[^/]+/")
 _IN_FOLDER = re.compile(r"(commits/\d+-[^/]+/).+")
+_LOADED = re.compile(r"meta/loads/([^/]+)/(entity|relation)-([^/-]+)-[^/-]+-[^/-]+\.parquet")
 _PART = re.compile(r"meta/staging/(?:(\d+)-)?([^/-]+)/(?:(entity|relation)-(.+)-\d+\.parquet|.*)")
 
 
@@ -116,6 +119,27 @@ def head_of_part(key: str, kind: str, name: str) -> int | None:
     """The head that a staged part of this type rests on; None for anything else."""
     found = _PART.fullmatch(key)
     return int(found[1] or 0) if found is not None and (found[3], found[4]) == (kind, name) else None
+
+
+def load_prefix(load: str) -> str:
+    """Where a bulk load keeps what it has staged."""
+    return f"{LOADS}{load}/"
+
+
+def load_key(load: str, kind: str, name: str, what: str, unique: str) -> str:
+    return f"{load_prefix(load)}{kind}-{name}-{what}-{unique}.parquet"
+
+
+def load_of_key(key: str) -> str | None:
+    """The load that a staged object belongs to; None for anything else."""
+    load, slash, _ = key.removeprefix(LOADS).partition("/")
+    return load if key.startswith(LOADS) and slash else None
+
+
+def type_of_load_key(key: str) -> tuple[str, str] | None:
+    """Kind and name of the type whose rows are staged there."""
+    found = _LOADED.fullmatch(key)
+    return (found[2], found[3]) if found is not None else None
 
 
 def attempt_of_folder(folder: str) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import check
 from holdfast.ontology.manifest import Manifest, Registered, Summary
-from holdfast.ontology.refs import UNTOUCHED, FileRef, Life, Place, SchemaRef, TypeHead, TypeId, fold
+from holdfast.ontology.refs import UNTOUCHED, FileRef, Life, Place, Position, SchemaRef, TypeHead, TypeId, fold
 from holdfast.ontology.stats import FileStats
 
 T = TypeVar("T")
@@ -41,6 +41,8 @@ class Ledger:
     """Of each type those that have ended, oldest first."""
     redacted: Place | None = None
     """The latest commit that destroyed payload."""
+    sinks: Mapping[str, Position] = field(default_factory=dict)
+    """How far each source of batches has come."""
     changed: frozenset[TypeId] = frozenset()
     """The types whose head or schema changed after ``base``."""
     foreign: bool = False
@@ -112,6 +114,7 @@ def next_summary(
     dropped: Mapping[TypeId, bool] | None = None,
     stats: Mapping[str, FileStats] | None = None,
     redacted: Place | None = None,
+    sinks: Mapping[str, Position] | None = None,
 ) -> Summary:
     """What the next manifest, with these files, says beyond the specification; ``dropped`` types, and if purged."""
     commit_id = ledger.commit_id + 1
@@ -132,6 +135,8 @@ def next_summary(
         heads[type_id] = fold(heads.get(type_id) or UNTOUCHED, (ref for ref in refs if ref.type_id == type_id))
         changed.add(type_id)
     recent = (*ledger.recent, *refs)
+    since = 0 if ledger.base is None else ledger.base.commit_id
+    positions = {**ledger.sinks, **(sinks or {})}
     full = commit_id % FULL_EVERY == 0 or ledger.foreign or len(recent) > RECENT_LIMIT
     return Summary(
         attempt_id=attempt_id,
@@ -145,6 +150,7 @@ def next_summary(
         outbox_before=ledger.outbox,
         lives=lives if full else {each: lives[each] for each in changed if each in lives},
         redacted=redacted if redacted is not None else ledger.redacted,
+        sinks={name: each for name, each in positions.items() if full or each.commit_id > since},
     )
 
 
@@ -209,6 +215,7 @@ def _overlaid(below: Ledger, manifest: Manifest) -> Ledger:
         schemas=schemas,
         lives=lives,
         redacted=summary.redacted,
+        sinks=dict(summary.sinks) if summary.full else {**below.sinks, **summary.sinks},
         changed=frozenset() if summary.full else frozenset((*summary.type_heads, *summary.schemas)),
         outbox=manifest.place if manifest.outbox else summary.outbox_before,
     )

@@ -1,10 +1,10 @@
 """Leftovers: payload that was ordered to be destroyed, in objects that no history names.
 
 A redaction reaches every file on the chains. Beside them lie snapshots that no index names, attempts at commits that
-lost, and staged parts of migrations that can never be committed: all of them garbage, and any of them may hold rows of
-before the redaction. Whoever wrote one may have been slow and then killed, so that it came after the redaction had
-looked. So it is looked for again: ``verify`` names it, the next compaction and ``holdfast onto erase --resume`` remove
-it.
+lost, staged parts of migrations that can never be committed, and what bulk loads staged before it: all of them
+garbage, and any of them may hold rows of before the redaction. Whoever wrote one may have been slow and then killed, so
+that it came after the redaction had looked. So it is looked for again: ``verify`` names it, the next compaction and
+``holdfast onto erase --resume`` remove it.
 
 Nothing is removed that anybody could still publish: a snapshot with rows that were redacted since loses its place in
 the index, an attempt at or below the head cannot become a commit, a part of an older head cannot be gone on with.
@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.base.aio import blocking
+from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology import layout, names, rows
+from holdfast.ontology import layout, names, refs, rows
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.ended import ended_chains, ended_files
 from holdfast.ontology.head import read_head
@@ -70,7 +71,8 @@ async def leftovers(store: Store, only: Ordered | None = None) -> list[Leftover]
         return []
     found = [each async for each in _snapshots(store, wanted)]
     found += [each async for each in _attempts(store, wanted, head)]
-    return found + [each async for each in _parts(store, wanted)]
+    found += [each async for each in _parts(store, wanted)]
+    return found + [each async for each in _loads(store, wanted)]
 
 
 async def remove(store: Store, found: Iterable[Leftover]) -> list[str]:
@@ -139,6 +141,25 @@ async def _parts(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
             if guilty is not None:
                 yield Leftover(key, guilty, (key,))
                 break
+
+
+async def _loads(store: Store, wanted: Orders) -> AsyncIterator[Leftover]:
+    """Staged by bulk loads before the redaction, by the store's own clock. A load that goes on fails, and is repeated;
+    what is staged later is written again on purpose.
+    """
+    chain = Chain(store)
+    async for page in store.list(layout.LOADS):
+        for entry in page.entries:
+            found = layout.type_of_load_key(entry.key)
+            ordered = wanted.get(refs.type_id(*found), ()) if found is not None else ()
+            meant = [each for each in ordered if entry.modified_ns <= await _ordered_ns(chain, each)]
+            guilty = await _carries(store, entry.key, meant)
+            if guilty is not None:
+                yield Leftover(entry.key, guilty, (entry.key,))
+
+
+async def _ordered_ns(chain: Chain, ordered: Ordered) -> int:
+    return parse_iso((await chain.manifest(ordered.place)).created_at)
 
 
 def snapshot_span(key: str, type_id: TypeId) -> tuple[int, int] | None:

@@ -16,10 +16,12 @@ A manifest has the fields of the specification. Ours carry more, so that nobody 
 * ``outbox_before``  the latest earlier manifest that has one;
 * ``lives``        per kind and type ``[[generation, end, purged, schema_version_id], ...]``: its lives that have ended;
 * ``redacts``      of a commit that destroys payload: of which type, which identity, up to which commit;
-* ``redacted``     the latest commit of that sort, this one included.
+* ``redacted``     the latest commit of that sort, this one included;
+* ``sinks``        per source of batches ``[last batch, commit]``: a batch that comes again is known by it.
 
-A ``full`` manifest has the whole of ``type_heads``, ``schemas`` and ``lives``, any other only what changed since
-``base`` (null: gone). The manifest of a plain writer has none of these; a reader walks past it to the next that does.
+A ``full`` manifest has the whole of ``type_heads``, ``schemas``, ``lives`` and ``sinks``, any other only what changed
+since ``base`` (null: gone). The manifest of a plain writer has none of these; a reader walks past it to the next that
+does.
 
 A generation is the commit that gave a type its present life: files of earlier commits are not this type's any more.
 """
@@ -37,6 +39,7 @@ from holdfast.ontology.refs import (
     FileRef,
     Life,
     Place,
+    Position,
     SchemaRef,
     TypeHead,
     TypeId,
@@ -114,6 +117,7 @@ class Summary:
     outbox_before: Place | None = None
     lives: Mapping[TypeId, tuple[Life, ...]] = field(default_factory=dict)
     redacted: Place | None = None
+    sinks: Mapping[str, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +224,7 @@ _KNOWN = {
     "outbox_before",
     "lives",
     "redacted",
+    "sinks",
 }
 REDACTS = "redacts"
 
@@ -292,6 +297,7 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
             for name, listed in types.items()
         },
         redacted=_parse_place(document.get("redacted")),
+        sinks={str(name): Position(int(a), int(b)) for name, (a, b) in document.get("sinks", {}).items()},
     )
 
 
@@ -329,4 +335,5 @@ def _summary_document(summary: Summary) -> Document:
         **({} if summary.outbox_before is None else {"outbox_before": list(summary.outbox_before)}),
         **({"lives": lives} if lives else {}),
         **({"redacted": list(summary.redacted)} if summary.redacted is not None else {}),
+        **({"sinks": {name: list(each) for name, each in sorted(summary.sinks.items())}} if summary.sinks else {}),
     }

@@ -35,7 +35,7 @@ def read_current(body: bytes, path: str, oldest: int, newest: int) -> Segment | 
     if segment is not None:
         return segment
     return [
-        (row.identity, Current(commit_id, digest(row.fields_json), row.retracted, _other_digest(row.fields_json, path)))
+        (row.identity, Current(commit_id, digest(row.fields_json), row.retracted, other_digest(row.fields_json, path)))
         for commit_id, row in _each(table)
         if oldest <= commit_id <= newest
     ]
@@ -98,7 +98,7 @@ def _segment(table: pa.Table, oldest: int, newest: int) -> Segment | None:
     )
 
 
-def _other_digest(fields_json: str, path: str) -> bytes | None:
+def other_digest(fields_json: str, path: str) -> bytes | None:
     """Of the same fields in our spelling, where theirs may be another."""
     if not any(habit in fields_json for habit in _HABITS):
         return None

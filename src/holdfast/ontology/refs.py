@@ -65,6 +65,13 @@ class Life(NamedTuple):
     """The last version of its schema: the next life counts on from there."""
 
 
+class Position(NamedTuple):
+    """How far a source of batches has come: the last of its batches that is committed, and by which commit."""
+
+    batch: int
+    commit_id: int
+
+
 UNTOUCHED = TypeHead(0, 0, _NO_DIGEST)
 
 

@@ -269,7 +269,7 @@ def stored_keys(table: pa.Table) -> tuple[str, ...]:
 
 def to_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with _writer(sink, table) as writer:
+    with writer_for(sink, table) as writer:
         writer.write_table(table, row_group_size=ROW_GROUP)
         if table.schema.metadata:
             writer.add_key_value_metadata(table.schema.metadata)
@@ -281,7 +281,7 @@ def pile_to_parquet(declared: Declaration, pile: Pile, commit_id: int, schema_ve
     sink, partial = pa.BufferOutputStream(), set[str]()
     tables = (to_table(declared, batch, commit_id, schema_version_id) for batch in pile.ordered().batches())
     first = next(tables)
-    with _writer(sink, first.replace_schema_metadata(None)) as writer:
+    with writer_for(sink, first.replace_schema_metadata(None)) as writer:
         for table in chain((first,), tables):
             partial |= partial_columns(table.schema)
             writer.write_table(table.replace_schema_metadata(None), row_group_size=ROW_GROUP)
@@ -290,7 +290,7 @@ def pile_to_parquet(declared: Declaration, pile: Pile, commit_id: int, schema_ve
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
 
 
-def _writer(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
+def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:
     """For tables like this one."""
     plain = [name for name in table.column_names if name != "fields_json"]
     return pq.ParquetWriter(

@@ -26,7 +26,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import lock
 from holdfast.ontology import migrate as migration
-from holdfast.ontology.attempt import Order, Witness
+from holdfast.ontology.attempt import PLAIN, Bulk, Order, Witness
 from holdfast.ontology.batch import Batch, Many, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
@@ -36,6 +36,7 @@ from holdfast.ontology.engine import Engine
 from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
+from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.model import Mixin
@@ -180,6 +181,21 @@ class Ontology:
         if if_head is not None and type(if_head) is not int:
             raise Invalid(f"if_head is {if_head!r}", remedy="give the number of a commit, such as the head of info()")
         return await self._committer.commit(metadata, if_head=if_head, progress=progress, witness=witness)
+
+    async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]:
+        """What the chain says now, and under which version of its schema a type is written."""
+        type_id = self.form(of).type_id
+        await self._committer.refresh()
+        return self._view.ledger, (await self._view.agree(self._forms, {type_id}, PLAIN)).versions[type_id]
+
+    async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
+        """Commit rows that were decided elsewhere; ``Overtaken`` if that does not hold any more."""
+        return await self._committer.commit(metadata, if_head=if_head, order=Order(bulk=bulk))
+
+    @property
+    def chain(self) -> Chain:
+        """The history that commits of this session rest on."""
+        return self._view.chain
 
     async def register(self) -> Commit | None:
         """Make the session's types known without rows, and new schemas that can read all that is stored."""

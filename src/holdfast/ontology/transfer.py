@@ -13,7 +13,6 @@ file that it commits.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from holdfast.ontology import catalog, names
 from holdfast.ontology.batch import Batch
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit
+from holdfast.ontology.decide import Policy
 from holdfast.ontology.delta import Identity
 from holdfast.ontology.drop import find_type
 from holdfast.ontology.exchange import READ_ROWS, FileFormat, format_of, read_batches, write_file
@@ -47,12 +47,6 @@ from holdfast.ontology.times import Moment, commit_at
 TRIES = 8
 SHOWN = 3
 NONE = np.zeros(0, np.bool_)
-
-
-class Policy(StrEnum):
-    ERROR = "error"
-    SKIP = "skip"
-    REPLACE = "replace"
 
 
 @dataclass(frozen=True, slots=True)

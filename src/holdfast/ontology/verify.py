@@ -23,6 +23,7 @@ from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.leftovers import leftovers
+from holdfast.ontology.loads import staged_loads
 from holdfast.ontology.manifest import REDACTS, FileEntry
 from holdfast.ontology.redactions import finished
 from holdfast.ontology.refs import TypeId
@@ -189,7 +190,7 @@ async def _check_files(run: _Run, check: ChainCheck) -> None:
 
 
 async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
-    """Commits that order payload to be destroyed, and have no record that it was; and what migrations left behind."""
+    """Commits that order payload to be destroyed, and have no record that it was; and what was staged."""
     found: list[Finding] = []
     for manifest in check.manifests:
         if REDACTS in manifest.extra:
@@ -203,6 +204,9 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
             found.append(Finding("staged_part", key, f"rows of migration {token}, which was not committed"))
         else:
             found.append(Finding("stale_part", key, f"rows of a migration on commit {head}, which is not the head"))
+    for each in await staged_loads(run.store):
+        message = f"{len(each.keys)} objects, {each.size} bytes, of a bulk load that is under way or was killed"
+        found.append(Finding("staged_load", layout.load_prefix(each.load), message))
     return found
 
 

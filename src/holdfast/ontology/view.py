@@ -70,6 +70,8 @@ class View:
                 self._since[type_id] = manifest.commit_id  # it was us who dropped it: we may begin it anew
             elif type_id in self._states:
                 self._states[type_id].generation = ref.generation
+        for type_id in manifest.touched - set(rows):
+            self._states.pop(type_id, None)  # written elsewhere, and too many to be known here
         for type_id, written in rows.items():
             self._states[type_id].committed(written, manifest.commit_id)
         for state in self._states.values():
@@ -143,7 +145,7 @@ class View:
         wanted = forms if order.register else {each: forms[each] for each in order.migrate}
         new = any(each not in known or known[each].hash != form.schema_hash for each, form in wanted.items())
         ends = any(self._ends_anything(each, purge=purge) for each, purge in order.drop.items())
-        return new or ends or order.redact is not None
+        return new or ends or order.redact is not None or order.bulk is not None
 
     def _ends_anything(self, type_id: TypeId, *, purge: bool) -> bool:
         ledger = self.ledger

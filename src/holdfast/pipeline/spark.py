@@ -118,7 +118,7 @@ def _run(spark: Spark, group: str, name: str, work: Remote) -> pa.Table:
     try:
         return frame.toArrow()
     except Exception as error:  # py4j and Spark Connect each have their own
-        raise SparkFailed(f"{name}: a task failed for good ({_reason(error)})") from error
+        raise SparkFailed(f"{name}: a task failed for good ({reason(error)})") from error
 
 
 def _ended(spark: Spark, group: str, total: int) -> int:
@@ -135,7 +135,7 @@ def _ended(spark: Spark, group: str, total: int) -> int:
     return min(ended, total)
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     text = str(error)
     named = text.partition(FAILED)[2]
     if named:

@@ -13,9 +13,10 @@ from annotated_types import Ge
 
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, exchange
+from holdfast.ontology.decide import Policy
 from holdfast.ontology.exchange import FileFormat
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.transfer import Policy, export_file, import_file
+from holdfast.ontology.transfer import export_file, import_file
 from tests.unit.ontology.desk import Desk
 
 

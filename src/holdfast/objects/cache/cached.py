@@ -34,6 +34,7 @@ from holdfast.objects.store import (
     Mode,
     NotModified,
     Object,
+    Pieces,
     Store,
     Version,
     Written,
@@ -131,6 +132,10 @@ class Cached(Layer):
             if not isinstance(outcome, Lost):
                 await self._forget([key])
         return outcome
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        async with self._forgetting([key]):
+            return await self.inner.put_stream(key, pieces)
 
     async def delete(self, key: str) -> None:
         async with self._forgetting([key]):

@@ -21,7 +21,7 @@ from obstore.exceptions import BaseError, NotModifiedError
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.config import REQUESTS_IN_FLIGHT
-from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.errors import HoldfastError, Invalid, check
 from holdfast.objects.cloud import runtime
 from holdfast.objects.cloud.client import connect
 from holdfast.objects.cloud.errors import explain, is_lost, is_missing
@@ -41,6 +41,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Pieces,
     Store,
     Version,
     Written,
@@ -145,6 +146,43 @@ class CloudStore(Store):
             if not isinstance(mode, Overwrite) and is_lost(failure, self._place, mode):
                 return Lost()
             raise explain(failure, self._place, path, writing=True) from None
+        return Written(self._version(path, result))
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        """As ``put`` would send it, in parts if it is large; some parts of it are held."""
+        path, parallel = self._path(key), min(_PARALLEL_PARTS, self._slots.limit)
+        source = pieces()
+        held = bytearray()
+        async for piece in source:
+            held += piece
+            if len(held) > LARGE_BYTES:
+                break
+        if len(held) <= LARGE_BYTES:
+            outcome = await self.put(key, bytes(held), OVERWRITE)
+            check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
+            return outcome  # type: ignore[return-value]  # checked
+        trouble: list[Exception] = []
+
+        async def told() -> AsyncIterator[bytes]:
+            """What befalls the source is the caller's to hear, and not as an error of this store."""
+            try:
+                async for part in _of_parts(held, source):
+                    yield part
+            except Exception as error:
+                trouble.append(error)
+                raise
+
+        try:
+            async with self._slots.taken(parallel):
+                result = await obstore.put_async(
+                    self._backend, path, told(), use_multipart=True, chunk_size=PART_BYTES, max_concurrency=parallel
+                )
+        except Exception as error:
+            if trouble:
+                raise trouble[0] from None
+            if isinstance(error, _RAISED):
+                raise self._trouble(path, error, writing=True) from None
+            raise
         return Written(self._version(path, result))
 
     def put_requests(self, size: int, mode: Mode) -> int:
@@ -262,6 +300,20 @@ class CloudStore(Store):
 
     def _trouble(self, path: str, error: Exception, *, writing: bool = False) -> HoldfastError:
         return explain(Failure.read(error), self._place, path, writing=writing)
+
+
+async def _of_parts(held: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What is held and what follows, in pieces of the size of a part."""
+    while len(held) >= PART_BYTES:
+        yield bytes(held[:PART_BYTES])
+        del held[:PART_BYTES]
+    async for piece in pieces:
+        held += piece
+        while len(held) >= PART_BYTES:
+            yield bytes(held[:PART_BYTES])
+            del held[:PART_BYTES]
+    if held:
+        yield bytes(held)
 
 
 def _in_parts(size: int, mode: Mode) -> bool:

@@ -115,6 +115,39 @@ class Staged:
             _unlink(self.path)
 
 
+class Growing:
+    """A file that is being written piece by piece."""
+
+    def __init__(self, path: bytes, file: int) -> None:
+        self.path = path
+        self._file: int | None = file
+        self._hasher = hashlib.sha256()
+
+    def write(self, piece: bytes) -> None:
+        self._hasher.update(piece)
+        _write(self._open(), piece)
+
+    def finish(self) -> tuple[Staged, Version]:
+        """The file with all its bytes on disk, and their version."""
+        file = self._open()
+        os.fsync(file)
+        staged = Staged(self.path, file, os.fstat(file))
+        self._file = None
+        return staged, Version(self._hasher.hexdigest()[:VERSION_DIGITS])
+
+    def discard(self) -> None:
+        """Unless it was finished."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            _unlink(self.path)
+
+    def _open(self) -> int:
+        if self._file is None:
+            raise OSError(errno.EBADF, "this file was finished")
+        return self._file
+
+
 class Staging:
     """Files that are being written. Each is locked by its writer, so one that can be locked was left by a dead one."""
 
@@ -138,6 +171,15 @@ class Staging:
                 raise
             if found.st_nlink > 0:
                 return Staged(path, file, found)
+            os.close(file)  # swept before it was locked
+
+    def begin(self) -> Growing:
+        """An empty file, to be written piece by piece."""
+        while True:
+            path, file = self._create(b"")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file).st_nlink > 0:
+                return Growing(path, file)
             os.close(file)  # swept before it was locked
 
     def sweep(self) -> None:

@@ -20,7 +20,7 @@ from holdfast.base import codec
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.local.errors import FULL
-from holdfast.objects.local.files import Staged, Staging, look, make_folder, open_file, sync_folder
+from holdfast.objects.local.files import Growing, Staged, Staging, look, make_folder, open_file, sync_folder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.paths import CONTROL
 from holdfast.objects.local.tree import Tree
@@ -94,6 +94,15 @@ class Root:
             self._prepared = False
             self.writable()
             return self._files.stage(body)
+
+    def begin(self) -> Growing:
+        """The same, to be written piece by piece."""
+        try:
+            return self._files.begin()
+        except FileNotFoundError:  # as above
+            self._prepared = False
+            self.writable()
+            return self._files.begin()
 
     def erasable(self) -> Tree:
         """The tree, for deleting: on a disk that is full to the last file nothing can be tried out before."""

@@ -26,9 +26,9 @@ from pathlib import Path
 
 from holdfast.base.aio import Later, blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
-from holdfast.base.errors import Invalid, NotFound, Unavailable
+from holdfast.base.errors import Invalid, NotFound, Unavailable, check
 from holdfast.objects.local.errors import Explained
-from holdfast.objects.local.files import OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
+from holdfast.objects.local.files import Growing, OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
 from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
@@ -49,6 +49,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Pieces,
     Store,
     Written,
     check_key,
@@ -89,6 +90,18 @@ class LocalStore(Store):
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await finishing(self._put, check_key(key), body, mode)
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        check_key(key)
+        growing = await blocking(self._begin, key)
+        try:
+            async for piece in pieces():
+                await blocking(self._grow, key, growing, piece)
+            outcome = await finishing(self._placed, key, growing)
+        finally:
+            await blocking(growing.discard)
+        check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
+        return outcome  # type: ignore[return-value]  # checked
 
     async def delete(self, key: str) -> None:
         await self.delete_many([key])
@@ -159,6 +172,27 @@ class LocalStore(Store):
                     spot, folder = placed
                     return self._syncs.force(tree.at(spot.folder), folder, Written(version), change)
             return self._syncs.force(*tree.opened(names), Lost(), change)
+
+    def _begin(self, key: str) -> Growing:
+        with Explained(f"put {key}", self._root.path):
+            self._root.writable()
+            return self._root.begin()
+
+    def _grow(self, key: str, growing: Growing, piece: bytes) -> None:
+        with Explained(f"put {key}", self._root.path):
+            growing.write(piece)
+
+    def _placed(self, key: str, growing: Growing) -> Written | Lost | Later[Written | Lost]:
+        with Explained(f"put {key}", self._root.path) as change:
+            tree = self._root.writable()
+            names = tree.names(key)
+            staged, version = growing.finish()
+            with staged:
+                placed = _place(staged, tree, names, OVERWRITE, change, self._known)
+            if placed is None:
+                raise Unavailable(f"{key}: it could not be given its place")
+            spot, folder = placed
+            return self._syncs.force(tree.at(spot.folder), folder, Written(version), change)
 
     def _delete(self, keys: Sequence[str]) -> None:
         with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):

@@ -1,0 +1,92 @@
+"""Parquet files read by ranges: the footer, then row groups one by one, so that a file of any size can be looked at.
+
+A small file is fetched whole, in one request. Row groups that follow each other are fetched together.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Corrupt
+from holdfast.objects.store import Store
+from holdfast.ontology.splice import Footer, Range, excerpt, excerpted, footer_bytes
+
+WHOLE_BYTES = 4 << 20
+"""Files up to this size are fetched in one piece."""
+TAIL_BYTES = 64 << 10
+SPAN_BYTES = 16 << 20
+"""About so much of a file is fetched at once."""
+
+
+class Ranged:
+    """A file of which parts are read. Its bytes never change."""
+
+    def __init__(self, store: Store, key: str, footer: Footer, body: bytes | None) -> None:
+        self.key = key
+        self.footer = footer
+        self._store = store
+        self._body = body
+
+    @classmethod
+    async def open(cls, store: Store, key: str, size: int | None = None) -> "Ranged":
+        """With the size known, one request."""
+        size = (await store.head(key)).size if size is None else size
+        first = size - TAIL_BYTES if size > WHOLE_BYTES else 0
+        tail = await store.range(key, first, size)
+        if (wanted := footer_bytes(tail, key)) > len(tail):
+            tail = await store.range(key, size - wanted, size)
+        footer = await blocking(Footer.parse, tail, key)
+        return cls(store, key, footer, tail if first == 0 else None)
+
+    @property
+    def columns(self) -> set[str]:
+        return {chunk.column.partition(".")[0] for group in self.footer.groups[:1] for chunk in group.chunks}
+
+    async def tables(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> AsyncIterator[pa.Table]:
+        """These row groups in their order, each as a table of these columns."""
+        together: list[int] = []
+        filled = 0
+        for number in groups:
+            size = sum(len(each) for each in excerpt(self.footer, number, columns)[0])
+            if together and (number != together[-1] + 1 or filled + size > SPAN_BYTES):
+                for table in await self._fetched(together, columns):
+                    yield table
+                together, filled = [], 0
+            together.append(number)
+            filled += size
+        for table in await self._fetched(together, columns) if together else ():
+            yield table
+
+    async def _fetched(self, groups: Sequence[int], columns: Sequence[str] | None) -> list[pa.Table]:
+        ranges: list[Range] = []
+        for number in groups:
+            for each in excerpt(self.footer, number, columns)[0]:
+                if ranges and ranges[-1].end == each.start:
+                    ranges[-1] = Range("", ranges[-1].start, each.end)
+                else:
+                    ranges.append(each)
+        bodies = [(each, await self._bytes(each)) for each in ranges]
+        return await blocking(self._read, groups, columns, bodies)
+
+    async def _bytes(self, wanted: Range) -> bytes:
+        if self._body is not None:
+            return self._body[wanted.start : wanted.end]
+        found = await self._store.range(self.key, wanted.start, wanted.end)
+        if len(found) != len(wanted):
+            raise Corrupt(f"{self.key}: it ends before its footer says")
+        return found
+
+    def _read(
+        self, groups: Sequence[int], columns: Sequence[str] | None, bodies: Sequence[tuple[Range, bytes]]
+    ) -> list[pa.Table]:
+        found: list[pa.Table] = []
+        for number in groups:
+            _, chunks = excerpt(self.footer, number, columns)
+            try:
+                with pq.ParquetFile(pa.BufferReader(excerpted(self.footer, number, chunks, bodies))) as file:
+                    found.append(file.read(use_threads=False))
+            except (pa.ArrowException, OSError) as error:
+                raise Corrupt(f"{self.key}: row group {number} cannot be read ({error})") from error
+        return found

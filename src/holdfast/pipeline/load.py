@@ -1,0 +1,96 @@
+"""Load: any Spark DataFrame into the ontology, as one commit.
+
+    landed = await pipeline.load(frame, hf.store, Customer, on_conflict="replace")
+
+Spark's tasks check rows and stage them, Spark's tasks decide range by range of keys what is new, and the driver makes
+one commit. With ``load_id`` a load that is repeated is known, for ever, and writes nothing.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Invalid
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore
+from holdfast.ontology.bulk import Landed
+from holdfast.ontology.decide import Policy, Rules
+from holdfast.ontology.model import Mixin
+from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.errors import SparkFailed
+from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage
+from holdfast.pipeline.session import Spark
+from holdfast.pipeline.spark import ROWS, SparkEngine, reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Say = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What Spark runs on each partition. Picklable."""
+
+    spec: StoreSpec
+    load: str
+    typed: Typed
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        done = stage(self.spec, self.load, self.typed, batches)
+        yield pa.RecordBatch.from_arrays([pa.array([codec.encode(done.document())], pa.binary())], schema=ROWS)
+
+
+async def load(
+    frame: "DataFrame",
+    store: OpenStore,
+    of: type[Mixin] | str,
+    *,
+    on_conflict: Policy | str = Policy.ERROR,
+    absent: bool = False,
+    latest_by: str | None = None,
+    instead: bool = False,
+    load_id: str | None = None,
+    batch: int = 0,
+    if_head: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+    say: Say = lambda step, done, total: None,
+) -> Landed:
+    """Commit the rows of a DataFrame; ``of`` is a class, or the name of a type that the store knows.
+
+    Columns are fields; a relation's ends are ``left_key`` and ``right_key``. ``Conflict`` for an identity that is there
+    twice, and for what ``on_conflict``, ``absent`` or ``if_head`` refuse; ``InvalidValue`` for a row that does not fit.
+    """
+    if store.spec.scheme == "memory":
+        raise Invalid("a store in memory is this process's alone, and Spark's workers are others", remedy="use file:")
+    typed = await known_type(store, of) if isinstance(of, str) else Typed(python=of)
+    rules = Rules(policy(on_conflict), absent, latest_by, instead)
+    wishes = Wishes(rules, load_id, batch, if_head, metadata or {})
+    name = store.ambient.ids.unique()
+    session = frame.sparkSession
+    say("stage", 0, 0)
+    parts = await blocking(_staged, frame, Staging(store.spec, name, typed))
+    running = Spark(session, ours=False, remote=not hasattr(session, "_jsparkSession"))
+    return await land(store, typed.form(), name, parts, wishes, engine or SparkEngine(running, store.spec), say)
+
+
+def policy(wanted: Policy | str) -> Policy:
+    try:
+        return Policy(wanted)
+    except ValueError as error:
+        listed = ", ".join(each.value for each in Policy)
+        raise Invalid(f"on_conflict is {wanted!r}", remedy=f"give one of {listed}") from error
+
+
+def _staged(frame: "DataFrame", staging: Staging) -> list[Staged]:
+    try:
+        table = frame.mapInArrow(staging, "row binary").toArrow()
+    except Exception as error:  # py4j and Spark Connect each have their own
+        raise SparkFailed(f"load: a task failed for good ({reason(error)})") from error
+    return [Staged.parse(json.loads(row)) for row in table.column(0).to_pylist()]

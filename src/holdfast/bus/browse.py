@@ -17,6 +17,7 @@ from holdfast.bus import layout
 from holdfast.bus.claim import Claim, State
 from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
+from holdfast.bus.piles import Piles
 from holdfast.bus.sessions import list_sessions
 from holdfast.objects.observe import DOLLARS_PER_REQUEST
 from holdfast.objects.store import Object, Store
@@ -84,7 +85,7 @@ async def list_events(
         envelope = await read(store, namespace, name)
         if envelope is None or type_name not in (None, envelope.type):
             return None
-        listed = Listed(envelope, status_of(await _claims(store, namespace, envelope.id), ambient.clock.wall_ns()))
+        listed = Listed(envelope, status_of(await claims_of(store, namespace, envelope.id), ambient.clock.wall_ns()))
         return listed if status in (None, listed.status) else None
 
     found: list[Listed] = []
@@ -98,12 +99,12 @@ async def list_events(
 
 async def inspect(store: Store, event_id: str, ambient: Ambient, *, namespace: str | None = None) -> Inspected:
     """The event and its claims as they are. Without a namespace, all are looked through."""
-    for each in [namespace] if namespace is not None else await _folders(store, layout.EVENTS):
+    for each in [namespace] if namespace is not None else await folders(store, layout.EVENTS):
         for name in await names(store, each):
             if layout.event_id(name) == event_id:
                 envelope = await read(store, each, name)
                 if envelope is not None:
-                    claims = await _claims(store, each, event_id)
+                    claims = await claims_of(store, each, event_id)
                     return Inspected(envelope, status_of(claims, ambient.clock.wall_ns()), claims)
     where = f"namespace {namespace}" if namespace is not None else "any namespace"
     raise NotFound(f"there is no event {event_id} in {where}", remedy="see holdfast events list")
@@ -158,7 +159,7 @@ async def letter_of(store: Store, key: str) -> Envelope:
 
 async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int) -> list[Namespace]:
     """Every namespace with events or sessions; ``sessions`` counts the living."""
-    found = {*await _folders(store, layout.EVENTS), *await _folders(store, layout.SESSIONS)}
+    found = {*await folders(store, layout.EVENTS), *await folders(store, layout.SESSIONS)}
     listed: list[Namespace] = []
     for namespace in sorted(found):
         sessions = await list_sessions(store, namespace, ambient, session_ttl_ms=session_ttl_ms)
@@ -176,7 +177,7 @@ async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int
 
 
 async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[HandlerStats]:
-    """What the digest says of every handler. One GET."""
+    """What the digest says of every handler. One GET, and one for every sheet of events that it has no room for."""
     key = layout.digest_key(namespace)
     found = await store.find(key)
     if found is None:
@@ -184,13 +185,15 @@ async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[
     digest = DigestShape().read(codec.decode(found.body, key=key), key)
     now_ns = ambient.clock.wall_ns()
     stats: list[HandlerStats] = []
+    piles = Piles(store, namespace, ambient)
     for handler, section in sorted(digest.sections.items()):
         by_type: dict[str, int] = {}
-        for item in section.open.values():
+        due = 0
+        async for _, item in piles.everything(section.open, section.piles):
             by_type[item.type] = by_type.get(item.type, 0) + 1
-        due = sum(item.due_ns <= now_ns for item in section.open.values())
+            due += item.due_ns <= now_ns
         settled = len(section.recent) + sum(count for count, _ in section.folded.values())
-        stats.append(HandlerStats(handler, section.types, len(section.open), due, settled, by_type))
+        stats.append(HandlerStats(handler, section.types, sum(by_type.values()), due, settled, by_type))
     return stats
 
 
@@ -220,10 +223,22 @@ async def read(store: Store, namespace: str, name: str) -> Envelope | None:
         return Envelope(event_id, namespace, UNREADABLE, {}, created_ns, 0, event_id, 0, extra={UNREADABLE: str(error)})
 
 
-async def _claims(store: Store, namespace: str, event_id: str) -> list[Document]:
+async def claims_of(store: Store, namespace: str, event_id: str) -> list[Document]:
     keys = [key async for key in store.keys(layout.claim_folder(namespace, event_id))]
     found: list[Any] = await map_bounded(keys, store.find, limit=READS_AT_ONCE) if keys else []
     return [_claim(each) for each in found if each is not None]
+
+
+async def read_claim(store: Store, key: str) -> Document | None:
+    """A claim by its key; None if there is none."""
+    found = await store.find(key)
+    return None if found is None else {"event_id": key.split("/")[-2], **_claim(found)}
+
+
+async def read_letter(store: Store, key: str) -> Document | None:
+    """A dead letter by its key; None if there is none."""
+    found = await store.find(key)
+    return None if found is None else _letter(found)
 
 
 def _claim(found: Object) -> Document:
@@ -235,8 +250,9 @@ def _claim(found: Object) -> Document:
     return document
 
 
-async def _folders(store: Store, root: str) -> list[str]:
-    folders: list[str] = []
+async def folders(store: Store, root: str) -> list[str]:
+    """The names of the folders right below a root."""
+    found: list[str] = []
     async for page in store.list(root, delimiter=True):
-        folders += [folder.removeprefix(root).removesuffix("/") for folder in page.folders]
-    return folders
+        found += [folder.removeprefix(root).removesuffix("/") for folder in page.folders]
+    return found

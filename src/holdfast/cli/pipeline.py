@@ -11,7 +11,7 @@ import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli import pipeline_bulk
-from holdfast.cli.pipeline_bulk import engine_for, open_pipeline
+from holdfast.cli.engines import engine_for, open_pipeline, options_of
 from holdfast.cli.pipeline_view import Watch, plan_rows, run_rows, show_history, show_status
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
@@ -26,7 +26,7 @@ SHORTEST_S = 1.0
 """Between two rounds: each asks the store what is due."""
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed; default: all.")
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed (default: these); audit.")
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")
@@ -88,7 +88,7 @@ def run(
 
     async def work() -> None:
         async with open_pipeline(shell) as store:
-            options = _options(shell, settle, service=every is not None)
+            options = options_of(shell, settle, service=every is not None)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
             async with engine_for(shell, store, master, conf or []) as engine:
                 if every_s is not None:
@@ -118,7 +118,7 @@ def plan(
         from holdfast.pipeline.drive import preview  # noqa: PLC0415  # loads Arrow, which takes a while
 
         async with open_pipeline(shell) as store:
-            options = _options(shell, settle, service=False)
+            options = options_of(shell, settle, service=False)
             found = await preview(store, jobs or [], options=options, request=_range(store, since, until))
             columns, rows = plan_rows(found)
             shell.out.table(columns, rows)
@@ -169,25 +169,6 @@ def _check_every(every_s: float | None, once: list[str], metrics: str | None) ->
         raise Invalid(f"--every leaves a pause of {every_s:g} s", remedy="give a second or more, such as 60s")
     if once:
         raise Invalid(f"--every takes whatever is due, and {once[0]} is for one run", remedy="give one of them")
-
-
-def _options(shell: Shell, settle: str | None, *, service: bool) -> "Options":
-    from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
-    from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
-    from holdfast.pipeline import Options  # noqa: PLC0415  # as above
-
-    section, ingest = shell.settings.pipeline, shell.settings.ingest
-    settle_ns = section.settle_s * 1_000_000_000 if service else 0
-    return Options(
-        overlap_ns=section.overlap_s * 1_000_000_000,
-        settle_ns=settle_ns if settle is None else parse_span(settle),
-        windows=Windows.of(name.strip() for name in section.windows.split(",")),
-        batches_at_once=section.batches_at_once,
-        records_per_unit=section.records_per_unit,
-        stale_hours=section.stale_hours,
-        lease_ttl_ms=section.lease_ttl_ms,
-        limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
-    )
 
 
 def _range(store: "OpenStore", since: str | None, until: str | None) -> dict[str, Any]:
@@ -284,6 +265,10 @@ def _report(shell: Shell, ended: "list[Ran]") -> None:
     for each in ended:
         if each.status != "success":
             raise HoldfastError(f"job {each.job}, run {each.run_id}: {each.status}: {each.error}")
+        if each.summary.get("good") is False:
+            audit_id = each.summary["audit_id"]
+            told = f"audit {audit_id} found {each.summary['problems']} errors"
+            raise HoldfastError(told, remedy=f"holdfast audit show {audit_id}")
 
 
 def _table(shell: Shell, ended: "list[Ran]") -> None:

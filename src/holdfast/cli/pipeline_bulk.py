@@ -1,14 +1,13 @@
 """``holdfast pipeline load|compact``: files of any size into a type as one commit, and large types into few files."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
+from holdfast.cli.engines import engine_for, open_pipeline
 from holdfast.cli.onto_compact import told_compaction
 from holdfast.cli.onto_shared import By
 from holdfast.cli.pipeline_view import Watch
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from holdfast.ontology.bulk import Landed
     from holdfast.pipeline.engine import Engine
 
-INLINE = "inline"
-
-Engines = Callable[[Shell, "OpenStore", str | None, list[str]], Any]
 Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master; inline: no Spark, in this process.")
 ]
@@ -36,38 +32,6 @@ class SourceFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     ORC = "orc"
-
-
-@asynccontextmanager
-async def open_pipeline(shell: Shell) -> "AsyncIterator[OpenStore]":
-    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
-
-    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
-        yield hf.store
-
-
-@asynccontextmanager
-async def engine_for(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
-    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
-
-    wanted = master or shell.settings.pipeline.master
-    if wanted == INLINE:
-        yield Inline(store)
-        return
-    if store.spec.scheme == "memory":
-        raise Invalid(
-            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
-        )
-    from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
-    from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
-
-    settings = {name: value for each in conf for name, value in read_conf(each).items()}
-    engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
-    await blocking(check_ready, wanted)
-    try:
-        yield engine
-    finally:
-        await engine.close()
 
 
 def load(

@@ -102,14 +102,14 @@ def choose(entries: Sequence[Entry], window: Window, predicate: Predicate, shape
         elif stats is not None and not may_match(parts.rest, stats, shape):
             older = [each.entry for each in found if each.use == "rows"]
             # Rows of one file shadow each other too, where an identity has several.
-            needed = not window.history and any(_overlap(one, entry) for one in older)
+            needed = not window.history and any(may_overlap(one, entry) for one in older)
             found.append(Choice(entry, "shadow" if needed else "pruned", "columns"))
         else:
             found.append(Choice(entry, "rows", ""))
     return found
 
 
-def _overlap(one: Entry, other: Entry) -> bool:
+def may_overlap(one: Entry, other: Entry) -> bool:
     """Whether two files may hold rows of the same identity."""
     if one.stats is None or other.stats is None:
         return True

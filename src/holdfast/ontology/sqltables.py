@@ -27,7 +27,7 @@ from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.filters.jsonsql import json_path
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
-from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.ledger import Ledger, fate
 from holdfast.ontology.loaded import duck_type
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape, of_schema
@@ -84,6 +84,11 @@ class SqlTables:
             name = type_id.name if type_id.name not in found else f"{type_id.name}__relation"
             found[name] = shape
         return found
+
+    async def pinned(self, when: When) -> tuple[Ledger, dict[str, Shape]]:
+        """The head of now, and the types by the name of their table, as of a moment."""
+        ledger = await self.engine.pinned()
+        return ledger, await self._tables(ledger, when)
 
     async def shape(self, ledger: Ledger, type_id: TypeId) -> Shape:
         ref = ledger.schemas.get(type_id)
@@ -208,6 +213,8 @@ class SqlTables:
             by_name = {each.lower(): each for each in tables}
         known = by_name.get(name.lower()) or (by_name.get(parts["type"].lower()) if parts is not None else None)
         if known is None or parts is None:
+            if parts is not None and (gone := fate(moment.ledger, parts["type"])) is not None:
+                raise gone
             close = get_close_matches(name, [*tables, *(f"{each}__history" for each in tables)], n=1)
             listed = ", ".join(tables) or "none yet"
             remedy = f"did you mean {close[0]}?" if close else f"the tables are: {listed}"
@@ -216,7 +223,7 @@ class SqlTables:
         if name.lower() != known.lower():
             when = When("history") if parts["history"] else When(last=int(parts["commit"]))
         table = await moment.table(tables[known], await moment.window(when))
-        shown = ", ".join(text for column, text in _columns(table) if used is None or column.lower() in used)
+        shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
         shown = shown or "r.commit_id"
         text = _inlined(table.only(shown, "r").wanted())
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
@@ -243,7 +250,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(value)
 
 
-def _columns(table: Table) -> Iterator[tuple[str, str]]:
+def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
     """The columns of a type's view: their names, and the SQL of each."""
     shape = table.shape
     if shape.ends is not None:

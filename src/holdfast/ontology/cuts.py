@@ -1,0 +1,174 @@
+"""Pieces of large data files: the keys alone, or some of the row groups, without fetching the rest.
+
+A piece is put together from the ranges of the object that hold it and from its footer, and is a Parquet file with the
+same notes about its columns, so that whoever scans it sees no difference. Small files come whole: to look for their
+parts would take more requests than it saves bytes.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology import names
+from holdfast.ontology.errors import Overtaken
+from holdfast.ontology.index import Entry
+from holdfast.ontology.warm import Warm
+from holdfast.sql.duck import MissingFile
+
+WHOLE_BYTES = 1 << 20
+"""Files up to this size come whole where only their keys are needed."""
+TAIL_BYTES = 64 << 10
+RANGE_BYTES = 8 << 20
+GAP_BYTES = 256 << 10
+"""Bytes between two ranges that are fetched along, to save a request."""
+PARALLEL = 4
+_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is wanted of files."""
+
+    keys_of: frozenset[str] = frozenset()
+    """Paths of files whose keys and commits are enough."""
+    slice: tuple[int, int] = (0, 1)
+    """Of the others, which share of the row groups."""
+    keys: tuple[str, ...] = ()
+
+
+class Cutting(Warm):
+    """Warm data of one reader, which may have fetched less than whole files."""
+
+    cut = Cut()
+
+    async def _fetch(self, entry: Entry) -> tuple[int, Entry, Path]:
+        size = None if entry.stats is None else entry.stats.size
+        of_keys = entry.path in self.cut.keys_of
+        sliced = not of_keys and self.cut.slice[1] > 1
+        if size is None or not (sliced or (of_keys and size > WHOLE_BYTES)) or self._scratch is None:
+            return await super()._fetch(entry)
+        self._count += 1
+        number = self._count
+        path = self._scratch.path / f"{number}.parquet"
+        try:
+            piece = await _Piece.of(self._store, entry.path, size, path.with_suffix(".part"))
+            await piece.fetch(self.cut, of_keys=of_keys)
+        except NotFound as error:
+            raise MissingFile(f"{entry.path}: this data file is missing") from error
+        await blocking(piece.write, path)
+        return number, entry, path
+
+
+class _Piece:
+    """An object's ranges at their own places in a file that has nothing elsewhere."""
+
+    def __init__(self, store: Store, key: str, of: str, path: Path, footer: pq.FileMetaData) -> None:
+        self._store, self._key, self._of, self._path = store, key, of, path
+        self._footer = footer
+        self._groups: list[int] = []
+        self._columns: list[str] | None = None
+
+    @classmethod
+    async def of(cls, store: Store, key: str, size: int, path: Path) -> "_Piece":
+        begin = max(0, size - TAIL_BYTES)
+        part = await store.part(key, begin, size)
+        if part.size != size:
+            # It was rewritten since its size was noted.
+            begin = max(0, part.size - TAIL_BYTES)
+            part = await store.part(key, begin, part.size)
+        size, tail, of = part.size, part.body, part.of
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if length > len(tail):
+            begin = size - min(length, size)
+            tail = await _same(store, key, begin, size, of)
+
+        def opened() -> pq.FileMetaData:
+            with path.open("wb") as file:
+                file.truncate(size)
+                file.seek(begin)
+                file.write(tail)
+            try:
+                return pq.read_metadata(path)
+            except (pa.ArrowException, OSError) as error:
+                raise Corrupt(f"{key}: not a Parquet file ({error})") from error
+
+        return cls(store, key, of, path, await blocking(opened))
+
+    async def fetch(self, cut: Cut, *, of_keys: bool) -> None:
+        """The ranges of what is wanted."""
+        count = self._footer.num_row_groups
+        number, slices = (0, 1) if of_keys else cut.slice
+        self._groups = [each for each in range(count) if each * slices // max(1, count) == number]
+        if of_keys:
+            kept = {*cut.keys, "commit_id", "schema_version_id", names.RETRACTED, names.UNTIL}
+            self._columns = [name for name in self._footer.schema.to_arrow_schema().names if name in kept]
+        ranges = list(_together(self._ranges()))
+        parts = [(low, min(low + RANGE_BYTES, end)) for begin, end in ranges for low in range(begin, end, RANGE_BYTES)]
+
+        async def one(part: tuple[int, int]) -> None:
+            body = await _same(self._store, self._key, *part, self._of)
+            await blocking(self._put, part[0], body)
+
+        await map_bounded(parts, one, limit=PARALLEL)
+
+    def _ranges(self) -> Iterable[tuple[int, int]]:
+        wanted = None if self._columns is None else set(self._columns)
+        for group in self._groups:
+            found = self._footer.row_group(group)
+            for number in range(found.num_columns):
+                column = found.column(number)
+                if wanted is not None and column.path_in_schema.split(".", maxsplit=1)[0] not in wanted:
+                    continue
+                begin = column.data_page_offset
+                if column.dictionary_page_offset is not None:
+                    begin = min(begin, column.dictionary_page_offset)
+                yield begin, begin + column.total_compressed_size
+
+    def _put(self, at: int, body: bytes) -> None:
+        with self._path.open("r+b") as file:
+            file.seek(at)
+            file.write(body)
+
+    def write(self, path: Path) -> None:
+        """What was fetched, as a file of its own; where only keys are wanted, fields are empty. Blocking."""
+        with pq.ParquetFile(self._path) as file:
+            schema = file.schema_arrow
+            if self._columns is not None:
+                kept = [schema.field(name) for name in self._columns]
+                schema = pa.schema([*kept, pa.field("fields_json", pa.string())], metadata=schema.metadata)
+            with pq.ParquetWriter(path, schema, compression="none") as writer:
+                for batch in file.iter_batches(_BATCH_ROWS, row_groups=self._groups, columns=self._columns):
+                    columns = list(batch.columns)
+                    if self._columns is not None:
+                        columns.append(pa.nulls(batch.num_rows, pa.string()))
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self._path.unlink()
+
+
+async def _same(store: Store, key: str, begin: int, end: int, of: str) -> bytes:
+    """A range of the object that was met first: no file is put together from two."""
+    part = await store.part(key, begin, end)
+    if part.of != of:
+        raise Overtaken(f"{key}: it was rewritten while it was read")
+    return part.body
+
+
+def _together(ranges: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """Ranges in order, those with small gaps between them as one."""
+    ordered = sorted(ranges)
+    if not ordered:
+        return []
+    found = [ordered[0]]
+    for _, (begin, end) in pairwise(ordered):
+        if begin - found[-1][1] <= GAP_BYTES:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found

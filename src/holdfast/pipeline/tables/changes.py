@@ -1,0 +1,182 @@
+"""What commits changed, and the commits themselves.
+
+    changes    one row for each change of an object; ``type`` names the types, ``since`` and ``until`` the commits
+    commits    one row for each commit
+
+A part of ``changes`` is some types and a range of commits: to tell an update from an insert somebody must know what was
+there before, and knows it of these types alone.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.base.clock import parse_iso
+from holdfast.base.errors import NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import SCHEMA as CHANGES
+from holdfast.ontology.changes import Change, Feed, to_arrow
+from holdfast.ontology.head import read_head
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.manifest import Manifest
+from holdfast.ontology.refs import Place, TypeId
+from holdfast.ontology.times import When, window
+from holdfast.pipeline.partition import divide
+from holdfast.pipeline.tables.conditions import Conditions
+from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.table import TIMESTAMP, Tables, Wanted, batch_of, groups, microseconds
+from holdfast.pipeline.tables.types import moment_of
+
+AT_ONCE_ROWS = 5_000
+PARTS = 32
+"""At the most."""
+PART_BYTES = 4 << 20
+UNKNOWN_BYTES = 64 << 10
+COMMITS_AT_ONCE = 256
+COMMITS = pa.schema(
+    [
+        ("commit_id", pa.int64()),
+        ("created_at", TIMESTAMP),
+        ("runtime_id", pa.string()),
+        ("rows", pa.int64()),
+        ("types", pa.list_(pa.string())),
+        ("metadata", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ChangesPart:
+    types: tuple[TypeId, ...]
+    since: int
+    until: int
+
+
+@dataclass(frozen=True)
+class ChangesTable:
+    place: Place | None
+    """The head."""
+    since: int
+    until: int
+    types: frozenset[TypeId] | None
+    name: str = "changes"
+    schema: pa.Schema = CHANGES
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[ChangesPart]:
+        low, high = wanted.conditions.whole("_commit_version")
+        since = self.since if low is None else max(self.since, low - 1)
+        until = self.until if high is None else min(self.until, high)
+        return await self.parts(store, since, until, wanted.conditions)
+
+    async def parts(self, store: Store, since: int, until: int, conditions: Conditions) -> list[ChangesPart]:
+        """Types that commits after ``since``, up to ``until``, have changed; small ones together."""
+        if self.place is None or since >= until:
+            return []
+        chain = Chain(store)
+        ledger = await chain.ledger(self.place)
+        files = await chain.files(since, await chain.at(self.place, until))
+        ended = [type_id for type_id, lives in ledger.lives.items() for life in lives if since < life.end <= until]
+        kinds, names = conditions.allows("kind"), conditions.allows("type_name")
+        found = {*(ref.type_id for ref in files), *ended}
+        wanted = [each for each in sorted(found) if self.types is None or each in self.types]
+        weights: dict[TypeId, int] = defaultdict(int)
+        for ref in files:
+            known = chain.stats.get(ref.path)
+            weights[ref.type_id] += UNKNOWN_BYTES if known is None else known.size
+        meant = [each for each in wanted if kinds(each.kind) and names(each.name)]
+        together = divide(meant, lambda each: weights[each], cores=PARTS, worth=PART_BYTES, turns=1)
+        return [ChangesPart(tuple(each), since, until) for each in together]
+
+    async def read(self, store: Store, part: ChangesPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        feed = Feed(store, since=part.since, until=part.until, types=set(part.types))
+        rows: list[Change] = []
+        async for change in feed.changes():
+            rows.append(change)
+            if len(rows) >= AT_ONCE_ROWS:
+                yield _batch(rows, wanted)
+                rows = []
+        if rows:
+            yield _batch(rows, wanted)
+
+
+def _batch(rows: list[Change], wanted: Wanted) -> pa.RecordBatch:
+    return to_arrow(rows).select(list(wanted.columns)).combine_chunks().to_batches()[0]
+
+
+@dataclass(frozen=True)
+class CommitsTable:
+    place: Place | None
+    name: str = "commits"
+    schema: pa.Schema = COMMITS
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[tuple[int, int]]:
+        low, high = wanted.conditions.whole("commit_id")
+        first, last = max(1, low or 1), self.place.commit_id if self.place is not None else 0
+        if high is not None:
+            last = min(last, high)
+        found = groups(range(first, last + 1), worth=COMMITS_AT_ONCE, most=wanted.partitions)
+        return [(each[0], each[-1]) for each in found]
+
+    async def read(self, store: Store, part: tuple[int, int], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        chain = Chain(store)
+        first, last = part
+        place = None if self.place is None else await chain.at(self.place, last)
+        rows: list[dict[str, Any]] = []
+        while place is not None and place.commit_id >= first:
+            manifest = await chain.manifest(place)
+            rows.append(_commit(manifest))
+            place = manifest.parent
+        yield batch_of(COMMITS, wanted.columns, rows)
+
+
+def _commit(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "commit_id": manifest.commit_id,
+        "created_at": microseconds(parse_iso(manifest.created_at)),
+        "runtime_id": manifest.runtime_id,
+        "rows": sum(each.row_count for each in manifest.files),
+        "types": sorted(each.type_id.name for each in manifest.files),
+        "metadata": json.dumps(dict(manifest.metadata), ensure_ascii=False, sort_keys=True),
+    }
+
+
+async def _changes(store: Store, given: Given) -> ChangesTable:
+    chain = Chain(store)
+    head = await read_head(store)
+    ledger = await chain.ledger(head.place)
+    since, until = given.text("since"), given.text("until")
+    asked = When(
+        "history",
+        after=None if since is None else moment_of(since),
+        last=None if until is None else moment_of(until),
+    )
+    span = await window(asked, chain, ledger)
+    return ChangesTable(head.place, span.lower, span.upper, _types(ledger, given))
+
+
+def _types(ledger: Ledger, given: Given) -> frozenset[TypeId] | None:
+    names = given.texts("type")
+    known = {*ledger.heads, *ledger.schemas, *ledger.lives}
+    for name in names:
+        if not any(each.name == name for each in known):
+            listed = sorted({each.name for each in known})
+            near = get_close_matches(name, listed, n=1)
+            told = f"did you mean {near[0]}?" if near else f"the types are: {', '.join(listed) or 'none yet'}"
+            raise NotFound(f"there is no type {name!r} in this store", remedy=told)
+    return frozenset(each for each in known if each.name in names) if names else None
+
+
+async def _commits(store: Store, given: Given) -> CommitsTable:
+    return CommitsTable((await read_head(store)).place)
+
+
+TABLES: Tables = {
+    "changes": (_changes, ("type", "since", "until", "start", "max_commits_per_trigger")),
+    "commits": (_commits, ()),
+}

@@ -1,0 +1,231 @@
+"""Samples, logs and alerts as they were sent: one row for each record of an accepted batch, each number once.
+
+Which batches may have records in a range of time follows from the reconciler's listings and from the references by time
+that came after them; without a range, or without a reconciler, all manifests are listed. Batches that share numbers go
+into one part together, so that it is decided there whose a number is.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from holdfast.base.aio import stream_bounded
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import Corrupt
+from holdfast.ingest import layout
+from holdfast.ingest.frame import Limits
+from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.metrics import layout as derived
+from holdfast.metrics import listing
+from holdfast.objects.store import Store
+from holdfast.pipeline.tables import decoded
+from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable, accepted_keys, read_manifest
+from holdfast.pipeline.tables.decoded import Accepted, Span
+from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.table import Tables, Wanted
+from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
+from holdfast.platform.times import moment_ns
+
+BATCHES_AT_ONCE = 256
+CLUSTERS_AT_ONCE = 8
+READS = 16
+_FAR_NS = 253_370_764_800 * 1_000_000_000
+
+
+@dataclass(frozen=True, order=True)
+class BatchRef:
+    """A batch that is to be read: by the key of its manifest, or at once, where it is known what that says."""
+
+    agent: str
+    boot: str
+    seq_start: int
+    seq_end: int
+    key: str
+    blob_key: str | None = None
+    frame_sha256: str = ""
+    accepted_at_ns: int = 0
+    before: bool = False
+    """A stream has given it out before: its numbers are taken."""
+
+    @classmethod
+    def of_key(cls, key: str) -> "BatchRef | None":
+        identity = layout.identity_in(key)
+        return None if identity is None else cls(*_parts(identity), key)
+
+    @classmethod
+    def of_manifest(cls, found: AcceptedManifest) -> "BatchRef":
+        own = found.identity
+        return cls(*_parts(own), found.key, found.raw_blob_key, found.frame_sha256, found.accepted_at_unix_ns)
+
+    @property
+    def identity(self) -> tuple[str, str, int, int]:
+        return self.agent, self.boot, self.seq_start, self.seq_end
+
+
+@dataclass(frozen=True)
+class RecordsPart:
+    clusters: tuple[tuple[BatchRef, ...], ...]
+    """Batches that may share numbers, together."""
+    span: Span
+    given: frozenset[tuple[str, str, int, int]] | None = None
+    """The batches whose rows are wanted; None for all."""
+
+
+def _parts(identity: BatchIdentity) -> tuple[str, str, int, int]:
+    return identity.agent_id, identity.boot_id, identity.seq_start, identity.seq_end
+
+
+def clusters(refs: Iterable[BatchRef]) -> list[tuple[BatchRef, ...]]:
+    """Batches of one agent and boot whose ranges overlap, together; the same batch once."""
+    unique = {each.identity: each for each in sorted(refs)}
+    found: list[tuple[BatchRef, ...]] = []
+    for _, own in groupby(sorted(unique.values()), key=lambda each: (each.agent, each.boot)):
+        cluster: list[BatchRef] = []
+        reach = -1
+        for each in own:
+            if cluster and each.seq_start > reach:
+                found.append(tuple(cluster))
+                cluster = []
+            cluster.append(each)
+            reach = max(reach, each.seq_end) if len(cluster) > 1 else each.seq_end
+        if cluster:
+            found.append(tuple(cluster))
+    return found
+
+
+def in_parts(
+    together: Sequence[tuple[BatchRef, ...]],
+    span: Span,
+    most: int | None,
+    given: frozenset[tuple[str, str, int, int]] | None = None,
+) -> list[RecordsPart]:
+    total = sum(map(len, together))
+    worth = BATCHES_AT_ONCE if most is None else max(1, -(-total // most))
+    parts: list[RecordsPart] = []
+    group: list[tuple[BatchRef, ...]] = []
+    for each in together:
+        if group and sum(map(len, group)) + len(each) > worth:
+            parts.append(RecordsPart(tuple(group), span, given))
+            group = []
+        group.append(each)
+    if group:
+        parts.append(RecordsPart(tuple(group), span, given))
+    return parts
+
+
+@dataclass(frozen=True)
+class RecordsTable:
+    name: str
+    span: Span
+    skip: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return decoded.SCHEMAS[self.name]
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[RecordsPart]:
+        span = self._within(wanted)
+        bounded = span.since_ns is not None or span.until_ns is not None
+        if bounded and await is_reconciled(store):
+            found = await self._by_hour(store, span, wanted)
+        else:
+            found = _of_keys(await accepted_keys(store, wanted))
+        return in_parts(clusters(found), span, wanted.partitions)
+
+    def _within(self, wanted: Wanted) -> Span:
+        low, high = wanted.conditions.times("time_ns", "time")
+        since, until = self.span.since_ns, self.span.until_ns
+        if low is not None:
+            since = low if since is None else max(since, low)
+        if high is not None:
+            until = high + 1 if until is None else min(until, high + 1)
+        return Span(since, until)
+
+    async def _by_hour(self, store: Store, span: Span, wanted: Wanted) -> list[BatchRef]:
+        since = max(0, span.since_ns or 0)
+        until = _FAR_NS if span.until_ns is None else span.until_ns
+        if until <= since:
+            return []
+        # What is fresh first: a batch that is listed in between is met twice, and counts once.
+        fresh = await self._fresh(store, since)
+        agents = wanted.conditions.allows("agent")
+        boots = wanted.conditions.allows("boot")
+        hours = derived.hours_between(since, until)
+        keys = [key async for key in _listings(store, hours)]
+        listed = [
+            BatchRef(
+                row.agent, row.boot, row.seq_start, row.seq_end, "", row.blob_key, row.frame_sha256, row.accepted_at_ns
+            )
+            for row in await listing.read(store, keys)
+        ]
+        return [each for each in (*listed, *fresh) if agents(each.agent) and boots(each.boot)]
+
+    async def _fresh(self, store: Store, since_ns: int) -> list[BatchRef]:
+        found = await fresh_manifests(store, OVERLAP_NS, since_ns, Unreadable(skip=self.skip).met)
+        others = await neighbour_keys(store, [each.identity for each in found])
+        return [*map(BatchRef.of_manifest, found), *_of_keys(others)]
+
+    async def read(self, store: Store, part: RecordsPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        unreadable = Unreadable(skip=self.skip)
+        batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
+        metrics = wanted.conditions.allows("metric")
+
+        async def one(cluster: tuple[BatchRef, ...]) -> list[Accepted]:
+            found = [await _load(store, batches, ref, unreadable) for ref in cluster]
+            return [each for each in found if each is not None]
+
+        async for cluster in stream_bounded(part.clusters, one, limit=CLUSTERS_AT_ONCE):
+            for batch in decoded.rows(self.name, cluster, part.span, metrics, part.given):
+                yield batch.select(list(wanted.columns))
+
+
+def _of_keys(keys: Iterable[str]) -> list[BatchRef]:
+    return [ref for key in keys if (ref := BatchRef.of_key(key)) is not None]
+
+
+async def _load(store: Store, batches: Batches, ref: BatchRef, unreadable: Unreadable) -> Accepted | None:
+    before = ref.before
+    if ref.blob_key is None:
+        manifest = await read_manifest(store, ref.key, unreadable)
+        if manifest is None:
+            return None
+        ref = BatchRef.of_manifest(manifest)
+    blob = ref.blob_key or ""
+    identity = BatchIdentity(ref.agent, ref.boot, ref.seq_start, ref.seq_end)
+    batch = await batches.load(identity, blob, ref.frame_sha256)
+    if batch is None and identity.manifest_id in batches.expired:
+        return None
+    if batch is None:
+        unreadable.met(blob, Corrupt("missing, or not a frame that this version can read"))
+        return None
+    return Accepted(batch, ref.accepted_at_ns, before)
+
+
+async def _listings(store: Store, hours: range) -> AsyncIterator[str]:
+    begin, end = derived.batches_folder(hours.start), derived.batches_folder(hours.stop)
+    async for key in store.keys(derived.BATCHES_BY_HOUR, after=begin.rstrip("/")):
+        if key >= end:
+            return
+        if derived.listing_in(key) is not None:
+            yield key
+
+
+def span_of(given: Given) -> Span:
+    """The range of time that the options name."""
+    now = SystemClock().wall_ns()
+    since, until = given.text("since"), given.text("until")
+    return Span(
+        None if since is None else moment_ns(since, now),
+        None if until is None else moment_ns(until, now),
+    )
+
+
+async def _records(store: Store, given: Given) -> RecordsTable:
+    return RecordsTable(given.table, span_of(given), Unreadable.of(given))
+
+
+_OPTIONS = ("since", "until", UNREADABLE, "start", "late", "overlap", "max_batches_per_trigger")
+TABLES: Tables = dict.fromkeys(decoded.SCHEMAS, (_records, _OPTIONS))

@@ -1,0 +1,245 @@
+"""Rollups: rows of one window (``window``, such as ``1m``), complete whatever has been derived.
+
+Where a chunk was made from all that is known of its agents and its hour, it is read; elsewhere the rows are computed
+from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
+conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.ingest.frame import Limits
+from holdfast.metrics import chunk, rollup
+from holdfast.metrics.derive import rolled
+from holdfast.metrics.labels import may_match
+from holdfast.metrics.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
+from holdfast.metrics.listing import Listed
+from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of
+from holdfast.metrics.matchers import AGENT, Matcher, chosen
+from holdfast.metrics.rollup import Rows
+from holdfast.metrics.windows import DEFAULT, Windows
+from holdfast.objects.store import Store
+from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable
+from holdfast.pipeline.tables.decoded import Span
+from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.records import span_of
+from holdfast.pipeline.tables.table import Tables, Wanted
+from holdfast.platform.fresh import Batches, Memory
+from holdfast.platform.known import Hour, Looked
+from holdfast.platform.metrics import agent_test, matchers_of
+from holdfast.platform.taken import taken_by
+from holdfast.platform.telemetry import telemetry_of
+
+PART_BYTES = 8 << 20
+READS = 8
+_FAR_NS = 253_370_764_800 * 1_000_000_000
+SCHEMA = pa.schema([each.with_nullable(True) for each in chunk.SCHEMA])
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Batches of some agents that are to be rolled up for an hour."""
+
+    hour: int
+    rows: tuple[Listed, ...]
+    taken: tuple[Listed, ...] = ()
+    """Batches that share numbers with them, and have counted these already."""
+
+
+@dataclass(frozen=True)
+class RollupPart:
+    chunks: tuple[ChunkRef, ...] = ()
+    raw: tuple[Raw, ...] = ()
+    merge: bool = False
+    """The rows are those of hours, to be merged into the window."""
+    span: Span = field(default_factory=Span)
+
+
+@dataclass(frozen=True)
+class RollupTable:
+    window_ns: int
+    matchers: tuple[Matcher, ...]
+    span: Span
+    skip: bool = False
+    name: str = "rollup"
+    schema: pa.Schema = SCHEMA
+
+    @property
+    def daily(self) -> bool:
+        return self.window_ns > HOUR_NS
+
+    async def plan(self, store: Store, wanted: Wanted) -> list[RollupPart]:
+        span = self._within(wanted)
+        since, until = max(0, span.since_ns or 0), _FAR_NS if span.until_ns is None else span.until_ns
+        if self.daily:
+            since, until = since // DAY_NS * DAY_NS, -(-until // DAY_NS) * DAY_NS
+        if until <= since:
+            return []
+        agents = wanted.conditions.values(AGENT)
+        named = wanted.conditions.allows(AGENT)
+        meant = agent_test(self.matchers)
+        looked = Looked(store, Batches(store, Limits(), memory=Memory(most_bytes=0)))
+        hours = await looked.hours(
+            Kind.ROLLUP,
+            since,
+            until,
+            wants_agent=lambda agent: named(agent) and meant(agent),
+            wants_bucket=lambda bucket, buckets: (
+                agents is None or any(bucket_of(str(each), buckets) == bucket for each in agents)
+            ),
+            usable=self._usable,
+            by_day=self.daily,
+        )
+        lost = sorted({each for hour in hours for unit in hour.units for each in unit.unreadable})
+        for each in (*lost, *sorted(looked.batches.unreadable)):
+            Unreadable(skip=self.skip).met(each, Corrupt("its bytes are missing, or no frame that can be read"))
+        return self._divided(hours, span, wanted)
+
+    def _within(self, wanted: Wanted) -> Span:
+        """By the begin of windows."""
+        low, high = wanted.conditions.times("", "window_start")
+        since, until = self.span.since_ns, self.span.until_ns
+        if low is not None:
+            since = low if since is None else max(since, low)
+        if high is not None:
+            until = high + 1 if until is None else min(until, high + 1)
+        return Span(since, until)
+
+    def _usable(self, generation: Generation) -> bool:
+        windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
+        needed = HOUR_NS if self.daily and generation.kind is not Kind.DAILY else self.window_ns
+        return not windows or needed in windows
+
+    def _divided(self, hours: Iterable[Hour], span: Span, wanted: Wanted) -> list[RollupPart]:
+        metrics = wanted.conditions.allows("metric")
+        whole: list[ChunkRef] = []
+        raw: list[Raw] = []
+        days: dict[int, tuple[list[ChunkRef], list[Raw]]] = defaultdict(lambda: ([], []))
+        for hour in hours:
+            refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
+            fitting = [ref for ref in refs if metrics(ref.metric) and may_match(ref.labels, self._of_labels())]
+            own = [Raw(hour.hour, tuple(each.rows), tuple(each.taken)) for each in hour.raw]
+            exact = [ref for ref in fitting if ref.window_ns == self.window_ns]
+            if self.daily and not any(ref.window_ns == self.window_ns for ref in refs):
+                chunks, batches = days[hour_start_ns(hour.hour) // DAY_NS]
+                chunks += [ref for ref in fitting if ref.window_ns == HOUR_NS]
+                batches += own
+            else:
+                whole += exact
+                raw += own
+        parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole, wanted.partitions)]
+        parts += [RollupPart(raw=(each,), span=span) for each in raw]
+        for chunks, batches in days.values():
+            if chunks or batches:
+                parts.append(RollupPart(tuple(chunks), tuple(batches), merge=True, span=span))
+        return parts
+
+    def _of_labels(self) -> list[Matcher]:
+        return [each for each in self.matchers if each.name != AGENT]
+
+    async def read(self, store: Store, part: RollupPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
+        async for table in self._tables(store, part):
+            kept = self._chosen(table, part.span, wanted)
+            for batch in pa.Table.from_arrays(kept.columns, schema=SCHEMA).select(list(wanted.columns)).to_batches():
+                if batch.num_rows:
+                    yield batch
+
+    async def _tables(self, store: Store, part: RollupPart) -> AsyncIterator[pa.Table]:
+        async def one(ref: ChunkRef) -> tuple[ChunkRef, bytes]:
+            try:
+                body = (await store.get(ref.key)).body
+            except NotFound as error:
+                raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW) from error
+            ref.check(body)
+            return ref, body
+
+        rows: list[Rows] = []
+        async for ref, body in stream_bounded(part.chunks, one, limit=READS):
+            if part.merge:
+                rows.append(await blocking(chunk.decode, body, key=ref.key))
+            else:
+                yield (await blocking(chunk.from_parquet, body, chunk.SCHEMA, chunk.SCHEMA_NAME, key=ref.key))[0]
+        window_ns = HOUR_NS if part.merge else self.window_ns
+        for raw in part.raw:
+            found = await self._rolled(store, raw, window_ns)
+            if part.merge:
+                rows += found
+            else:
+                for each in found:
+                    yield chunk.table_of(each)
+        for each in _merged(rows, self.window_ns) if part.merge else ():
+            yield chunk.table_of(each)
+
+    async def _rolled(self, store: Store, raw: Raw, window_ns: int) -> list[Rows]:
+        batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
+        found = await batches.all(raw.rows)
+        for each in sorted(batches.unreadable):
+            Unreadable(skip=self.skip).met(each, Corrupt("its bytes are missing, or no frame that can be read"))
+        taken = await taken_by(store, raw.taken, batches.of_row)
+        start_ns = hour_start_ns(raw.hour)
+        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, taken)
+        steps = _steps(window_ns)
+        made = await blocking(lambda: list(rolled(telemetry.points, telemetry.histograms, steps)))
+        return [each for each in made if each.window_ns == window_ns]
+
+    def _chosen(self, table: pa.Table, span: Span, wanted: Wanted) -> pa.Table:
+        starts = table.column("window_start").cast(pa.int64())
+        keep = pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
+        if span.since_ns is not None:
+            keep = pc.and_(keep, pc.greater_equal(starts, -(-span.since_ns // 1000)))
+        if span.until_ns is not None:
+            keep = pc.and_(keep, pc.less(starts, -(-span.until_ns // 1000)))
+        for name in ("metric", AGENT):
+            values = wanted.conditions.values(name)
+            if values is not None:
+                texts = pa.array([each for each in values if isinstance(each, str)], pa.string())
+                keep = pc.and_(keep, pc.is_in(table.column(name), texts))
+        kept = table.filter(keep)
+        if self.matchers and kept.num_rows:
+            labels = [dict(each) for each in kept.column("labels").to_pylist()]
+            fits = chosen(kept.column(AGENT).to_pylist(), labels, self.matchers)
+            kept = kept.take(pa.array(np.flatnonzero(fits)))
+        return kept
+
+
+def _steps(window_ns: int) -> Sequence[int]:
+    """The windows through which rows are merged, as they are when they are published: sums come out the same."""
+    standard = Windows.of(DEFAULT).hourly
+    return [each for each in standard if each <= window_ns] if window_ns in standard else [window_ns]
+
+
+def _merged(rows: Sequence[Rows], window_ns: int) -> list[Rows]:
+    plain, histograms = ([each for each in rows if (each.buckets is None) == flat] for flat in (True, False))
+    some = [each for each in (plain, histograms) if any(map(len, each))]
+    return [rollup.merge(rollup.joined(each, HOUR_NS), window_ns) for each in some]
+
+
+def _by_bytes(refs: Sequence[ChunkRef], count: int | None) -> list[tuple[ChunkRef, ...]]:
+    total = sum(ref.bytes for ref in refs)
+    target = PART_BYTES if count is None else max(1, total // max(1, count))
+    found: list[tuple[ChunkRef, ...]] = []
+    group: list[ChunkRef] = []
+    for ref in refs:
+        if group and sum(each.bytes for each in group) + ref.bytes > target:
+            found.append(tuple(group))
+            group = []
+        group.append(ref)
+    if group:
+        found.append(tuple(group))
+    return found
+
+
+async def _rollup(store: Store, given: Given) -> RollupTable:
+    window_ns = window_of(given.text("window") or "1m")
+    Windows.of([*DEFAULT, given.text("window") or "1m"])
+    return RollupTable(window_ns, matchers_of(given.texts("where")), span_of(given), Unreadable.of(given))
+
+
+TABLES: Tables = {"rollup": (_rollup, ("window", "where", "since", "until", UNREADABLE))}

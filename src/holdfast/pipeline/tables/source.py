@@ -1,0 +1,217 @@
+"""Tables as a data source of Spark: ``spark.read.format("holdfast").option("store", uri).option("table", name)``.
+
+Spark plans in a Python process beside its driver and reads in those of its executors; each opens the store from its
+spec and closes it. What a query pins is pinned once, when its DataFrame is made: the reader carries it on.
+
+Filters reach a source only where ``spark.sql.python.filterPushdown.enabled`` is true; then they leave out files, hours
+and chunks before a task starts. Elsewhere Spark filters what it gets: the same rows, read at a higher price. Spark
+refuses a reader that takes filters while the setting is off, so that nobody waits in vain for what they would save;
+ours does not depend on them, and says so by ``_Pushing``.
+
+Errors leave as one line, ``holdfast-error:kind: what happened (hint)``, which stands in whatever Spark makes of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from holdfast.base.errors import HoldfastError
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.pipeline.tables.conditions import Condition, Conditions, Operator
+from holdfast.pipeline.tables.find import find
+from holdfast.pipeline.tables.given import Given
+from holdfast.pipeline.tables.table import Table, Wanted, check_columns
+
+T = TypeVar("T")
+
+FORMAT = "holdfast"
+FAILED = "holdfast-error:"
+_OPERATORS: Mapping[type[Filter], Operator] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    In: "in",
+    StringStartsWith: "startswith",
+}
+
+
+class HoldfastSource(DataSource):
+    """The source; Spark makes one for each ``load``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        with told():
+            return from_arrow_schema(_narrowed(*self._found()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with told():
+            given, table = self._found()
+            return TableReader(given.spec(), table, _wanted(given, table, schema), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        with told():
+            from holdfast.pipeline.tables.stream import stream_reader  # noqa: PLC0415  # needs a newer PySpark
+
+            given, table = self._found()
+            return stream_reader(given, table, _wanted(given, table, schema), schema)
+
+    def _found(self) -> tuple[Given, Table]:
+        """The options and the table that they mean: looked up once, pinned as it was then."""
+        found: tuple[Given, Table] | None = getattr(self, "_pinned", None)
+        if found is None:
+            given = Given.of(self.options)
+            found = self._pinned = given, with_store(given.spec(), lambda store: find(store, given))
+        return found
+
+
+class TableReader(DataSourceReader):
+    """One read of a table. Pickled: Spark takes it to the tasks."""
+
+    def __init__(self, spec: StoreSpec, table: Table, wanted: Wanted, schema: StructType) -> None:
+        self._spec, self._table, self._wanted = spec, table, wanted
+        self._schema = schema
+        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]  # see there
+
+    def push(self, filters: Iterable[Filter]) -> Iterable[Filter]:
+        """Take note of the filters. Spark puts all of them to the rows again."""
+        listed = list(filters)
+        found = [condition_of(each) for each in listed]
+        terms = tuple(each for each in found if each is not None)
+        self._wanted = Wanted(self._wanted.columns, Conditions(terms), self._wanted.partitions)
+        return listed
+
+    def partitions(self) -> list[InputPartition]:
+        with told():
+            parts = with_store(self._spec, lambda store: self._table.plan(store, self._wanted))
+            return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        part = partition.value
+        if part is None:  # Spark makes a partition of its own where there are none
+            return iter(())
+        return batches(self._spec, self._schema, lambda store: self._table.read(store, part, self._wanted))
+
+
+@dataclass
+class _Pushing:
+    """``pushFilters`` of a reader, which looks like the one that every reader has: Spark then asks it for filters
+    where they are pushed, and does not insist on them where they are not."""
+
+    reader: TableReader
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self.reader.push(filters)
+
+
+def condition_of(given: Filter) -> Condition | None:
+    """The filter as a condition; None if it says nothing that we use."""
+    if isinstance(given, IsNotNull):
+        return Condition(given.attribute[0], "not null") if len(given.attribute) == 1 else None
+    operator = _OPERATORS.get(type(given))
+    path: tuple[str, ...] = getattr(given, "attribute", ())
+    value: Any = getattr(given, "value", None)
+    if operator is None or len(path) != 1 or value is None:
+        return None
+    if operator == "in":
+        value = tuple(value)
+        if any(each is None for each in value):
+            return None
+    return Condition(path[0], operator, value)
+
+
+def _narrowed(given: Given, table: Table) -> pa.Schema:
+    names = check_columns(table.name, table.schema, given.texts("columns"))
+    return pa.schema([table.schema.field(name) for name in names])
+
+
+def _wanted(given: Given, table: Table, schema: StructType) -> Wanted:
+    """The columns of the schema: all of them, those of the option, or those of a schema that the user gave."""
+    names = check_columns(table.name, table.schema, schema.fieldNames())
+    return Wanted(names, partitions=given.whole("partitions", least=1))
+
+
+def with_store(spec: StoreSpec, use: Callable[[OpenStore], Coroutine[Any, Any, T]]) -> T:
+    """What ``use`` gives, on a loop and a store of its own."""
+
+    async def work() -> T:
+        async with open_store(spec) as store:
+            return await use(store)
+
+    return asyncio.run(work())
+
+
+def batches(
+    spec: StoreSpec, schema: StructType, read: Callable[[OpenStore], AsyncIterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Batches as Spark wants them, one after the other, on a loop that lives as long as somebody takes them."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    with told(), asyncio.Runner() as runner:
+        store = runner.run(_opened(spec))
+        found = read(store)
+        try:
+            while (batch := runner.run(_following(found))) is not None:
+                yield _cast(batch, wanted)
+        finally:
+            runner.run(_closed(store, found))
+
+
+async def _opened(spec: StoreSpec) -> OpenStore:
+    return await open_store(spec)
+
+
+async def _following(found: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    return await anext(found, None)
+
+
+async def _closed(store: OpenStore, found: Any) -> None:
+    try:
+        await found.aclose()
+    finally:
+        await store.close()
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """An error of ours as one line that is found in what Spark makes of it."""
+    try:
+        yield
+    except HoldfastError as error:
+        hint = f" (hint: {error.remedy})" if error.remedy else ""
+        raise RuntimeError(f"{FAILED}{error.kind}: {error}{hint}".replace("\n", " ")) from None

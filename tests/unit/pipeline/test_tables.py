@@ -1,0 +1,327 @@
+"""Tables of a store, planned and read part by part in this process: the rows that DuckDB and the domains give."""
+
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast import pipeline
+from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
+from holdfast.bus import Bus
+from holdfast.ingest.records import Gauge
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.refs import TypeId
+from holdfast.ontology.session import Ontology
+from holdfast.ontology.sqltables import SqlTables
+from holdfast.pipeline.tables import Wanted, everything, find
+from holdfast.pipeline.tables.conditions import Condition, Conditions
+from holdfast.pipeline.tables.given import Given
+from holdfast.platform.open import open_platform
+from tests.unit.metrics import plain
+from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription
+from tests.unit.ontology.shop import everything as one_of_everything
+from tests.unit.pipeline.field import HOUR, START, Field
+
+SHOP = (Customer, Product, Subscription, Order, Everything)
+
+
+async def late(field: Field) -> None:
+    """Batches that are accepted now, with records of long ago; one of them repeats numbers."""
+    now = field.store.ambient.clock.wall_ns() if isinstance(field.store, OpenStore) else 0
+    for begin in (500, 503):
+        records = {n: Gauge("load", float(n), START + n * 10**9, {"cpu": "1"}) for n in range(begin, begin + 6)}
+        await field.accept("agent-1", "boot-1", records, at_ns=now)
+
+
+def bag(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+async def trade(store: OpenStore, commits: int = 8, *, seed: int = 1) -> None:
+    """Inserts, updates and retractions of a few customers and what they hold."""
+    rng = random.Random(seed)
+    async with Ontology(store, store.ambient, SHOP) as onto:
+        onto.ensure([Product(id=number) for number in range(3)])
+        onto.ensure(one_of_everything(counts={"x": 2}))
+        for _ in range(commits):
+            names = [f"c{rng.randrange(20):02d}" for _ in range(6)]
+            onto.ensure(
+                [Customer(id=each, name=each.upper(), tier=rng.choice(("Gold", "Std", None))) for each in names]
+            )
+            onto.ensure(Subscription(left_key=names[0], right_key=rng.randrange(3), seats=rng.randrange(9)))
+            onto.ensure(Order(left_key=names[1], right_key=1, number=f"n{rng.randrange(5)}"))
+            onto.retract(Customer, names[-1])
+            await onto.commit()
+
+
+async def compact(store: OpenStore) -> None:
+    await Compactor(store, store.ambient).compact(TypeId("entity", "Customer"))
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_types_have_the_rows_of_sql_however_they_are_divided(compacted: bool) -> None:
+    async with open_store("memory:") as store:
+        await trade(store, 10)
+        if compacted:
+            await compact(store)
+            await trade(store, 3, seed=2)
+        async with SqlTables(store) as sql:
+            for name in ("Customer", "Customer__history", "Customer__as_of_4", "Everything", "Order", "Subscription"):
+                expected = bag(await sql.run(f'SELECT * FROM "{name}"'))
+                for count in ("1", "3", "100"):
+                    found = await everything(store, {"table": name, "partitions": count})
+                    assert bag(found) == expected, (name, count)
+            rows = await sql.run("SELECT * FROM Customer__history WHERE commit_id BETWEEN 3 AND 6")
+            assert bag(await everything(store, {"table": "Customer", "between": "3,6"})) == bag(rows)
+            rows = await sql.run("SELECT * FROM Customer__history WHERE commit_id > 3")
+            assert bag(await everything(store, {"table": "customer", "since": "3"})) == bag(rows)
+            rows = await sql.run("SELECT * FROM Customer__as_of_4")
+            assert bag(await everything(store, {"table": "Customer", "as_of": "4", "partitions": "9"})) == bag(rows)
+            rows = await sql.run("SELECT tier, id FROM Customer")
+            assert bag(await everything(store, {"table": "Customer", "columns": "tier, ID"})) == bag(rows)
+
+
+async def planned(store: OpenStore, options: dict[str, str], *terms: Condition) -> tuple[Any, list[Any], Wanted]:
+    table = await find(store, Given.of(options))
+    wanted = Wanted(tuple(table.schema.names), Conditions(terms), 100)
+    return table, await table.plan(store, wanted), wanted
+
+
+async def kept(store: OpenStore, options: dict[str, str], *terms: Condition) -> tuple[int, list[dict[str, Any]]]:
+    """How many parts there are, and their rows."""
+    table, found, wanted = await planned(store, options, *terms)
+    rows = [row for part in found async for batch in table.read(store, part, wanted) for row in batch.to_pylist()]
+    return len(found), rows
+
+
+async def test_conditions_leave_out_files_and_never_a_row() -> None:
+    async with open_store("memory:") as store:
+        async with Ontology(store, store.ambient, [Customer]) as onto:
+            for number in range(10):
+                onto.ensure([Customer(id=f"{number}{each}", name="n", tier=f"t{number}") for each in range(10)])
+                await onto.commit()
+            onto.ensure(Customer(id="33", name="n", tier="moved"))
+            await onto.commit()
+        customer = {"table": "Customer"}
+        everybody, rows = await kept(store, customer)
+        assert (everybody, len(rows)) == (11, 100)
+        count, rows = await kept(store, customer, Condition("id", "=", "55"))
+        assert (count, [row["tier"] for row in rows]) == (1, ["t5"])
+        count, rows = await kept(store, customer, Condition("id", "in", ("05", "95")))
+        assert (count, sorted(row["id"] for row in rows)) == (2, ["05", "95"])
+        # The row that was moved is not there any more, though its newer one is in a file that cannot match.
+        count, rows = await kept(store, customer, Condition("tier", "=", "t3"))
+        assert (count, len(rows)) == (1, 9)
+        assert "33" not in {row["id"] for row in rows}
+        count, rows = await kept(store, {"table": "Customer__history"}, Condition("commit_id", ">", 9))
+        assert (count, len(rows)) == (2, 11)
+        count, rows = await kept(store, {"table": "changes"}, Condition("type_name", "=", "Other"))
+        assert (count, rows) == (0, [])
+        count, rows = await kept(store, {"table": "commits"}, Condition("commit_id", ">=", 10))
+        assert (count, sorted(row["commit_id"] for row in rows)) == (2, [10, 11])
+
+
+async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.parts.SLICED_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.cuts.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.cuts.TAIL_BYTES", 256)
+    monkeypatch.setattr("holdfast.ontology.cuts.GAP_BYTES", 0)
+    async with open_store("memory:") as store:
+        async with Ontology(store, store.ambient, [Customer]) as onto:
+            table = {"id": [f"{n:06d}" for n in range(300_000)], "name": [f"name {n}" for n in range(300_000)]}
+            onto.ensure(pa.table({**table, "tier": ["Gold"] * 300_000}), of=Customer)
+            await onto.commit()
+            onto.ensure([Customer(id=f"{n:06d}", name="new", tier="Std") for n in range(0, 3000, 3)])
+            await onto.commit()
+        table, found, wanted = await planned(store, {"table": "Customer"})
+        sliced = [part for part in found if part.slice[1] > 1]
+        assert len(sliced) > 2
+        names: dict[str, str] = {}
+        for part in found:
+            async for batch in table.read(store, part, wanted):
+                for row in batch.to_pylist():
+                    assert row["id"] not in names
+                    names[row["id"]] = row["name"]
+        assert len(names) == 300_000
+        assert names["000003"] == "new"
+        assert names["000004"] == "name 4"
+
+
+async def test_a_snapshot_that_is_removed_after_planning_is_not_missed() -> None:
+    async with open_store("memory:") as store:
+        await trade(store, 9)
+        await compact(store)
+        before = await everything(store, {"table": "Customer"})
+        table, found, wanted = await planned(store, {"table": "Customer"})
+        snapshots = [entry.path for part in found for entry in (*part.files, *part.newer) if entry.snapshot]
+        assert snapshots
+        for path in snapshots:
+            await store.delete(path)
+        rows = [batch for part in found async for batch in table.read(store, part, wanted)]
+        assert bag(pa.Table.from_batches(rows)) == bag(before)
+
+
+async def test_a_data_file_that_is_gone_for_good_is_corrupt() -> None:
+    async with open_store("memory:") as store:
+        await trade(store, 2)
+        table, found, wanted = await planned(store, {"table": "Product"})
+        await store.delete(found[0].files[0].path)
+        with pytest.raises(Corrupt, match="missing"):
+            _ = [batch async for batch in table.read(store, found[0], wanted)]
+
+
+async def test_changes_and_commits_are_those_of_the_feed() -> None:
+    async with open_store("memory:") as store:
+        await trade(store, 5)
+        async with Ontology(store, store.ambient, SHOP) as onto:
+            expected = await onto.changes().arrow()
+            some = await onto.changes(since=3).arrow()
+        assert bag(await everything(store, {"table": "changes"})) == bag(expected)
+        assert bag(await everything(store, {"table": "changes", "since": "3"})) == bag(some)
+        until = await everything(store, {"table": "changes", "until": "3", "type": "Customer,Order"})
+        assert set(until.column("_commit_version").to_pylist()) == {1, 2, 3}
+        assert set(until.column("type_name").to_pylist()) == {"Customer", "Order"}
+        commits = (await everything(store, {"table": "commits", "partitions": "2"})).to_pylist()
+        assert sorted(row["commit_id"] for row in commits) == [1, 2, 3, 4, 5]
+
+
+async def test_records_come_once_with_and_without_a_reconciler() -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        await field.season(5, agents=4)
+        tables = ("samples", "logs", "alerts")
+        whole = {name: bag(await everything(store, {"table": name})) for name in tables}
+        ranges = {"since": "2020-01-01T00:00:00Z"}
+        ranged = {name: bag(await everything(store, {"table": name, **ranges})) for name in tables}
+        assert ranged == whole
+        await pipeline.run(store)
+        await late(field)
+        for name in tables:
+            found = await everything(store, {"table": name, **ranges, "partitions": "3"})
+            assert bag(found) == bag(await everything(store, {"table": name}))
+        samples = (await everything(store, {"table": "samples", "columns": "agent,boot,seq"})).to_pylist()
+        logs = (await everything(store, {"table": "logs", "columns": "agent,boot,seq"})).to_pylist()
+        numbers = [tuple(row.values()) for row in (*samples, *logs)]
+        assert len(numbers) == len(set(numbers)) > 50
+        sent = {
+            (each.identity.agent_id, each.identity.boot_id, record.seq)
+            for each in field.batches
+            for record in each.records()
+        }
+        assert set(numbers) == sent
+
+
+async def test_a_range_of_time_and_an_agent_leave_out_batches() -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        await field.season(5, agents=4, hours=6)
+        await pipeline.run(store)
+        low = datetime.fromtimestamp((START + HOUR) // 10**9, UTC)
+        terms = (Condition("time", ">=", low), Condition("time_ns", "<", START + 2 * HOUR))
+        _, found, _ = await planned(store, {"table": "samples"}, *terms)
+        read = {ref.identity for part in found for cluster in part.clusters for ref in cluster}
+        assert 0 < len(read) < len(field.batches)
+        _, rows = await kept(store, {"table": "samples"}, *terms)
+        all_rows = (await everything(store, {"table": "samples"})).to_pylist()
+        assert sorted(map(repr, rows)) == sorted(
+            repr(row) for row in all_rows if START + HOUR <= row["time_ns"] < START + 2 * HOUR
+        )
+        _, rows = await kept(store, {"table": "samples"}, Condition("agent", "=", "agent-1"))
+        assert {row["agent"] for row in rows} == {"agent-1"}
+        _, accepted = await kept(store, {"table": "accepted"}, Condition("accepted_at_ns", ">=", START + HOUR))
+        assert 0 < len(accepted) < len(field.batches)
+        assert len((await everything(store, {"table": "accepted"})).to_pylist()) == len(field.batches)
+
+
+@pytest.mark.parametrize("window", ["1m", "1h", "1d"])
+async def test_rollups_are_complete_whatever_was_derived(window: str) -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        await field.season(7, agents=4)
+        raw = await everything(store, {"table": "rollup", "window": window})
+        await pipeline.run(store)
+        derived = await everything(store, {"table": "rollup", "window": window})
+        assert bag(raw) == bag(derived)
+        expected = plain.windows(field.batches, {"1m": 60, "1h": 3600, "1d": 86400}[window] * 10**9)
+        assert derived.num_rows == len(expected) > 0
+        await late(field)
+        mixed = await everything(store, {"table": "rollup", "window": window})
+        assert mixed.num_rows == len(plain.windows(field.batches, {"1m": 60, "1h": 3600, "1d": 86400}[window] * 10**9))
+
+
+async def test_metrics_labels_and_times_leave_out_chunks() -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        await field.season(9, agents=4, batches=8)
+        await pipeline.run(store)
+        _, found, _ = await planned(store, {"table": "rollup"})
+        chunks = sum(len(part.chunks) for part in found)
+        for options, terms in (
+            ({}, [Condition("metric", "=", "load")]),
+            ({"since": datetime.fromtimestamp((START + HOUR) // 10**9, UTC).isoformat()}, []),
+            ({"where": "cpu=9"}, []),
+        ):
+            _, found, _ = await planned(store, {"table": "rollup", **options}, *terms)
+            assert sum(len(part.chunks) for part in found) < chunks, (options, terms)
+        rows = (await everything(store, {"table": "rollup", "where": "cpu=1"})).to_pylist()
+        assert rows
+        assert {dict(row["labels"])["cpu"] for row in rows} == {"1"}
+
+
+async def test_runs_and_events() -> None:
+    async with open_platform("memory:") as hf:
+        bus = Bus(hf.store, hf.ambient, "shop")
+        for number in range(3):
+            await bus.publish_raw("order.placed", {"number": number})
+        await Field(hf.store).season(3)
+        await pipeline.run(hf.store)
+        runs = (await everything(hf.store, {"table": "runs"})).to_pylist()
+        assert {row["status"] for row in runs} == {"success"}
+        steps = (await everything(hf.store, {"table": "steps"})).to_pylist()
+        assert {row["run_id"] for row in steps} == {row["run_id"] for row in runs}
+        events = (await everything(hf.store, {"table": "events", "namespace": "shop"})).to_pylist()
+        assert [(row["type"], row["status"]) for row in events] == [("order.placed", "pending")] * 3
+        assert (await everything(hf.store, {"table": "events"})).num_rows > 3
+        assert (await everything(hf.store, {"table": "claims"})).num_rows == 0
+        _, rows = await kept(hf.store, {"table": "runs"}, Condition("status", "=", "failed"))
+        assert rows == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "hint"),
+    [
+        ({"table": "Custommer"}, "there is no table 'Custommer'", "did you mean Customer?"),
+        ({"table": "sampels"}, "there is no table 'sampels'", "did you mean samples?"),
+        ({}, "which table", "option"),
+        ({"table": "Customer", "as_off": "3"}, "no option 'as_off'", "did you mean as_of?"),
+        ({"table": "Customer", "as_of": "last tuesday"}, "neither a commit nor a time nor a tag", "write 42"),
+        ({"table": "Customer", "columns": "nmae"}, "no column 'nmae'", "did you mean name?"),
+        ({"table": "Customer", "history": "perhaps"}, "neither true nor false", ""),
+        ({"table": "Customer", "between": "3"}, "not two moments", "3,9"),
+        ({"table": "Customer", "as_of": "1", "since": "1"}, "exclude each other", "one of them"),
+        ({"table": "changes", "type": "Custommer"}, "no type 'Custommer'", "did you mean Customer?"),
+        ({"table": "rollup", "window": "7 weeks"}, "no window", "10s"),
+        ({"table": "Customer", "partitions": "none"}, "no whole number", ""),
+    ],
+)
+async def test_errors_say_what_to_do(options: dict[str, str], said: str, hint: str) -> None:
+    async with open_store("memory:") as store:
+        await trade(store, 1)
+        with pytest.raises(HoldfastError, match=said) as caught:
+            await everything(store, options)
+        assert isinstance(caught.value, Invalid | NotFound)
+        assert hint in (caught.value.remedy or "")
+
+
+async def test_what_cannot_be_read_fails_or_is_left_out() -> None:
+    async with open_store("memory:") as store:
+        field = Field(store)
+        await field.season(5, agents=2)
+        await store.delete(field.manifests[0].raw_blob_key)
+        with pytest.raises(Corrupt, match="cannot be read") as caught:
+            await everything(store, {"table": "samples"})
+        assert "unreadable" in str(caught.value.remedy)
+        assert (await everything(store, {"table": "samples", "unreadable": "skip"})).num_rows > 0

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from holdfast.objects.stack import open_store
 from holdfast.pipeline.datasource import register
-from holdfast.pipeline.load import load
+from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import read_conf, start
 from tests.spark.readings import Reading, frame, wait
 from tests.spark.test_spark_write import stream

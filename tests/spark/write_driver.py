@@ -57,5 +57,7 @@ def run_load(uri: str, folder: str, *conf: str) -> None:
 
 
 if __name__ == "__main__":
-    _, what, *arguments = sys.argv
-    {"stream": run_stream, "load": run_load}[what](*arguments)
+    if sys.argv[1] == "stream":
+        run_stream(*sys.argv[2:])
+    else:
+        run_load(*sys.argv[2:])

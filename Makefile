@@ -5,6 +5,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.stamp
 EXTRAS  := agent,server,spark,dev
 MINUTES ?= 30
+JOBS    ?= 2
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
 
@@ -35,9 +36,9 @@ lint: $(STAMP)  ## ruff, mypy, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: $(STAMP)  ## all tests, in random order
+unit: $(STAMP)  ## all tests, in random order, two at a time
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "not ceph"
+	$(BIN)/pytest -m "not ceph" -n $(JOBS) --dist loadgroup
 
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	@tools/need java >/dev/null
@@ -49,7 +50,7 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 
 soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
 	@tools/need java >/dev/null
-	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" --timeout 3600
+	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" -n $(JOBS) --dist loadgroup --timeout 3600
 	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 

@@ -29,6 +29,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests run two at a time; those of Spark one after the other in one process, so that one session serves all."""
+    for item in items:
+        if "spark" in item.path.relative_to(item.config.rootpath).parts:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """``async def test_...`` needs no marker: each runs in a loop of its own."""

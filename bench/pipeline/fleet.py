@@ -67,6 +67,12 @@ class Fleet:
                 )
 
 
+def frame(host: int, first: int, scrapes: int) -> tuple[Identity, bytes]:
+    """One batch of a host: so many scrapes of the hour, from the first on."""
+    batch = _batch(host, first, scrapes)
+    return batch.identity, encode(batch)
+
+
 @cache
 def _traces(seed: int) -> tuple[npt.NDArray[np.int64], list[Trace]]:
     times, found = traces(SCRAPES, seed)

@@ -171,5 +171,16 @@ def witness(contents: dict[str, bytes]) -> dict[tuple[str, str, int, int], str]:
     return found
 
 
+def referred(contents: dict[str, bytes]) -> set[tuple[str, str, int, int]]:
+    """Batches that are found by time: by a reference of their own, or gathered with others."""
+    found: list[dict[str, Any]] = []
+    for key, body in contents.items():
+        if key.startswith("accepted-by-time/"):
+            found.append(json.loads(body)["accepted_manifest"])
+        elif key.startswith("acceptances/"):
+            found += json.loads(body)["accepted_manifests"]
+    return {(each["agent_id"], each["boot_id"], each["seq_start"], each["seq_end"]) for each in found}
+
+
 def families(contents: dict[str, bytes]) -> Counter[str]:
     return Counter(key.split("/")[0] for key in contents)

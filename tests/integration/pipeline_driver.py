@@ -1,6 +1,6 @@
 """A driver of the pipeline in a process of its own, which kills itself at a chosen write.
 
-    python -m tests.integration.pipeline_driver URI PREFIX NTH before|after [MASTER]
+    python -m tests.integration.pipeline_driver URI PREFIX NTH before|after [MASTER [JOB]]
 
 SIGKILL comes right before or right after the NTH write of a key with this prefix, so that what a crash leaves behind is
 the same every time. It waits until the index of runs knows of the run that is under way: that is told beside the work.
@@ -52,14 +52,14 @@ class Mortal(Layer):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(uri: str, prefix: str, nth: str, when: str, master: str = "inline") -> None:
+async def main(uri: str, prefix: str, nth: str, when: str, master: str = "inline", *jobs: str) -> None:
     spec = StoreSpec.parse(uri, load())
     ambient, usage = Ambient.system(), Usage()
     stack = compose(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, usage=usage)
     store = OpenStore(stack, spec, usage, ambient)
     engine = pipeline.Inline(store) if master == "inline" else SparkEngine.at(spec, master)
     try:
-        await pipeline.run(store, engine=engine, options=pipeline.Options(lease_ttl_ms=300))
+        await pipeline.run(store, jobs, engine=engine, options=pipeline.Options(lease_ttl_ms=300))
     finally:
         await engine.close()
         await store.close()

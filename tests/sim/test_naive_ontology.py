@@ -15,6 +15,7 @@ from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index
 from holdfast.ontology.reader import Latest, read_ledger
 from holdfast.ontology.refs import FileRef, TypeId
+from holdfast.ontology.sight import Sight
 from holdfast.ontology.state import latest_rows
 from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.ontology import ATOMIC, KEPT, MONOTONIC, UNBROKEN
@@ -157,7 +158,7 @@ class TrustingReader(OntologyCommit):
         index = await read_index(process.store, type_id)
         files = [FileRef(entry.last, type_id, entry.path) for entry in index.entries]
         existing = [ref for ref in files if await process.store.find(ref.path) is not None]
-        rows = await latest_rows(process.store, existing, newest=ledger.commit_id)
+        rows = await latest_rows(process.store, existing, newest=ledger.commit_id, sight=Sight())
         return Latest(ledger.commit_id, rows)
 
 

@@ -12,9 +12,10 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, IfMatch, Lost, Object, Written
 from holdfast.runs import layout
 from holdfast.runs.entry import Draft, Entry, format_line
-from holdfast.runs.history import parse_face
+from holdfast.runs.history import History, parse_face
 from holdfast.runs.journal import Journal
 from holdfast.runs.readback import Attempt
+from holdfast.runs.sealer import Sealer
 from holdfast.runs.segments import Ref, SegmentPolicy, make_ref, plan_seal
 from holdfast.sim.checkers.applied import NO_FALSE_CONFLICT, ONCE
 from holdfast.sim.checkers.journal import FENCED_OFF, READABLE
@@ -108,26 +109,26 @@ class EchoIsTakeover(RunsJournal):
     plain: int = 1
 
 
-class SealingLater(Journal):
-    """Refers to a segment first and writes it afterwards."""
+class LateSealer(Sealer):
+    """Writes nothing: says what should be referred to."""
 
-    _owed: tuple[str, bytes] | None = None
-
-    async def _seal(self) -> tuple[Ref, ...]:
-        history = self.history
-        if not self._policy.is_due(history.tail):
-            return history.refs
+    async def seal(self, history: History) -> tuple[Ref, ...]:
         seal = plan_seal(self._policy, history.refs, len(history.lines), 0)
         body = b"".join(history.lines[seal.first : seal.end])
         ref = make_ref(seal, body, self._ambient.ids.write_id())
-        self._owed = (layout.segment_key(self.run_id, ref.level, ref.first, ref.attempt), body)
+        self.owed = (layout.segment_key(history.run_id, ref.level, ref.first, ref.attempt), body)
         return (*seal.kept, ref)
+
+
+class SealingLater(Journal):
+    """Refers to a segment first and writes it afterwards."""
+
+    sealer = LateSealer
 
     async def _put(self, attempt: Attempt) -> Written | Lost:
         outcome = await super()._put(attempt)
-        if self._owed is not None:
-            await self._store.put(*self._owed, OVERWRITE)
-            self._owed = None
+        if attempt.refs and isinstance(self._sealer, LateSealer):
+            await self._store.put(*self._sealer.owed, OVERWRITE)
         return outcome
 
 

@@ -9,23 +9,28 @@ import pytest
 from holdfast.base.errors import Conflict
 from holdfast.ontology import erase
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.reader import Latest
+from holdfast.ontology.reader import Latest, read_latest
 from holdfast.ontology.redact import _rewrite
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.refs import FileRef, TypeId
+from holdfast.ontology.sight import Sight
 from holdfast.ontology.state import TypeState, latest_rows
 from holdfast.ontology.view import View
-from holdfast.sim.checkers.ontology_destroyed import ENSURED, GONE, SILENT
+from holdfast.sim.checkers.ontology_destroyed import ENSURED, FOLLOWED, GONE, SILENT
 from holdfast.sim.checkers.ontology_told import SAME_ROWS
 from holdfast.sim.run import simulate
 from holdfast.sim.scenarios.ontology_commit import MARK
 from holdfast.sim.scenarios.ontology_destroy import PERSON, OntologyDrop, OntologyErase
 from holdfast.sim.world import Process, World
+
+EVERYTHING = Sight(1 << 62)
+"""Of a reader that takes files as it finds them."""
 
 # --- others than ours ---
 
@@ -100,7 +105,7 @@ class BeforeItIsCommitted(OntologyErase):
         place = (await read_head(process.store)).place
         redaction = Redaction(MARK, (PERSON,), 1, found.head)
         for ref in await Chain(process.store).files(0, place, checkpoints=False):
-            await _rewrite(process.store, ref, redaction, found.head + 1)
+            await _rewrite(process.store, ref, redaction, 0)
         return await super().destroy(process)
 
 
@@ -134,8 +139,52 @@ class TrustingReader(OntologyDrop):
         index = await read_index(store, MARK)
         files = [FileRef(entry.last, MARK, entry.path) for entry in index.entries]
         existing = [ref for ref in files if await store.find(ref.path) is not None]
-        rows = await latest_rows(store, existing, newest=commit_id)
+        rows = await latest_rows(store, existing, newest=commit_id, sight=EVERYTHING)
         return Latest(commit_id, {key: found for key, found in rows.items() if not found[1].retracted})
+
+
+class _Credulous:
+    """Reads files as they are, whatever was destroyed in them and is still to be."""
+
+    async def read_at(self, store: Any, chain: Chain, now: Ledger, commit_id: int) -> Latest:
+        life = now.life_at(MARK, commit_id)
+        if commit_id == 0 or (life is not None and life.purged):
+            return Latest(commit_id, {})
+        then = await chain.ledger(await chain.at(now.place, commit_id))
+        return await read_latest(store, chain, then, MARK, sight=EVERYTHING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CredulousOfErasures(_Credulous, OntologyErase):
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        return replace(super().drawn(rng), readers=3, commits=4, marks=5, destroyers=2, idle_ms=20.0, follows=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CredulousOfPurges(_Credulous, OntologyDrop):
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        drawn = replace(super().drawn(rng), readers=3, commits=4, marks=5, destroyers=2, idle_ms=20.0, follows=0.0)
+        return replace(drawn, purges=1.0)
+
+
+class UnawareFeed(Feed):
+    """Goes on at the head that it began with."""
+
+    async def _read(self, ref: FileRef) -> Any:
+        self._sight = EVERYTHING
+        return await super()._read(ref)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowingAsItIs(OntologyDrop):
+    feed: ClassVar[type[Feed]] = UnawareFeed
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Self:
+        drawn = replace(super().drawn(rng), readers=3, commits=4, marks=5, destroyers=2, idle_ms=20.0, follows=1.0)
+        return replace(drawn, purges=1.0)
 
 
 # --- what holds, and what does not ---
@@ -158,6 +207,9 @@ def test_what_is_destroyed_stays_so_and_nothing_else_is(kind: type[OntologyErase
         (BeforeItIsCommitted, SAME_ROWS, 0),
         (OneStateForAll, ENSURED, 15),
         (TrustingReader, SAME_ROWS, 0),
+        (CredulousOfErasures, SAME_ROWS, 0),
+        (CredulousOfPurges, SAME_ROWS, 0),
+        (FollowingAsItIs, FOLLOWED, 0),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

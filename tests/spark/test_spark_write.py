@@ -12,10 +12,11 @@ from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import open_store
 from holdfast.ontology import layout
 from holdfast.ontology.errors import InvalidValue
+from holdfast.ontology.session import Ontology
 from holdfast.ontology.verify import verify
-from holdfast.pipeline.compact import compact
+from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.datasource import register
-from holdfast.pipeline.load import load
+from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.sink import foreach_batch
 from tests.integration.servers import S3Server
@@ -53,8 +54,10 @@ async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Pa
         assert [key async for key in store.keys(layout.LOADS)] == []
         assert (await verify(store, deep=True)).good
 
-        for number in range(8):
-            await load(frame(session, 1000 + number, 1, parts=1), store, Reading)
+        async with Ontology(store, store.ambient, [Reading]) as onto:
+            for number in range(8):
+                onto.ensure(Reading(id=f"s{number}", value=number))
+                await onto.commit()
         before = await readings(store)
         done = await compact(store, engine=engine(StoreSpec.parse(uri)), apply=True)
         assert [each.published for each in done.done] == [True]

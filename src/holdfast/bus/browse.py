@@ -17,6 +17,7 @@ from holdfast.bus import layout
 from holdfast.bus.claim import Claim, State
 from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
+from holdfast.bus.piles import Piles
 from holdfast.bus.sessions import list_sessions
 from holdfast.objects.observe import DOLLARS_PER_REQUEST
 from holdfast.objects.store import Object, Store
@@ -176,7 +177,7 @@ async def list_namespaces(store: Store, ambient: Ambient, *, session_ttl_ms: int
 
 
 async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[HandlerStats]:
-    """What the digest says of every handler. One GET."""
+    """What the digest says of every handler. One GET, and one for every sheet of events that it has no room for."""
     key = layout.digest_key(namespace)
     found = await store.find(key)
     if found is None:
@@ -184,13 +185,15 @@ async def handler_stats(store: Store, namespace: str, ambient: Ambient) -> list[
     digest = DigestShape().read(codec.decode(found.body, key=key), key)
     now_ns = ambient.clock.wall_ns()
     stats: list[HandlerStats] = []
+    piles = Piles(store, namespace, ambient)
     for handler, section in sorted(digest.sections.items()):
         by_type: dict[str, int] = {}
-        for item in section.open.values():
+        due = 0
+        async for _, item in piles.everything(section.open, section.piles):
             by_type[item.type] = by_type.get(item.type, 0) + 1
-        due = sum(item.due_ns <= now_ns for item in section.open.values())
+            due += item.due_ns <= now_ns
         settled = len(section.recent) + sum(count for count, _ in section.folded.values())
-        stats.append(HandlerStats(handler, section.types, len(section.open), due, settled, by_type))
+        stats.append(HandlerStats(handler, section.types, sum(by_type.values()), due, settled, by_type))
     return stats
 
 

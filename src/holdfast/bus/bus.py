@@ -9,15 +9,16 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.bus import browse, layout, sessions
 from holdfast.bus.browse import HandlerStats, Inspected, Listed, Namespace
-from holdfast.bus.cleanup import Cleaned, cleanup
+from holdfast.bus.cleanup import Cleaned, Told, cleanup
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
 from holdfast.bus.handler import Context, Handler
 from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Published, Publisher
-from holdfast.bus.runner import Runner, Worked
+from holdfast.bus.runner import Runner
 from holdfast.bus.schedule import Schedule
 from holdfast.bus.sessions import SessionInfo
+from holdfast.bus.worked import Worked
 from holdfast.objects.store import Store
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -172,11 +173,17 @@ class Bus:
         return await browse.handler_stats(self.store, self.namespace, self.ambient)
 
     async def cleanup(
-        self, *, before_ns: int | None = None, unsafe_unsettled: bool = False, dry_run: bool = False
+        self,
+        *,
+        before_ns: int | None = None,
+        unsafe_unsettled: bool = False,
+        dry_run: bool = False,
+        tell: Told | None = None,
     ) -> Cleaned:
         """Delete events that are older than the retention, or than ``before_ns``, and that no handler has still to do.
 
-        ``unsafe_unsettled`` deletes the others too: those events are lost to their handlers.
+        ``unsafe_unsettled`` deletes the others too: those events are lost to their handlers. ``tell`` hears of all keys
+        before they go.
         """
         now_ns = self.ambient.clock.wall_ns()
         wanted_ns = before_ns if before_ns is not None else now_ns - int(self.options.retention_days * DAY_NS)
@@ -186,7 +193,13 @@ class Bus:
             await self._mend()  # what is not published yet may be old, and must not fall below the boundary
         await sessions.prune(self.store, self.namespace, self.ambient, session_ttl_ms=self.options.session_ttl_ms)
         return await cleanup(
-            self.store, self.namespace, self.ambient, wanted_ns, unsafe_unsettled=unsafe_unsettled, dry_run=dry_run
+            self.store,
+            self.namespace,
+            self.ambient,
+            wanted_ns,
+            unsafe_unsettled=unsafe_unsettled,
+            dry_run=dry_run,
+            tell=tell,
         )
 
 

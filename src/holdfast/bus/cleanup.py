@@ -6,6 +6,7 @@ deleted finds the boundary past it. What a handler has still to do is kept, with
 store's own: a late event with an old time is not old. A cleanup that was interrupted is finished by the next.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.ids import Ambient
@@ -14,6 +15,9 @@ from holdfast.bus.digest import Digest, DigestShape, forget_before
 from holdfast.bus.publish import Boundary
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
+
+FORGOTTEN_NS = 3_600 * 1_000_000_000
+"""A sheet that nobody has referred to for so long was left by a worker that died. One that is missed is made anew."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,19 @@ class Cleaned:
     """Up to when events were removed: earlier than asked for if something older is still to be done."""
 
 
+Told = Callable[[Sequence[str]], Awaitable[None]]
+"""Told of keys that are about to go."""
+
+
 async def cleanup(
-    store: Store, namespace: str, ambient: Ambient, before_ns: int, *, unsafe_unsettled: bool, dry_run: bool = False
+    store: Store,
+    namespace: str,
+    ambient: Ambient,
+    before_ns: int,
+    *,
+    unsafe_unsettled: bool,
+    dry_run: bool = False,
+    tell: Told | None = None,
 ) -> Cleaned:
     register: Register[Digest] = Register(store, layout.digest_key(namespace), DigestShape(), ambient)
     found = await register.read()
@@ -39,14 +54,18 @@ async def cleanup(
     limit = min([layout.time_name(before_ns), *kept[:1]])
     limit_ns = layout.created_ns(limit) if "_" in limit else before_ns
     keys = await _old(store, layout.dedupe_folder(namespace), limit_ns)
+    sheets = await _old(store, layout.pile_folder(namespace), ambient.clock.wall_ns() - FORGOTTEN_NS)
+    sheets = await _unreferred(sheets, register) if sheets else []
+    if tell is not None:
+        await tell([*(layout.event_key(namespace, name) for name in names), *claims, *keys, *sheets])
     if not dry_run:
         if names:
             await Boundary(store, namespace, ambient).advance(limit_ns)
             await store.delete_many([layout.event_key(namespace, name) for name in names])
         if claims:
             await store.delete_many(claims)
-        if keys:
-            await store.delete_many(keys)
+        if keys or sheets:
+            await store.delete_many([*keys, *sheets])
         if found is not None and names:
             await _forget(register, limit, ambient)
     return Cleaned(len(names), len(claims), len(keys), limit_ns)
@@ -57,7 +76,9 @@ def _is_settled(digest: Digest | None, name: str) -> bool:
     if digest is None:
         return True
     return bool(digest.sections) and all(
-        name not in section.open and (name <= section.cursor or name in section.recent)
+        name not in section.open
+        and (name <= section.cursor or name in section.recent)
+        and layout.bucket(name) not in section.piled  # it may be one of those
         for section in digest.sections.values()
     )
 
@@ -88,6 +109,14 @@ async def _old(store: Store, folder: str, before_ns: int) -> list[str]:
     async for page in store.list(folder):
         keys += [entry.key for entry in page.entries if entry.modified_ns < before_ns]
     return keys
+
+
+async def _unreferred(sheets: list[str], register: Register[Digest]) -> list[str]:
+    """Those that the digest, read after they were listed, does not refer to."""
+    found = await register.read()
+    sections = found.value.sections.values() if found is not None else ()
+    known = {sheet.id for section in sections for pile in section.piles for sheet in pile.sheets}
+    return [key for key in sheets if layout.name_of(key) not in known]
 
 
 async def _forget(register: Register[Digest], limit: str, ambient: Ambient) -> None:

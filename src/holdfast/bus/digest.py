@@ -1,8 +1,8 @@
 """What consumers know of a namespace, so that nobody reads history: a section per handler. Pure.
 
 A section looks at events in the order of their names. Up to its ``cursor`` every name has been looked at: it is
-``open`` (not settled, with what is needed to order and to time it) or ``folded`` into a count and an xor per ten
-minutes of event time. After the cursor a known name is open or ``recent`` (settled).
+``open`` (not settled, with what is needed to order and to time it), in a pile (open too, see ``pile``) or ``folded``
+into a count and an xor per ten minutes of event time. After the cursor a known name is open or ``recent`` (settled).
 
 The digest is advice: a claim decides. But a name may be settled here only by who has read a settled claim whose effects
 are written, or an event of a type that the handler does not take; so no event is lost. Knowledge travels as a
@@ -13,12 +13,13 @@ name may come up again, which costs a request. Wrong folds are found by the swee
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
 from holdfast.bus import layout
+from holdfast.bus.pile import READY, Item, Move, Pile, Rank, best, rank, read_item
 from holdfast.objects.register import Shape
 
 FORMAT = "holdfast.bus.digest"
@@ -34,16 +35,6 @@ Fold = tuple[int, int]
 EMPTY: Fold = (0, 0)
 
 
-class Item(NamedTuple):
-    """An open event: what ordering, timing and statistics need. In a document it is the list of its fields."""
-
-    priority: int
-    type: str
-    due_ns: int = 0
-    """Not to be tried before: a delay, a retry, or another worker's lease. 0 is at once."""
-    order_key: str | None = None
-
-
 @dataclass
 class Change:
     """What one worker has learnt since it last wrote. The one mutable thing here: it grows with every event."""
@@ -56,9 +47,21 @@ class Change:
     """Every name up to here is known, to the digest or in this change."""
     refold: dict[str, tuple[Fold, Fold]] = field(default_factory=dict)
     """Per ten minutes: what was found folded, and what is right."""
+    repile: dict[str, tuple[Fold, Fold]] = field(default_factory=dict)
+    """The same of what lies in piles."""
+    late: set[str] = field(default_factory=set)
+    """Of the found ones those that came to light before the cursor."""
 
     def copy(self) -> "Change":
-        return Change(dict(self.found), set(self.settled), dict(self.due), self.cursor, dict(self.refold))
+        return Change(
+            dict(self.found),
+            set(self.settled),
+            dict(self.due),
+            self.cursor,
+            dict(self.refold),
+            dict(self.repile),
+            set(self.late),
+        )
 
     def without(self, written: "Change") -> "Change":
         """What is left of it after an earlier copy was written."""
@@ -68,10 +71,12 @@ class Change:
             due={name: due for name, due in self.due.items() if written.due.get(name) != due},
             cursor="" if self.cursor == written.cursor else self.cursor,
             refold={key: value for key, value in self.refold.items() if written.refold.get(key) != value},
+            repile={key: value for key, value in self.repile.items() if written.repile.get(key) != value},
+            late=self.late - written.late,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.found or self.settled or self.due or self.cursor or self.refold)
+        return bool(self.found or self.settled or self.due or self.cursor or self.refold or self.repile)
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,23 @@ class Section:
     folded: Mapping[str, Fold] = field(default_factory=dict)
     seen_ns: int = 0
     """When a worker last had this handler."""
+    ordered: bool = False
+    """The handler takes events of one ordering key one after the other."""
+    piles: tuple[Pile, ...] = ()
+    piled: Mapping[str, Fold] = field(default_factory=dict)
+    """The names that lie in piles, as ``folded``."""
+
+    @property
+    def count(self) -> int:
+        """Open events, in piles too."""
+        return len(self.open) + sum(pile.count for pile in self.piles)
+
+    def fence(self) -> Rank | None:
+        """Nothing that stands behind this may be tried before the piles have been asked."""
+        return best(self.piles, READY)
+
+    def stands(self, name: str, item: Item) -> Rank:
+        return rank((name, item), READY, ordered=self.ordered)
 
     def knows(self, name: str) -> bool:
         """Whether a name after the cursor needs no look."""
@@ -113,12 +135,25 @@ def fold(names: Iterable[str], onto: Fold = EMPTY) -> Fold:
     return count, mixed
 
 
+def join(one: Fold, other: Fold) -> Fold:
+    """Of names that are in one or in the other."""
+    return one[0] + other[0], one[1] ^ other[1]
+
+
 def apply(section: Section, change: Change) -> Section:
-    """The section with what the worker has learnt."""
+    """The section with what the worker has learnt.
+
+    Up to the cursor every name is known. Who says that it has found one there, and not by a sweep, tells what others
+    have known for long: it may be settled and folded, or lie in a pile, and must not be at hand as well.
+    """
     cursor = max(section.cursor, change.cursor)
     opened = {
         **section.open,
-        **{name: item for name, item in change.found.items() if name not in section.recent},
+        **{
+            name: item
+            for name, item in change.found.items()
+            if name not in section.recent and (name > section.cursor or name in change.late)
+        },
     }
     for name, due_ns in change.due.items():
         if name in opened:
@@ -128,6 +163,10 @@ def apply(section: Section, change: Change) -> Section:
     for bucket, (seen, right) in change.refold.items():
         if folded.get(bucket, EMPTY) == seen:
             folded[bucket] = right
+    piled = dict(section.piled)
+    for bucket, (seen, right) in change.repile.items():
+        if piled.get(bucket, EMPTY) == seen:
+            piled[bucket] = right
     spent: list[str] = []
     for name in change.settled:
         opened.pop(name, None)
@@ -145,7 +184,28 @@ def apply(section: Section, change: Change) -> Section:
         recent=frozenset(name for name in recent if name > cursor),
         open=opened,
         folded={bucket: value for bucket, value in folded.items() if value != EMPTY},
+        piled={bucket: value for bucket, value in piled.items() if value != EMPTY},
     )
+
+
+def moved(section: Section, move: Move) -> Section:
+    """The section after the move, or as it is if the move comes too late."""
+    if not set(move.before) <= set(section.piles):
+        return section
+    if not all(name in section.open and name <= section.cursor for name in move.taken):
+        return section
+    opened = {name: item for name, item in section.open.items() if name not in set(move.taken)}
+    piles = (*(pile for pile in section.piles if pile not in move.before), *move.after)
+    piled = dict(section.piled)
+    for name in move.taken:
+        bucket = layout.bucket(name)
+        piled[bucket] = fold((name,), piled.get(bucket, EMPTY))
+    for name, item in move.fetched:
+        opened.setdefault(name, item)
+        count, mixed = piled.get(layout.bucket(name), EMPTY)
+        piled[layout.bucket(name)] = count - 1, mixed ^ hash_of(name)
+    kept = {bucket: value for bucket, value in piled.items() if value != EMPTY}
+    return replace(section, open=opened, piles=piles, piled=kept if piles else {})
 
 
 def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> str:
@@ -166,14 +226,17 @@ def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> 
 
 
 def forget_before(section: Section, name: str) -> Section:
-    """The section after everything before ``name`` was cleaned up."""
+    """The section after everything before ``name`` was cleaned up.
+
+    Nobody may have looked at ``name`` itself yet, so the cursor stays before it, at its moment.
+    """
     bucket = layout.bucket(name)
     return replace(
         section,
         open={each: item for each, item in section.open.items() if each >= name},
         recent=frozenset(each for each in section.recent if each >= name),
         folded={each: value for each, value in section.folded.items() if each >= bucket},
-        cursor=max(section.cursor, name),
+        cursor=max(section.cursor, name.partition("_")[0]),
     )
 
 
@@ -185,6 +248,8 @@ class Digest:
     """Where the next sweep goes on."""
     workers: tuple[str, ...] = ()
     """The sessions that share the work, in order."""
+    ranked: bool = False
+    """Some event has had another priority than the usual one."""
 
     def owner(self, name: str, me: str) -> str:
         """Who should look at an event first, as far as ``me`` knows. Advice, as everything here.
@@ -203,7 +268,8 @@ class DigestShape(Shape[Digest]):
         try:
             sections = {name: _read_section(value) for name, value in document["handlers"].items()}
             workers = tuple(map(str, document.get("workers", ())))
-            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers)
+            ranked = bool(document.get("ranked", False))
+            return Digest(sections, int(document["swept_ns"]), str(document["swept_to"]), workers, ranked)
         except codec.MALFORMED as error:
             raise Corrupt(f"{key}: not a digest ({error!r})", remedy="delete it: it is derived anew") from error
 
@@ -216,6 +282,7 @@ class DigestShape(Shape[Digest]):
             "swept_ns": value.swept_ns,
             "swept_to": value.swept_to,
             "workers": list(value.workers),
+            **({"ranked": True} if value.ranked else {}),
         }
 
 
@@ -226,26 +293,35 @@ def _read_section(value: Any) -> Section:
         types=tuple(value["types"]),
         cursor=str(value["cursor"]),
         recent=frozenset(value["recent"]),
-        open={name: _read_item(row) for name, row in value["open"].items()},
-        folded={bucket: (int(count), int(mixed, 16)) for bucket, (count, mixed) in value["folded"].items()},
+        open={name: read_item(row) for name, row in value["open"].items()},
+        folded=_read_folds(value["folded"]),
         seen_ns=int(value["seen_ns"]),
+        ordered=bool(value.get("ordered", False)),
+        piles=tuple(Pile.parse(each) for each in value.get("piles", ())),
+        piled=_read_folds(value.get("piled", {})),
     )
 
 
-def _read_item(row: Any) -> Item:
-    item = Item._make(row)
-    priority, kind, due_ns, key = item
-    if not (type(priority) is int and type(kind) is str and type(due_ns) is int and (key is None or type(key) is str)):
-        raise ValueError(f"{row!r} is no open event")
-    return item
+def _read_folds(value: Any) -> dict[str, Fold]:
+    return {bucket: (int(count), int(mixed, 16)) for bucket, (count, mixed) in value.items()}
+
+
+def _write_folds(value: Mapping[str, Fold]) -> Document:
+    return {bucket: [count, f"{mixed:016x}"] for bucket, (count, mixed) in value.items()}
 
 
 def _write_section(section: Section) -> Document:
+    seldom = {
+        "ordered": section.ordered,
+        "piles": [pile.document() for pile in section.piles],
+        "piled": _write_folds(section.piled),
+    }
     return {
         "types": list(section.types),
         "cursor": section.cursor,
         "recent": sorted(section.recent),
         "open": dict(section.open),
-        "folded": {bucket: [count, f"{mixed:016x}"] for bucket, (count, mixed) in section.folded.items()},
+        "folded": _write_folds(section.folded),
         "seen_ns": section.seen_ns,
+        **{name: value for name, value in seldom.items() if value},
     }

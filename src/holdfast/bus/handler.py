@@ -18,7 +18,7 @@ from holdfast.bus import layout
 from holdfast.bus.claims import Claims, Hold
 from holdfast.bus.errors import MAX_SECONDS, BadHandler, BadPayload, ChainTooDeep, UnknownEventType
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope, Event
-from holdfast.bus.feed import ANY
+from holdfast.bus.known import ANY
 from holdfast.bus.publish import check_delay, check_order_key, check_priority
 from holdfast.bus.retry import Retry
 from holdfast.objects.store import Store

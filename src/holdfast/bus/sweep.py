@@ -16,7 +16,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claims import Claims
-from holdfast.bus.digest import EMPTY, fold
+from holdfast.bus.digest import EMPTY, fold, join
 from holdfast.bus.feed import READS_AT_ONCE, Feed
 from holdfast.objects.store import Store
 
@@ -77,14 +77,23 @@ class Sweep:
         for name in names:
             if name <= view.cursor and name not in view.open:
                 listed[layout.bucket(name)].append(name)
-        within = {bucket for bucket in view.folded if begin <= bucket and (not end or bucket < end)}
+        known = view.folded.keys() | view.piled.keys()
+        within = {bucket for bucket in known if begin <= bucket and (not end or bucket < end)}
+        wrong = [
+            bucket
+            for bucket in sorted(within | listed.keys())
+            if fold(listed[bucket]) != join(view.folded.get(bucket, EMPTY), view.piled.get(bucket, EMPTY))
+        ]
+        piled = await self._feed.piled(handler, view.piled.keys() & set(wrong))
         found = 0
-        for bucket in sorted(within | listed.keys()):
-            seen, here = view.folded.get(bucket, EMPTY), listed.get(bucket, [])
-            if fold(here) != seen:
-                settled = await self._resolve(handler, here)
-                found += len(here) - len(settled)
-                self._feed.refold(handler, bucket, seen, fold(settled))
+        for bucket in wrong if piled is not None else ():
+            lying = set((piled or {}).get(bucket, ()))
+            here = [name for name in listed[bucket] if name not in lying]
+            settled = await self._resolve(handler, here)
+            found += len(here) - len(settled)
+            self._feed.refold(handler, bucket, view.folded.get(bucket, EMPTY), fold(settled))
+            if bucket in view.piled:
+                self._feed.repile(handler, bucket, view.piled[bucket], fold(lying))
         return found
 
     async def _resolve(self, handler: str, names: list[str]) -> list[str]:
@@ -96,7 +105,7 @@ class Sweep:
         verdicts = await map_bounded(names, look, limit=READS_AT_ONCE)
         opened = [name for name, settled in zip(names, verdicts, strict=True) if not settled]
         for name in opened:
-            self._feed.sort(handler, [(name, await self._feed.envelope(name))])
+            self._feed.sort(handler, [(name, await self._feed.envelope(name))], late=True)
         return [name for name, settled in zip(names, verdicts, strict=True) if settled]
 
     async def _is_settled(self, handler: str, name: str) -> bool:

@@ -20,6 +20,7 @@ class Noun(NamedTuple):
 
 NOUNS: tuple[Noun, ...] = (
     Noun("agent", "holdfast.cli.agent", "Measure this host and send it to collectors, losing nothing."),
+    Noun("audit", "holdfast.cli.audit", "Check everything in a store against everything else, and keep the result."),
     Noun("authority", "holdfast.cli.authority", "See which store accepts telemetry, and promote a copy."),
     Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
@@ -31,6 +32,11 @@ NOUNS: tuple[Noun, ...] = (
     ),
     Noun("doctor", "holdfast.cli.doctor", "Check that a store keeps the promises Holdfast rests on."),
     Noun("events", "holdfast.cli.events", "Publish, see and replay events."),
+    Noun(
+        "gc",
+        "holdfast.cli.gc",
+        "Remove garbage and let go what is past its retention, with a record of every deletion.",
+    ),
     Noun("logs", "holdfast.cli.logs", "Search in the logs of all agents."),
     Noun("metrics", "holdfast.cli.metrics", "See metrics: which there are, their labels, and their values over time."),
     Noun("onto", "holdfast.cli.onto", "See typed entities and relations, their commits and their lock."),

@@ -74,7 +74,7 @@ class Collector:
         self.store = store
         self.authority = authority
         self.options = options
-        self.references = References(store, most=options.references_owed)
+        self.references = References(store, ambient.clock, most=options.references_owed)
         self._ambient = ambient
         self._on_accepted = on_accepted
         self._doubts = Doubts()

@@ -1,8 +1,9 @@
 """Batches that others accepted, brought into live state: at start, and for a query collector all the time.
 
-Found by the references by time (each holds its manifest), hour by hour; what a crash left without a reference is found
-by ``audit``, which lists the manifests themselves. A batch costs one GET for its reference and one for its bytes; a
-look costs one LIST per thousand batches of the hour. Reads alone, so any number of collectors may do it.
+Found by what collectors gathered and by references by time (both hold the manifests), hour by hour; what a crash left
+out of these is found by ``audit``, which lists the manifests themselves. A batch costs one GET for its bytes, and one
+for its reference if it was not gathered; a gathering costs one GET. A look costs one LIST per thousand references of
+the hour and one per thousand gatherings since the last look. Reads alone, so any number of collectors may do it.
 
 Errors: ``Unavailable`` ends a round, and the next one goes on. Bytes that are missing or are not what their manifest
 says are counted in ``problems``, logged, and not asked for again.
@@ -14,19 +15,22 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from holdfast.base import codec
-from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
+from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, Limits, decode
+from holdfast.ingest.gathering import manifests_in
 from holdfast.ingest.live import Live, size_of
 from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.objects.store import Object, Store
+from holdfast.objects.store import Store
 
 AT_ONCE = 8
 """Reads under way: the path of acceptance has the better right to the connections."""
+EXPANDED = 32
+"""Gatherings that are taken apart at a time: what does not fit into live state is not read."""
 DECODERS = 2
 """Frames that are unpacked at a time."""
 AUDIT_PAGES = 200
@@ -38,6 +42,9 @@ SKEW_NS = 600 * 1_000_000_000
 
 _HOUR_NS = 3_600 * 1_000_000_000
 _log = logger("ingest.follow")
+
+_Found = tuple[int, str | AcceptedManifest]
+"""When it was written, and a manifest, or where one or more are."""
 
 
 @dataclass
@@ -53,7 +60,7 @@ class Follower:
     """Whether the last audit saw every manifest."""
     _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
     _seen: dict[str, set[bytes]] = field(default_factory=dict)
-    """By hour, the first bytes of the manifest ids that need not be looked at again."""
+    """By hour, the first bytes of the ids of manifests and gatherings that need not be looked at again."""
 
     async def rebuild(self) -> int:
         """Bring in what the window holds, the newest first, until live state is full; how many batches."""
@@ -62,14 +69,15 @@ class Follower:
     async def poll(self) -> int:
         """Bring in what has come since the last look."""
         began = self.clock.wall_ns()
-        count = await self._round(began - SKEW_NS)
+        written_ns = 0 if self.followed_ns is None else self.followed_ns - SKEW_NS
+        count = await self._round(began - SKEW_NS, written_ns)
         self.followed_ns = began
         return count
 
     async def audit(self) -> int:
         """Bring in recent batches that no reference names. Lists all manifests, so it is done seldom."""
         horizon = self.live.horizon_ns()
-        found: list[tuple[int, str]] = []
+        found: list[_Found] = []
         pages = 0
         self.audited = False
         async for page in self.store.list(layout.ACCEPTED):
@@ -84,7 +92,7 @@ class Follower:
                 break
         else:
             self.audited = True
-        return await self._bring(found, self._manifest)
+        return await self._bring(found)
 
     async def run(self, interval_s: float, *, on_error: Callable[[HoldfastError], None] | None = None) -> None:
         """Follow until cancelled. A store that takes long is asked less often."""
@@ -103,7 +111,8 @@ class Follower:
             took = (self.clock.monotonic_ns() - began) / 1_000_000_000
             await asyncio.sleep(max(interval_s, 2 * took))
 
-    async def _round(self, since_ns: int) -> int:
+    async def _round(self, since_ns: int, written_ns: int = 0) -> int:
+        """Of batches accepted since then; of gatherings, those that were written since then."""
         now = self.clock.wall_ns()
         hours = {layout.hour_path(at) for at in range(since_ns, now + SKEW_NS, _HOUR_NS)} | {
             layout.hour_path(since_ns),
@@ -111,55 +120,103 @@ class Follower:
         }
         oldest = layout.hour_path(now - self.live.window_ns - SKEW_NS)
         self._seen = {hour: seen for hour, seen in self._seen.items() if hour >= oldest or hour in hours}
-        found: list[tuple[int, str]] = []
+        found: list[_Found] = []
         for hour in sorted(hours):
-            seen = self._seen.setdefault(hour, set())
-            async for page in self.store.list(f"{layout.ACCEPTED_BY_TIME}{hour}"):
-                for entry in page.entries:
-                    manifest_id = _manifest_id(entry.key)
-                    if self.live.knows(manifest_id):
-                        seen.add(_short(manifest_id))
-                    elif _short(manifest_id) not in seen:
-                        found.append((entry.modified_ns, entry.key))
-        return await self._bring(found, self._reference)
+            gathered = f"{layout.GATHERINGS}{hour}"
+            await self._new(gathered, f"{gathered}{written_ns:020d}" if written_ns > 0 else None, found)
+            await self._new(f"{layout.ACCEPTED_BY_TIME}{hour}", None, found)
+        return await self._bring(found)
 
-    async def _bring(self, found: list[tuple[int, str]], read: Callable[[Object], AcceptedManifest]) -> int:
+    async def _new(self, folder: str, after: str | None, found: list[_Found]) -> None:
+        """What was not looked at before."""
+        seen = self._seen.setdefault(_hour(folder), set())
+        async for page in self.store.list(folder, after=after):
+            for entry in page.entries:
+                ident = _id(entry.key)
+                if self.live.knows(ident):
+                    seen.add(_short(ident))
+                elif _short(ident) not in seen:
+                    found.append((entry.modified_ns, entry.key))
+
+    async def _bring(self, found: list[_Found]) -> int:
         """Fetch the newest first, as much as fits, and add the oldest first."""
-        found.sort(reverse=True)
+        found.sort(key=lambda each: each[0], reverse=True)
+        keys = [where for _, where in found if isinstance(where, str)]
         fetched: list[tuple[AcceptedManifest, Batch]] = []
         # By what batches take once they are unpacked: a frame of a hundred bytes may be a million records.
         room = self.live.max_bytes
-        keys = [key for _, key in found]
-        looked = 0
-        async with aclosing(stream_bounded(keys, lambda key: self._fetch(key, read), limit=AT_ONCE)) as results:
-            async for result in results:
-                looked += 1
-                if result is not None:
-                    fetched.append(result)
-                    room -= size_of(result[1])
-                if room <= 0:
-                    break
-        for modified_ns, _ in found[looked:]:
-            if modified_ns >= self.live.horizon_ns():
-                self.live.lacks(modified_ns)
+        while found and room > 0:
+            parts = await map_bounded(found[:EXPANDED], self._expand, limit=AT_ONCE)
+            found[:EXPANDED] = []
+            waiting = [each for part in parts for each in part]
+            looked = 0
+            async with aclosing(stream_bounded(waiting, self._fetch, limit=AT_ONCE)) as results:
+                async for result in results:
+                    looked += 1
+                    if result is not None:
+                        fetched.append(result)
+                        room -= size_of(result[1])
+                    if room <= 0:
+                        break
+            if room <= 0:
+                found[:0] = waiting[looked:]
+        for written_ns, _ in found:
+            if written_ns >= self.live.horizon_ns():
+                self.live.lacks(written_ns)
         for key in keys:
             self._note(key)
         fetched.sort(key=lambda each: each[0].accepted_at_unix_ns)
         return sum(self.live.add(manifest, batch) for manifest, batch in fetched)
 
-    async def _fetch(
-        self, key: str, read: Callable[[Object], AcceptedManifest]
-    ) -> tuple[AcceptedManifest, Batch] | None:
+    async def _expand(self, found: _Found) -> list[_Found]:
+        """The batches of a gathering, the newest first; whatever else was found, as it is."""
+        _, key = found
+        if not isinstance(key, str) or not key.startswith(layout.GATHERINGS):
+            return [found]
         try:
-            manifest = read(await self.store.get(key))
-            if manifest.accepted_at_unix_ns < self.live.horizon_ns() or self.live.knows(manifest.identity.manifest_id):
+            manifests = manifests_in(await self.store.get(key))
+        except (NotFound, Corrupt, Incompatible) as error:
+            self._failed(key, error)
+            return []
+        manifests.sort(key=lambda each: each.accepted_at_unix_ns, reverse=True)
+        return [(each.accepted_at_unix_ns, each) for each in manifests if not self._passes(each)]
+
+    async def _fetch(self, found: _Found) -> tuple[AcceptedManifest, Batch] | None:
+        _, where = found
+        try:
+            manifest = where if isinstance(where, AcceptedManifest) else await self._manifest(where)
+            if self._passes(manifest):
                 return None
-            body = (await self.store.get(manifest.raw_blob_key)).body
+            body = await self._body(manifest)
+            if body is None:
+                return None
             async with self._decoders:
                 return manifest, await blocking(self._decode, manifest, body)
         except (NotFound, Invalid, Corrupt, Incompatible) as error:
-            self.problems += 1
-            _log.error("%s: not in live state: %s", key, error)
+            self._failed(where if isinstance(where, str) else where.key, error)
+            return None
+
+    async def _manifest(self, key: str) -> AcceptedManifest:
+        """The manifest under this key, or the one that a reference by time holds."""
+        found = await self.store.get(key)
+        return manifests_in(found)[0] if key.startswith(layout.ACCEPTED_BY_TIME) else AcceptedManifest.read(found)
+
+    def _passes(self, manifest: AcceptedManifest) -> bool:
+        """Whether it is too old, or here already."""
+        return manifest.accepted_at_unix_ns < self.live.horizon_ns() or self.live.knows(manifest.identity.manifest_id)
+
+    def _failed(self, key: str, error: HoldfastError) -> None:
+        self.problems += 1
+        _log.error("%s: not in live state: %s", key, error)
+
+    async def _body(self, manifest: AcceptedManifest) -> bytes | None:
+        """None if the bytes were let go: that is no problem, and nothing to be shown."""
+        try:
+            return (await self.store.get(manifest.raw_blob_key)).body
+        except NotFound:
+            if await find_expired(self.store, manifest.identity) is None:
+                raise
+            _log.info("%s: not in live state: its bytes were expired", manifest.key)
             return None
 
     def _decode(self, manifest: AcceptedManifest, body: bytes) -> Batch:
@@ -167,26 +224,21 @@ class Follower:
             raise Corrupt(f"{manifest.raw_blob_key}: its bytes do not have the hash that {manifest.key} names")
         return decode(body, self.limits)
 
-    def _reference(self, found: Object) -> AcceptedManifest:
-        """The manifest that a reference by time holds."""
-        document = codec.decode(found.body, key=found.key)
-        key, inner = document.get("accepted_manifest_key"), document.get("accepted_manifest")
-        if not isinstance(key, str) or not isinstance(inner, dict):
-            raise Corrupt(f"{found.key}: names no manifest")
-        return AcceptedManifest.read(Object(key, codec.encode(inner), found.modified_ns, found.version))
-
-    def _manifest(self, found: Object) -> AcceptedManifest:
-        return AcceptedManifest.read(found)
-
     def _note(self, key: str) -> None:
-        if key.startswith(layout.ACCEPTED_BY_TIME):
-            hour = key.removeprefix(layout.ACCEPTED_BY_TIME).rpartition("/")[0] + "/"
-            self._seen.setdefault(hour, set()).add(_short(_manifest_id(key)))
+        if key.startswith((layout.ACCEPTED_BY_TIME, layout.GATHERINGS)):
+            self._seen.setdefault(_hour(key), set()).add(_short(_id(key)))
 
 
-def _manifest_id(key: str) -> str:
-    return key.rpartition("/")[2].removesuffix(".json")
+def _hour(key: str) -> str:
+    """The part of a key by time that names its hour."""
+    return "/".join(key.split("/")[2:4]) + "/"
 
 
-def _short(manifest_id: str) -> bytes:
-    return manifest_id[:24].encode()
+def _id(key: str) -> str:
+    """Of the manifest or the gathering."""
+    gathering = layout.gathering_in(key)
+    return gathering.id if gathering is not None else key.rpartition("/")[2].removesuffix(".json")
+
+
+def _short(ident: str) -> bytes:
+    return ident[:24].encode()

@@ -63,7 +63,12 @@ class AcceptedManifest:
 
     @classmethod
     def read(cls, found: Object) -> "AcceptedManifest":
-        document = _Reader(found, ACCEPTED_SCHEMA)
+        return cls.of(codec.decode(found.body, key=found.key), found.key)
+
+    @classmethod
+    def of(cls, fields: Document, key: str) -> "AcceptedManifest":
+        """The manifest that stands under this key, from its document, wherever that was found."""
+        document = _Reader(fields, key, ACCEPTED_SCHEMA)
         return cls(
             identity=document.identity(layout.accepted_key),
             frame_sha256=document.text("frame_sha256"),
@@ -116,7 +121,7 @@ class ConflictManifest:
 
     @classmethod
     def read(cls, found: Object) -> "ConflictManifest":
-        document = _Reader(found, CONFLICT_SCHEMA)
+        document = _Reader(codec.decode(found.body, key=found.key), found.key, CONFLICT_SCHEMA)
         submitted = document.text("submitted_frame_sha256")
         return cls(
             identity=document.identity(lambda identity: layout.conflict_key(identity, submitted)),
@@ -143,12 +148,12 @@ def _identity_fields(identity: BatchIdentity) -> Document:
 class _Reader:
     """Typed access to one manifest's fields."""
 
-    def __init__(self, found: Object, schema: str) -> None:
-        self._key = found.key
-        self._document = codec.decode(found.body, key=found.key)
+    def __init__(self, document: Document, key: str, schema: str) -> None:
+        self._key = key
+        self._document = document
         if self._document.get("schema") != schema:
             raise Incompatible(
-                f"{found.key}: schema {self._document.get('schema')!r} is not {schema!r}",
+                f"{key}: schema {self._document.get('schema')!r} is not {schema!r}",
                 remedy="upgrade holdfast on this machine, or find out who wrote this object",
             )
 

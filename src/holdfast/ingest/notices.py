@@ -35,6 +35,8 @@ class Inventory:
     columns: tuple[str, ...]
     files: tuple[str, ...]
     """Keys in the bucket that the report was delivered to."""
+    made_ns: int = 0
+    """When it was begun; 0 if it does not say."""
 
 
 def in_store(key: str, prefix: str) -> str | None:
@@ -110,7 +112,8 @@ def read_inventory(body: bytes, name: str) -> Inventory:
         kind = str(document["fileFormat"]).lower()
         columns = tuple(each.strip() for each in str(document["fileSchema"]).split(","))
         files = tuple(str(each["key"]) for each in document["files"])
-        found = Inventory(str(document["sourceBucket"]), kind, columns, files)
+        made_ns = int(document.get("creationTimestamp", 0)) * 1_000_000
+        found = Inventory(str(document["sourceBucket"]), kind, columns, files, made_ns)
     except MALFORMED as error:
         raise Invalid(f"{name}: no manifest.json of an S3 Inventory report ({error!r})") from error
     if found.format not in ("csv", "parquet"):

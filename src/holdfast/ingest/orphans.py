@@ -13,15 +13,17 @@ closed first, by creating that manifest.
     accepted, other bytes   it lost a conflict, for ever: put that on record, as its collector should have
     ... on record           evidence: kept until somebody has resolved the conflict and its bytes may go
     ... which may go        remove; a DELETE that is late or comes twice does no harm, for the verdict is final
+    accepted, and expired   remove: its bytes were let go, and somebody has sent them again
     no identity in it       keep and report: bytes of a newer client, or of none
 
-Ages and audits only save work. Every step is a conditional create or follows from facts that never change, so a
-collector of garbage may be as late, as slow and as many as it likes.
+``look`` judges and changes nothing; ``treat`` does what follows. Ages and audits only save work. Every step is a
+conditional create or follows from facts that never change, so a collector of garbage may be as late, as slow and as
+many as it likes.
 """
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from holdfast.base.errors import Invalid, NotFound
@@ -29,6 +31,7 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import FrameHead, Inspect, Standing, Submission, standing
 from holdfast.ingest.collector import find_accepted
+from holdfast.ingest.expired import find_expired
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.quarantine import find_conflict, record_conflict
@@ -51,6 +54,11 @@ class Fate(Enum):
     RECORD = "other bytes were accepted, and nobody has recorded the conflict"
     EVIDENCE = "it is part of a conflict that is not resolved"
     REMOVE = "it lost a conflict that is resolved"
+    EXPIRED = "its batch was expired, and sent again since"
+
+
+GOES = frozenset((Fate.REMOVE, Fate.EXPIRED))
+"""What is deleted: no manifest can come to name it, or the one that does says that its bytes are let go."""
 
 
 def fate(
@@ -61,6 +69,7 @@ def fate(
     *,
     may_go: bool,
     held: bool,
+    expired: bool = False,
 ) -> Fate:
     """The rule above. ``accepted`` and ``conflict`` are what stands under the identity in ``head``."""
     if head is None:
@@ -72,7 +81,7 @@ def fate(
             return Fate.RECORD
         case Standing.OTHER:
             return Fate.REMOVE if may_go else Fate.EVIDENCE
-    return Fate.REFERENCED
+    return Fate.EXPIRED if expired else Fate.REFERENCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,19 @@ class Treated:
     """What was done, and the manifest that stands now."""
 
     fate: Fate
+    accepted: AcceptedManifest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What is to be done with a blob, and what that rests on."""
+
+    blob_key: str
+    sha256: str
+    fate: Fate
+    size: int = 0
+    head: FrameHead | None = None
+    body: bytes = field(default=b"", repr=False)
     accepted: AcceptedManifest | None = None
 
 
@@ -111,27 +133,41 @@ class OrphanKeeper:
 
     async def treat(self, blob_key: str) -> Treated:
         """Look at one blob and do what follows. A blob that collectors still work on comes to no harm."""
+        judged = await self.look(blob_key)
+        treated = await self.settle(judged)
+        if judged.fate in GOES:
+            await self._store.delete(blob_key)
+        return treated
+
+    async def look(self, blob_key: str) -> Judged:
+        """What is to be done with a blob. Reads alone."""
         sha256 = layout.blob_hash(blob_key)
         if sha256 is None:
             raise Invalid(f"{blob_key} is not the key of a raw blob", remedy=f"treat keys under {layout.BLOBS}")
         try:
             body = (await self._store.get(blob_key)).body
         except NotFound:
-            return Treated(Fate.GONE)
+            return Judged(blob_key, sha256, Fate.GONE)
         head = self._inspect(body) if hashlib.sha256(body).hexdigest() == sha256 else None
         if head is None:
-            return Treated(Fate.FOREIGN)
+            return Judged(blob_key, sha256, Fate.FOREIGN, len(body))
         accepted = await find_accepted(self._store, head.identity)
         conflict = await self._conflict(accepted, sha256)
         may_go = conflict is not None and await self._may_go(conflict)
-        verdict = fate(sha256, head, accepted, conflict, may_go=may_go, held=self._held(head.identity))
-        if verdict is Fate.ADOPT:
-            accepted = await self._adopt(head, body, sha256)
-        elif verdict is Fate.RECORD and accepted is not None:
-            await record_conflict(self._store, self._ambient, accepted, sha256, collector_id=self._collector_id)
-        elif verdict is Fate.REMOVE:
-            await self._store.delete(blob_key)
-        return Treated(verdict, accepted)
+        same = accepted is not None and accepted.frame_sha256 == sha256
+        expired = same and await find_expired(self._store, head.identity) is not None
+        held = self._held(head.identity)
+        verdict = fate(sha256, head, accepted, conflict, may_go=may_go, held=held, expired=expired)
+        return Judged(blob_key, sha256, verdict, len(body), head, body, accepted)
+
+    async def settle(self, judged: Judged) -> Treated:
+        """Close the identity of what was judged, or put its conflict on record. Nothing is deleted."""
+        accepted = judged.accepted
+        if judged.fate is Fate.ADOPT and judged.head is not None:
+            accepted = await self._adopt(judged.head, judged.body, judged.sha256)
+        elif judged.fate is Fate.RECORD and accepted is not None:
+            await record_conflict(self._store, self._ambient, accepted, judged.sha256, collector_id=self._collector_id)
+        return Treated(judged.fate, accepted)
 
     async def _conflict(self, accepted: AcceptedManifest | None, sha256: str) -> ConflictManifest | None:
         if accepted is None or accepted.frame_sha256 == sha256:

@@ -20,8 +20,22 @@ Policy = dict[str, Any]
 VERSION = "2012-10-17"
 RAW_BLOBS = "raw-blobs/v1/"
 QUARANTINE = "quarantine/v1/"
-DERIVED = ("raw-blobs-by-time/v1/", "accepted-by-time/v1/", "accepted-by-blob/v1/", "quarantine-by-blob/v1/")
+DERIVED = (
+    layout.BLOBS_BY_TIME,
+    layout.ACCEPTED_BY_TIME,
+    layout.GATHERINGS,
+    "accepted-by-blob/v1/",
+    "quarantine-by-blob/v1/",
+)
 CONTROL = (layout.AUTHORITY, layout.HOLDS, layout.RECONCILED, CERTIFICATE_KEY, FORMAT_KEY)
+COLLECTED = (
+    *("rollup/v1/", "index/v1/", "manifests/v1/", "snapshots/", "commits/", "meta/staging/"),
+    *("runs/", "runs-index/v1/", "events/", "claims/", "bus/", "meta/pipeline/"),
+)
+"""Where else garbage lies: garbage collection reads there, records what it does, and deletes. The rooms that these
+belong to are not known here, so they are named."""
+OVERSEEN = ("batches-by-hour/v1/", "meta/", "dead_letters/", "sessions/")
+"""What it reads besides, to know what is still referred to."""
 DELETES = ["s3:DeleteObject", "s3:DeleteObjectVersion"]
 ENCRYPTIONS = ("AES256", "aws:kms")
 LOCK_MODES = ("GOVERNANCE", "COMPLIANCE")
@@ -71,6 +85,7 @@ def bucket_policy(bucket: Bucket) -> Policy:
         _deny("AcceptedOnlyByCreation", ["s3:PutObject"], [accepted], _unconditional()),
         _deny("AcceptedNeverCopied", ["s3:PutObject"], [accepted], {"Null": {"s3:x-amz-copy-source": "false"}}),
         _deny("AcceptedNeverDeleted", DELETES, [accepted]),
+        _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED), bucket.arn(layout.SETTLED)]),
         _deny("BlobsDeletedByGarbageCollectionAlone", DELETES, [blobs], _everybody_but(bucket.gc_role_arn)),
         _deny("NothingUnencryptedOnTheWire", ["s3:*"], [bucket.bucket_arn, f"{bucket.bucket_arn}/*"], _plain_http()),
     ]
@@ -88,7 +103,7 @@ def bucket_policy(bucket: Bucket) -> Policy:
 
 def role_policies(bucket: Bucket) -> dict[str, Policy]:
     """What each role may do, and nothing else."""
-    read = [layout.ACCEPTED, RAW_BLOBS, QUARANTINE, *DERIVED, *CONTROL]
+    read = [layout.ACCEPTED, RAW_BLOBS, QUARANTINE, layout.EXPIRED, layout.SETTLED, *DERIVED, *CONTROL]
     written = [layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, *DERIVED]
     return {
         "collector": _role(
@@ -98,7 +113,16 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
             write=[*written, layout.AUTHORITY, START_CHECK_PREFIX],
             delete=[START_CHECK_PREFIX],
         ),
-        "gc": _role(bucket, read=read, write=[layout.ACCEPTED, layout.CONFLICTS, *DERIVED], delete=[RAW_BLOBS]),
+        "gc": _role(
+            bucket,
+            read=[*read, *COLLECTED, *OVERSEEN],
+            # It closes identities, records what it lets go, publishes fences, and keeps a journal of its own.
+            write=[
+                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, layout.SETTLED, *DERIVED),
+                *("manifests/v1/", "runs/", "runs-index/v1/", "bus/", "meta/pipeline/"),
+            ],
+            delete=[RAW_BLOBS, *DERIVED, *COLLECTED],
+        ),
         "reader": _role(bucket, read=read),
         "operator": _role(bucket, read=read, write=[layout.AUTHORITY, layout.HOLDS, layout.RESOLUTIONS]),
     }

@@ -3,24 +3,27 @@
 None of them decides anything, so they are written after the answer (correction 13), and whatever a crash leaves out the
 reconciler writes. A reference's bytes follow from its manifest, so writing it again changes nothing.
 
-A collector writes those that somebody waits for: by time for what it accepted, since query collectors and the
-reconciler look there; by time for bytes that were left behind, which no manifest leads to; by blob for conflicts. Who
-refers to an accepted blob, and when it came, follow from the manifest and are asked for by audits alone: these two the
-reconciler writes, in bulk (``of_accepted`` gives all three).
+A collector writes what somebody waits for: when it accepted what, since query collectors and the reconciler look there;
+by time for bytes that were left behind, which no manifest leads to; by blob for conflicts. Batches that were accepted
+within a moment it gathers into one object (``gathering``), so that a steady load costs no request per batch; a batch
+alone gets its reference by time. All others follow from the manifest, and the reconciler writes them, in bulk
+(``of_accepted``).
 
 ``References`` is a collector's list of what it still owes. It is bounded: what does not fit is dropped and counted.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
+from holdfast.base.clock import Clock
 from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
+from holdfast.ingest.gathering import gather
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.objects.store import ADDRESSED, Store
 
@@ -32,14 +35,14 @@ BLOB_BY_TIME_SCHEMA = "holdfast.raw_blob_by_time.v1"
 MOST_AT_ONCE = 64
 """Writes under way at a time, at the most."""
 PER_WRITER = 128
-"""Sources owed for each further write at a time: the path of acceptance has the better right to the store, so one
+"""Objects owed for each further write at a time: the path of acceptance has the better right to the store, so one
 writer does while little is owed; but what is owed does not grow without end."""
-QUIET_S = 0.02
-PATIENCE = 50
-"""Looks, ``QUIET_S`` apart, for which a burst of acceptances is given way: agents send all at once, then for seconds
-not at all. Query collectors look every second, and should not wait much longer."""
-MUCH = 4_096
-"""Sources owed beyond which nobody is given way."""
+QUIET_S = 0.1
+PATIENCE = 10
+"""Looks, ``QUIET_S`` apart, for which a burst of acceptances is given way, and a steady load gathered: agents send all
+at once, then for seconds not at all. Query collectors look every second, and should not wait much longer."""
+MOST_GATHERED = 500
+"""Batches in one object: some hundred kilobytes, made in some milliseconds."""
 
 _log = logger("ingest")
 
@@ -117,32 +120,53 @@ Source = AcceptedManifest | ConflictManifest | Reference
 """What references are made from; they are made when they are written, not on the path of an answer."""
 
 
-def made_from(source: Source) -> Iterator[Reference]:
+def pieces(sources: Iterable[Source]) -> Iterator[list[Source]]:
+    """What is written together: batches that were accepted in one hour; all others alone."""
+    hours: dict[str, list[Source]] = {}
+    for source in sources:
+        if isinstance(source, AcceptedManifest):
+            hours.setdefault(layout.hour_path(source.accepted_at_unix_ns), []).append(source)
+        else:
+            yield [source]
+    for hour in hours.values():
+        for start in range(0, len(hour), MOST_GATHERED):
+            yield hour[start : start + MOST_GATHERED]
+
+
+def made_from(piece: Sequence[Source], written_at_ns: int) -> Iterator[Reference]:
     """What a collector writes of it."""
-    match source:
-        case AcceptedManifest():
-            yield by_time(source)
-        case ConflictManifest():
-            yield from of_conflict(source)
-        case Reference():
-            yield source
+    accepted = [each for each in piece if isinstance(each, AcceptedManifest)]
+    if len(accepted) > 1:
+        yield Reference(*gather(accepted, written_at_ns))
+    elif accepted:
+        yield by_time(accepted[0])
+    for source in piece:
+        match source:
+            case ConflictManifest():
+                yield from of_conflict(source)
+            case Reference():
+                yield source
+            case AcceptedManifest():
+                pass
 
 
 class References:
-    def __init__(self, store: Store, *, most: int = 10_000) -> None:
+    def __init__(self, store: Store, clock: Clock, *, most: int = 10_000) -> None:
         self._store = store
+        self._clock = clock
         self._most = most
         self._owed: deque[Source] = deque()
+        self._writing = 0
         self._news = asyncio.Event()
         self.dropped = 0
         """Sources left to the reconciler, because the list was full or the store did not take what they gave."""
 
     def __len__(self) -> int:
-        return len(self._owed)
+        return len(self._owed) + self._writing
 
     def owe(self, source: Source) -> None:
         """Write what follows from ``source`` some time."""
-        if len(self._owed) >= self._most:
+        if len(self) >= self._most:
             self.dropped += 1
             return
         self._owed.append(source)
@@ -151,24 +175,20 @@ class References:
     async def flush(self) -> None:
         """Write what is owed now. Whoever is cancelled in the middle still owes the rest."""
         self._news.clear()
-        left = len(self._owed)
-        while left and self._owed:
-            writers = min(MOST_AT_ONCE, 1 + len(self._owed) // PER_WRITER)
-            group = [self._owed.popleft() for _ in range(min(left, len(self._owed), 4 * writers))]
-            left -= len(group)
-            await self._write_all(group, writers)
-
-    async def _write_all(self, group: list[Source], writers: int) -> None:
-        taken = dict(enumerate(group))
+        owed = dict(enumerate(pieces(self._owed)))
+        self._owed.clear()
+        self._writing += sum(map(len, owed.values()))
 
         async def settle(number: int) -> None:
-            await self._write(taken[number])
-            del taken[number]
+            await self._write(owed[number])
+            self._writing -= len(owed.pop(number))
 
         try:
-            await map_bounded(list(taken), settle, limit=writers)
+            await map_bounded(list(owed), settle, limit=min(MOST_AT_ONCE, 1 + len(owed) // PER_WRITER))
         finally:
-            self._owed.extendleft(reversed(taken.values()))
+            rest = [source for piece in owed.values() for source in piece]
+            self._writing -= len(rest)
+            self._owed.extendleft(reversed(rest))
 
     async def run(self) -> None:
         """Write references as they come, until cancelled."""
@@ -178,18 +198,18 @@ class References:
             await self.flush()
 
     async def _give_way(self) -> None:
-        """Until nothing more has come to be owed for a moment, or it has waited long enough."""
+        """Until nothing more has come to be owed for a moment, an object is full, or it has waited long enough."""
         for _ in range(PATIENCE):
             before = len(self._owed)
             await asyncio.sleep(QUIET_S)
-            if len(self._owed) == before or before >= MUCH:
+            if len(self._owed) == before or len(self._owed) >= MOST_GATHERED:
                 return
 
-    async def _write(self, source: Source) -> None:
-        for reference in made_from(source):
+    async def _write(self, piece: Sequence[Source]) -> None:
+        for reference in made_from(piece, self._clock.wall_ns()):
             try:
                 await write(self._store, reference)
             except HoldfastError as error:
-                self.dropped += 1
+                self.dropped += len(piece)
                 _log.warning("%s: left to the reconciler: %s", reference.key, error)
                 return

@@ -79,7 +79,7 @@ def _growth(picked: str, group: str, step: str, question: Question) -> str:
     per = question.step_ns / SECOND_NS if question.aggregate is Aggregate.RATE else 1
     joined = (
         'SELECT *, lag("last") OVER w AS before, lag(last_time_ns) OVER w AS before_ns FROM picked '
-        "WHERE count > 0 WINDOW w AS (PARTITION BY agent, labels, kind ORDER BY start_ns)"
+        "WHERE count > 0 WINDOW w AS (PARTITION BY agent, labels, kind ORDER BY start_ns, first_time_ns)"
     )
     grown = (
         "CASE WHEN kind = 'histogram' THEN count::DOUBLE ELSE increase + CASE "

@@ -22,6 +22,8 @@ class Read:
     """Batches that were looked into, where no chunk says all."""
     unreadable: tuple[str, ...] = ()
     """Batches that could not be read, by manifest id: the answer lacks them."""
+    expired: tuple[str, ...] = ()
+    """Batches whose bytes were let go, and which no chunk that was used counts: the answer lacks them too."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -29,6 +31,7 @@ class Read:
             "chunks": self.chunks,
             "batches": self.batches,
             "unreadable": list(self.unreadable),
+            **({"expired": list(self.expired)} if self.expired else {}),
         }
 
 

@@ -44,6 +44,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _UNIT = re.compile(r"/unit-([0-9a-f]{64})\.json")
 _GENERATION = re.compile(r"/([a-z]+)-(\d{8})\.json")
 _LISTING = re.compile(r"/([0-9a-f]{64})\.parquet")
+_ROLLUP = re.compile(re.escape(ROLLUP) + r"window=([1-9][0-9]{0,8})([smhd])/")
 _METRIC = re.compile(r"/metric=([^/]+)/")
 _SAFE = "_.-"
 
@@ -127,6 +128,12 @@ def rollup_key(window_ns: int, hour: int, metric: str, chunk_id: str) -> str:
 
 def index_key(hour: int, chunk_id: str) -> str:
     return f"{INDEX}{hour_path(hour)}{_hash(chunk_id)}.lmindex.zst"
+
+
+def window_in(key: str) -> int | None:
+    """The window of a rollup's chunk; None if the key is none's."""
+    found = _ROLLUP.match(key)
+    return None if found is None else int(found[1]) * dict(_UNITS)[found[2]]
 
 
 def manifest_folder(hour: int) -> str:

@@ -1,28 +1,38 @@
 """Which batches a unit of derived data was made from, what it gave, and which units make up an hour now.
 
-A **unit** is one task's work: a kind, an hour, one bucket of agents, the exact set of input batches and the version of
-the derivation. Its id is the hash of all that, and every name under it follows from the id: whoever does the work again
-creates what is there already. A **generation** lists the units that are current; it is created under the next number
-and never changed, so that an hour has one line of history.
+A unit (see ``unit``) has a manifest once it is made. A **generation** lists the units that are current; it is created
+under the next number and never changed, so that an hour has one line of history.
 
 Errors: ``Corrupt`` for a document that cannot be read or stands under a key that is not its own; ``Incompatible`` for a
 schema that this client does not know.
 """
 
-import hashlib
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
-from functools import cached_property
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from holdfast.base import codec
 from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, check
 from holdfast.metrics import layout
 from holdfast.metrics.labels import LabelValues
+from holdfast.metrics.unit import Input, Kind, Table, Unit, bucket_of, text, texts, whole
 from holdfast.objects.store import Object
+
+__all__ = [
+    "MAKE_ANEW",
+    "ChunkRef",
+    "Current",
+    "Generation",
+    "Input",
+    "Kind",
+    "Table",
+    "Unit",
+    "UnitManifest",
+    "bucket_of",
+    "current",
+]
 
 MAKE_ANEW = "restore it from a backup, or have the hour derived anew: docs/operate/pipeline.md says how"
 UNIT_SCHEMA = "holdfast.derived_unit.v1"
@@ -31,92 +41,6 @@ GENERATION_SCHEMA = "holdfast.derived_generation.v1"
 T = TypeVar("T")
 Body = bytes
 """Where a field is called ``bytes``."""
-
-
-class Kind(StrEnum):
-    ROLLUP = "rollup"
-    """Windows up to an hour, from samples."""
-    INDEX = "index"
-    """Series, labels, words of logs."""
-    DAILY = "daily"
-    """Windows above an hour, from the rows of hours; it stands in the first hour of its day. Its inputs are units."""
-
-
-class Table(StrEnum):
-    """What the rows of a chunk are."""
-
-    ROLLUP = "rollup"
-    SERIES = "series"
-    WORDS = "words"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Input:
-    """A batch by manifest id and the hash of its frame; a unit by its id, twice: a unit's id is its hash."""
-
-    id: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Unit:
-    kind: Kind
-    hour: int
-    buckets: int
-    """A power of two; the agents of the hour are divided among them."""
-    bucket: int
-    inputs: tuple[Input, ...]
-    """In order, each once."""
-    version: str
-    """Of the derivation, with the settings that change its rows."""
-
-    def __post_init__(self) -> None:
-        if self.buckets < 1 or self.buckets & (self.buckets - 1) or not 0 <= self.bucket < self.buckets:
-            raise Invalid(f"bucket {self.bucket} of {self.buckets}: the number of buckets is a power of two")
-        object.__setattr__(self, "inputs", tuple(sorted(set(self.inputs))))
-        if len({each.id for each in self.inputs}) != len(self.inputs):
-            raise Invalid(f"a unit of hour {layout.hour_path(self.hour)} names one input with two hashes")
-
-    @cached_property
-    def id(self) -> str:
-        return hashlib.sha256(codec.encode(self.document())).hexdigest()
-
-    @property
-    def key(self) -> str:
-        return layout.unit_key(self.hour, self.id)
-
-    def chunk_id(self, table: Table, metric: str = "", window_ns: int = 0, part: str = "") -> str:
-        """A function of window, metric and input set (correction 14); samples and histograms are parts of one."""
-        names = {"unit": self.id, "table": str(table), "metric": metric, "window_ns": window_ns, "part": part}
-        text = codec.encode(names)
-        return hashlib.sha256(text).hexdigest()
-
-    def document(self) -> Document:
-        return {
-            "kind": str(self.kind),
-            "hour": layout.hour_path(self.hour).rstrip("/"),
-            "buckets": self.buckets,
-            "bucket": self.bucket,
-            "inputs": [[each.id, each.sha256] for each in self.inputs],
-            "version": self.version,
-        }
-
-    @classmethod
-    def of(cls, document: Document) -> "Unit":
-        hour = layout.hour_in(_text(document, "hour") + "/")
-        if hour is None:
-            raise ValueError(f"{document['hour']!r} is no hour")
-        inputs = tuple(Input(*_texts(pair, 2)) for pair in document["inputs"])
-        kind = Kind(_text(document, "kind"))
-        unit = cls(kind, hour, _whole(document, "buckets"), _whole(document, "bucket"), inputs, document["version"])
-        if unit.inputs != inputs:
-            raise ValueError("inputs are not in order")
-        return unit
-
-
-def bucket_of(agent: str, buckets: int) -> int:
-    """Where the batches of an agent go. Twice as many buckets split each one in two."""
-    return int.from_bytes(hashlib.sha256(agent.encode()).digest()[:8], "little") & (buckets - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,18 +83,18 @@ class ChunkRef:
 
     @classmethod
     def of(cls, document: Document) -> "ChunkRef":
-        table = Table(_text(document, "table"))
+        table = Table(text(document, "table"))
         rolled = table is Table.ROLLUP
         return cls(
             table,
-            _text(document, "key"),
-            _whole(document, "rows"),
-            _whole(document, "bytes"),
-            _whole(document, "series"),
-            _text(document, "metric") if rolled else "",
-            layout.window_of(_text(document, "window")) if rolled else 0,
+            text(document, "key"),
+            whole(document, "rows"),
+            whole(document, "bytes"),
+            whole(document, "series"),
+            text(document, "metric") if rolled else "",
+            layout.window_of(text(document, "window")) if rolled else 0,
             _labels(document["labels"]) if "labels" in document else None,
-            _whole(document, "crc32") if "crc32" in document else None,
+            whole(document, "crc32") if "crc32" in document else None,
         )
 
 
@@ -216,10 +140,10 @@ class UnitManifest:
             return cls(
                 Unit.of(document["unit"]),
                 tuple(ChunkRef.of(each) for each in document["chunks"]),
-                _whole(document, "records"),
-                _whole(document, "repeated"),
-                _whole(document, "doubtful"),
-                tuple(_texts(document["unreadable"])),
+                whole(document, "records"),
+                whole(document, "repeated"),
+                whole(document, "doubtful"),
+                tuple(texts(document["unreadable"])),
             )
 
         manifest = _taken(found.key, take)
@@ -238,27 +162,43 @@ class Current:
     chunks: tuple[ChunkRef, ...] = field(default=())
     unreadable: tuple[str, ...] = ()
     """Inputs that could not be read."""
+    epoch: int = 0
+    sealed: bool = False
+    """Bytes of its inputs may be gone: it is never made again, and what comes later lies in a unit over it."""
+    over: tuple[str, ...] = ()
 
     @classmethod
     def of_manifest(cls, manifest: UnitManifest) -> "Current":
         unit = manifest.unit
-        return cls(unit.id, unit.bucket, len(unit.inputs), manifest.chunks, manifest.unreadable)
+        made = (manifest.chunks, manifest.unreadable)
+        return cls(unit.id, unit.bucket, len(unit.inputs), *made, epoch=unit.epoch, over=unit.over)
 
     def document(self) -> Document:
         chunks = [each.document() for each in self.chunks]
         counted = {"unit_id": self.unit_id, "bucket": self.bucket, "inputs": self.inputs}
-        return {**counted, "chunks": chunks, "unreadable": list(self.unreadable)}
+        rare = {"epoch": self.epoch, "sealed": self.sealed, "over": list(self.over)}
+        told = {name: value for name, value in rare.items() if value}
+        return {**counted, "chunks": chunks, "unreadable": list(self.unreadable), **told}
 
     @classmethod
     def of(cls, document: Document) -> "Current":
         chunks = tuple(ChunkRef.of(each) for each in document["chunks"])
-        lost = tuple(_texts(document["unreadable"]))
-        return cls(_text(document, "unit_id"), _whole(document, "bucket"), _whole(document, "inputs"), chunks, lost)
+        lost = tuple(texts(document["unreadable"]))
+        numbers = (text(document, "unit_id"), whole(document, "bucket"), whole(document, "inputs"))
+        epoch = whole(document, "epoch") if "epoch" in document else 0
+        sealed, over = document.get("sealed", False), tuple(texts(document.get("over", ())))
+        return cls(*numbers, chunks, lost, epoch, sealed is True, over)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The units that make up an hour. One bucket has one unit at most; a bucket without one has no batches."""
+    """The units that make up an hour. One bucket has one unit at most, over those of it that are sealed; a bucket
+    without one has no batches.
+
+    A **fence** is a generation that changes nothing but its ``epoch``, which is its own number. Whatever was planned
+    before it can no longer be published, for its number is taken; whatever is planned after it gives new units that
+    epoch, and so other names. So of all that was there before the fence, what the fence does not name nobody ever will.
+    """
 
     kind: Kind
     hour: int
@@ -269,10 +209,18 @@ class Generation:
     listings: tuple[str, ...] = ()
     """Ids of the listings whose batches are all among the inputs, in order: who finds no others in the hour need not
     read them to know that everything is covered."""
+    epoch: int = 0
+    """The number of the last fence up to here."""
+    expired: tuple[str, ...] = ()
+    """Windows whose chunks were let go."""
+    write_id: str | None = None
+    """Of a fence: two who fence at the same time must not take the other's for their own."""
 
     def __post_init__(self) -> None:
         taken = [unit.bucket for unit in self.units]
-        if taken != sorted(set(taken)) or any(not 0 <= bucket < self.buckets for bucket in taken):
+        open_ones = [unit.bucket for unit in self.units if not unit.sealed]
+        by_bucket = taken == sorted(taken) and len(open_ones) == len(set(open_ones))
+        if not by_bucket or any(not 0 <= bucket < self.buckets for bucket in taken):
             raise Invalid(f"generation {self.number}: its units do not stand by bucket, each bucket once")
 
     @property
@@ -280,14 +228,41 @@ class Generation:
         return layout.generation_key(self.hour, self.kind, self.number)
 
     def unit(self, bucket: int) -> Current | None:
-        return next((each for each in self.units if each.bucket == bucket), None)
+        """The unit of a bucket that is not sealed."""
+        return next((each for each in self.units if each.bucket == bucket and not each.sealed), None)
 
-    def covers(self, bucket: int, inputs: Iterable[Input]) -> bool:
-        """Whether the bucket's unit was made from exactly these inputs; of no inputs, whether there is no unit."""
+    def sealed(self, bucket: int) -> list[Current]:
+        return [each for each in self.units if each.bucket == bucket and each.sealed]
+
+    def covers(self, bucket: int, inputs: Iterable[Input], over: Iterable[str] = ()) -> bool:
+        """Whether the bucket's unit was made from exactly these inputs; of no inputs, whether there is no unit. Inputs
+        of sealed units are not among these; ``over`` are settled batches that came first.
+        """
         current, wanted = self.unit(bucket), tuple(inputs)
         if current is None or not wanted:
             return current is None and not wanted
-        return Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version).id == current.unit_id
+        beneath = (*(each.unit_id for each in self.sealed(bucket)), *over)
+        unit = Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version, current.epoch, beneath)
+        return unit.id == current.unit_id
+
+    def kept(self, unit: Current) -> Current:
+        """A unit without the chunks of windows that were let go in this hour."""
+        if not self.expired:
+            return unit
+        refs = [
+            ref
+            for ref in unit.chunks
+            if ref.table is not Table.ROLLUP or layout.window_name(ref.window_ns) not in self.expired
+        ]
+        return replace(unit, chunks=tuple(refs))
+
+    def says(self, unit: Current, made: UnitManifest) -> bool:
+        """Whether a unit of this generation is what its manifest says, but for what was sealed or let go since."""
+        return self.kept(Current.of_manifest(made)) == replace(unit, sealed=False)
+
+    def fence(self, write_id: str) -> "Generation":
+        """The next generation, with the same units, behind which nothing of before comes."""
+        return replace(self, number=self.number + 1, epoch=self.number + 1, write_id=write_id)
 
     def document(self) -> Document:
         return {
@@ -299,6 +274,9 @@ class Generation:
             "version": self.version,
             "units": [each.document() for each in self.units],
             "listings": list(self.listings),
+            **({"epoch": self.epoch} if self.epoch else {}),
+            **({"expired": list(self.expired)} if self.expired else {}),
+            **({"write_id": self.write_id} if self.write_id is not None else {}),
         }
 
     def encode(self) -> bytes:
@@ -309,17 +287,20 @@ class Generation:
         document = _document(found, GENERATION_SCHEMA)
 
         def take() -> "Generation":
-            hour = layout.hour_in(_text(document, "hour") + "/")
+            hour = layout.hour_in(text(document, "hour") + "/")
             if hour is None:
                 raise ValueError(f"{document['hour']!r} is no hour")
             return cls(
-                Kind(_text(document, "kind")),
+                Kind(text(document, "kind")),
                 hour,
-                _whole(document, "generation"),
-                _whole(document, "buckets"),
-                _text(document, "version"),
+                whole(document, "generation"),
+                whole(document, "buckets"),
+                text(document, "version"),
                 tuple(Current.of(each) for each in document["units"]),
-                tuple(_texts(document["listings"])),
+                tuple(texts(document["listings"])),
+                whole(document, "epoch") if "epoch" in document else 0,
+                tuple(texts(document.get("expired", ()))),
+                text(document, "write_id") if "write_id" in document else None,
             )
 
         generation = _taken(found.key, take)
@@ -356,26 +337,5 @@ def _taken(key: str, take: Callable[[], T]) -> T:
         raise Corrupt(f"{key}: not as it was written ({error})") from error
 
 
-def _text(document: Document, name: str) -> str:
-    value = document[name]
-    if not isinstance(value, str):
-        raise TypeError(f"field {name} is {value!r}, and should be text")
-    return value
-
-
-def _whole(document: Document, name: str) -> int:
-    value = document[name]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"field {name} is {value!r}, and should be a whole number")
-    return value
-
-
 def _labels(document: Document) -> LabelValues:
-    return tuple((name, None if values is None else tuple(_texts(values))) for name, values in sorted(document.items()))
-
-
-def _texts(values: Any, count: int | None = None) -> list[str]:
-    found = list(values)
-    if not all(isinstance(each, str) for each in found) or (count is not None and len(found) != count):
-        raise TypeError(f"{found!r} are not the texts that were expected")
-    return found
+    return tuple((name, None if values is None else tuple(texts(values))) for name, values in sorted(document.items()))

@@ -215,13 +215,20 @@ async def conditional_get(bench: Bench) -> str:
 
 
 async def ranges(bench: Bench) -> str:
-    """A range is cut at the object's end, and empty past it."""
+    """A range is cut at the object's end, and empty past it; parts tell of which bytes they are."""
     store = bench.client()
     await store.put("digits", b"0123456789")
     for start, end, expected in ((0, 4, b"0123"), (8, 20, b"89"), (9, 10, b"9"), (10, 12, b""), (50, 60, b"")):
         got = await store.range("digits", start, end)
         demand(got == expected, f"bytes {start} to {end} of ten digits came as {got!r}")
-    return "5 ranges"
+        part = await store.part("digits", start, end)
+        demand((part.body, part.size) == (expected, 10), f"bytes {start} to {end} of ten digits came as {part}")
+    same = {(await store.part("digits", start, start + 2)).of for start in (0, 4, 8)}
+    demand(len(same) == 1, f"parts of one object are said to be of several: {same}")
+    await store.put("digits", b"9876543210")
+    other = (await store.part("digits", 0, 2)).of
+    demand(other not in same, "parts of an object and of what replaced it are said to be of one")
+    return "14 ranges"
 
 
 async def large_body(bench: Bench) -> str:

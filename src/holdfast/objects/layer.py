@@ -11,6 +11,7 @@ from holdfast.objects.store import (
     NotModified,
     Object,
     Page,
+    Part,
     Pieces,
     Store,
     Version,
@@ -37,6 +38,9 @@ class Layer(Store):
 
     async def range(self, key: str, start: int, end: int) -> bytes:
         return await self.inner.range(key, start, end)
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        return await self.inner.part(key, start, end)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self.inner.put(key, body, mode)

@@ -22,6 +22,7 @@ from holdfast.objects.store import (
     Mode,
     Object,
     Page,
+    Part,
     Store,
     Version,
     Written,
@@ -85,6 +86,10 @@ class MemoryStore(Store):
         if start < 0:
             raise Invalid(f"{key}: a range cannot start at {start}", remedy="count from 0")
         return self._at(key).body[start : max(start, end)]
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        found = self._at(key)
+        return Part(await self.range(key, start, end), len(found.body), found.version)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         check_key(key)

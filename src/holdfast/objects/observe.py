@@ -16,6 +16,7 @@ from holdfast.objects.store import (
     NotModified,
     Object,
     Page,
+    Part,
     Pieces,
     Store,
     Version,
@@ -124,6 +125,12 @@ class Observed(Layer):
             body = await self.inner.range(key, start, end)
             tally.received_bytes += len(body)
             return body
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        with self._counted("range", key) as tally:
+            found = await self.inner.part(key, start, end)
+            tally.received_bytes += len(found.body)
+            return found
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         with self._counted("put", key) as tally:

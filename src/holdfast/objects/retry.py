@@ -22,6 +22,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Part,
     Pieces,
     Store,
     Version,
@@ -84,6 +85,9 @@ class Retrying(Layer):
 
     async def range(self, key: str, start: int, end: int) -> bytes:
         return await self._repeat(lambda: self.inner.range(key, start, end))
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        return await self._repeat(lambda: self.inner.part(key, start, end))
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         started_ns = self._ambient.clock.monotonic_ns()

@@ -13,6 +13,7 @@ from holdfast.objects.store import (
     NotModified,
     Object,
     Page,
+    Part,
     Pieces,
     Store,
     Version,
@@ -40,6 +41,9 @@ class Scoped(Layer):
 
     async def range(self, key: str, start: int, end: int) -> bytes:
         return await self.inner.range(self.prefix + key, start, end)
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        return await self.inner.part(self.prefix + key, start, end)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         outcome = await self.inner.put(self.prefix + key, body, mode)

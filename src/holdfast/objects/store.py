@@ -8,9 +8,10 @@ Promises that every backend keeps, and ``laws.py`` checks:
 * A listing is complete, ordered by the UTF-8 bytes of the key, and includes every write answered before it began.
 * A version is opaque: equal versions mean equal bytes, nothing more.
 
-Errors: ``NotFound`` for a missing key on ``get``, ``head`` and ``range``; ``Contended`` for a 409; ``Unavailable`` when
-no answer or a refusal to serve came back, with ``maybe_applied`` telling whether a write may have landed; ``Denied``;
-``Invalid`` for a key or prefix that breaks the rules below. The port knows nothing of what the bytes mean.
+Errors: ``NotFound`` for a missing key on ``get``, ``head``, ``range`` and ``part``; ``Contended`` for a 409;
+``Unavailable`` when no answer or a refusal to serve came back, with ``maybe_applied`` telling whether a write may have
+landed; ``Denied``; ``Invalid`` for a key or prefix that breaks the rules below. The port knows nothing of what the
+bytes mean.
 """
 
 import re
@@ -44,6 +45,16 @@ class Object:
     body: bytes
     modified_ns: int
     version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of an object, and of which bytes it is: parts with equal ``of`` are of one and the same object."""
+
+    body: bytes
+    size: int
+    """Of the whole object."""
+    of: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +154,10 @@ class Store(ABC):
     @abstractmethod
     async def range(self, key: str, start: int, end: int) -> bytes:
         """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if it lies past the end."""
+
+    @abstractmethod
+    async def part(self, key: str, start: int, end: int) -> Part:
+        """The same, for who puts an object together from ranges, and must notice if it is replaced meanwhile."""
 
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...

@@ -29,7 +29,7 @@ from holdfast.ontology import layout, stager
 from holdfast.ontology.attempt import Bulk
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Rules, Tally
-from holdfast.ontology.errors import Overtaken, SnapshotGone
+from holdfast.ontology.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.form import Form
 from holdfast.ontology.index import Entry, resolve
 from holdfast.ontology.ledger import Ledger
@@ -114,7 +114,7 @@ class Loader:
                     _check_head(request, ledger)
                     return Landed(tally, None)
                 return await self._land(request, prepared, tally)
-            except (Overtaken, SnapshotGone):
+            except (BulkOutdated, Overtaken, SnapshotGone):
                 continue
             except NotFound as error:
                 raise vanished(str(error)) from error

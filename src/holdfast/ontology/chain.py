@@ -110,6 +110,11 @@ class Chain:
         await self._heed(found.redacted)
         return found
 
+    async def settled(self, latest: Place) -> bool:
+        """Whether a redaction, and all before it, is carried through; then whatever is kept here is of after it."""
+        await self._heed(latest)
+        return self._heeded is not None and self._heeded.commit_id >= latest.commit_id
+
     async def _heed(self, latest: Place | None) -> None:
         """Forget what a redaction has changed since we read it, here and in the disk cache."""
         if latest is None or (self._heeded is not None and latest.commit_id <= self._heeded.commit_id):

@@ -3,7 +3,8 @@
 An object that came is one ``insert``; one that changed is an ``update_preimage`` followed by an ``update_postimage``;
 one that went is a ``retract`` with the fields that it had. A row that says again what was so already is no change. A
 consumer that keeps the number of the last commit it has dealt with goes on from there, after any crash, and misses
-nothing: commits are numbered without gaps, and their files never go away.
+nothing: commits are numbered without gaps, and their files never go away. Where payload is destroyed while the feed is
+read, what was given out by then was so, and the rest is as the order left it.
 
 Who knows the classes (a session does) gets objects too, and rows of older versions of a schema as the newest one has
 them, by the same upgraders as in queries: a migration is then no change of what it upgrades. Rows of a life of the type
@@ -14,7 +15,8 @@ Memory: the current rows of the types that are looked at.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -27,6 +29,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Identity, Row
+from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.form import Form
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import find_commit
@@ -36,7 +39,8 @@ from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.refs import FileRef, Place, TypeId
-from holdfast.ontology.state import read_file
+from holdfast.ontology.sight import TRIES, Sight, sight_of
+from holdfast.ontology.state import see_file
 from holdfast.ontology.upgrade import Upgrades
 from holdfast.ontology.upgradefile import upgraded_table
 
@@ -96,6 +100,7 @@ class Feed:
         self._types = types
         self._forms = forms if forms is not None else {}
         self._ledger = EMPTY
+        self._sight = Sight()
         self._states: dict[TypeId, dict[Identity, str]] = {}
         self._until = until
         self.since = since
@@ -117,23 +122,41 @@ class Feed:
                 f"there is no commit {max(self.since, last)}; the head is commit {head.commit_id}",
                 remedy="the store was made anew, or it is another one: begin with an earlier commit",
             )
-        if self.since >= last:
+        given: set[FileRef] = set()
+        for tries in range(TRIES):
+            try:
+                async with aclosing(self._up_to(head.place, last, given)) as steps:
+                    async for change in steps:
+                        yield change
+                self.since = max(self.since, last)
+                return
+            except Overtaken:
+                # What was given out so far was so. The rest is of the head of now, where something was destroyed.
+                if tries == TRIES - 1:
+                    raise
+                head = await read_head(self._store)
+                last = head.commit_id if self._until is None else self._until
+
+    async def _up_to(self, head: Place | None, last: int, given: set[FileRef]) -> AsyncGenerator[Change, None]:
+        """What the commits after ``since`` changed up to ``last``, but for files that were given out already."""
+        if head is None or self.since >= last:
             return
-        ledger = self._ledger = await self._chain.ledger(head.place)
-        place = head.place if last == head.commit_id else await self._chain.at(head.place, last)
+        ledger = self._ledger = await self._chain.ledger(head)
+        self._sight = await sight_of(self._store, self._chain, ledger)
+        place = head if last == head.commit_id else await self._chain.at(head, last)
         files = await self._chain.files(self.since, place)
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
         ends = [each for each in self._ends(ledger) if each.commit_id <= last]
-        await self._load({ref.type_id for ref in (*wanted, *ends)}, head.place)
-        steps = sorted([*wanted, *ends], key=lambda ref: (ref.commit_id, ref.type_id))
+        await self._load({ref.type_id for ref in (*wanted, *ends)}, head)
+        steps = sorted({*wanted, *ends} - given, key=lambda ref: (ref.commit_id, ref.type_id))
         async for ref, manifest, found in stream_bounded(steps, self._read, limit=PARALLEL):
             self.since = max(self.since, ref.commit_id - 1)
             left = self._states[ref.type_id].items() if ref in ends else ()
             rows = [*found, *(Row(identity, was, retracted=True) for identity, was in left)]
+            given.add(ref)
             for row in sorted(rows):
                 for change in self._step(ref, manifest, row):
                     yield change
-        self.since = last
 
     def _ends(self, ledger: Ledger) -> list[FileRef]:
         """The commits that end a type's life: everything that it has then is retracted."""
@@ -159,13 +182,14 @@ class Feed:
         place = await self._chain.at(head, self.since) if self.since else None
         ledger = await self._chain.ledger(place)
         for type_id in missing:
-            latest = await read_latest(self._store, self._chain, ledger, type_id, self._upgrading(type_id, self.since))
+            seen = self._upgrading(type_id, self.since)
+            latest = await read_latest(self._store, self._chain, ledger, type_id, seen, sight=self._sight)
             self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
 
     async def _read(self, ref: FileRef) -> tuple[FileRef, Manifest, Sequence[Row]]:
         if not ref.path:
             return ref, await find_commit(self._store, ref.commit_id), []
-        body = await read_file(self._store, ref.path)
+        body = await see_file(self._store, ref, self._sight)
         rows = await blocking(read_rows, body, ref.path, self._upgrading(ref.type_id, ref.commit_id))
         manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
         return ref, manifest, [row for _, row in rows]

@@ -32,7 +32,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Attempt, Bulk, Draft, Order, TypeForm, Witness, draw
 from holdfast.ontology.batch import Many, size, sorted_out
 from holdfast.ontology.delta import Intent, Row, check_ends, delta
-from holdfast.ontology.errors import Overtaken
+from holdfast.ontology.errors import BulkOutdated, Overtaken
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.outcome import STAGES, Commit, Progress, told
@@ -144,7 +144,13 @@ class Committer:
                 await self.refresh()
                 fresh = True
                 continue
-            draft = await self._draft(metadata, order)
+            try:
+                draft = await self._draft(metadata, order)
+            except Overtaken:  # as good as a lost race: whoever destroyed it has moved the head
+                await self.refresh()
+                fresh = True
+                await self._again(budget)
+                continue
             if draft is None:
                 if fresh or not await self._moved():
                     return self._nothing_left()
@@ -199,7 +205,7 @@ class Committer:
         schemas = await self._view.agree(self._forms, touched, order)
         bulk = order.bulk
         if bulk is not None and not bulk.stands(self._view.ledger, schemas.versions[bulk.type_id]):
-            raise Overtaken(f"{bulk.type_id.label}: commit {self._view.head.commit_id} has other rows than it did")
+            raise BulkOutdated(f"{bulk.type_id.label}: commit {self._view.head.commit_id} has other rows than it did")
         for type_id, wanted in changes.items():
             rows[type_id] = await self._view.rows(type_id, wanted)
         rows |= order.write

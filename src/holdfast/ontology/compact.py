@@ -7,7 +7,8 @@ happens in between, a reader either finds the old entries or the new one, and bo
 * A snapshot never covers the head: the specification's reader would show the head's rows twice.
 * Files of commits are never removed. A superseded snapshot is, when what covers it has stood for ``GRACE_NS`` by the
   store's own clock; a reader that misses it resolves again.
-* While a redaction of the type is under way nothing is merged: its files have payload that must go, some still.
+* While a redaction of the type is under way nothing is merged: its files have payload that must go, some still. A merge
+  that one overtakes is planned anew.
 * Damaged inputs end the compaction of their type with ``Corrupt``; nothing is published.
 """
 
@@ -27,9 +28,10 @@ from holdfast.ontology.index import Entry, folded, read_index, resolve, sealed_a
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Merged, Source, Target, merge
 from holdfast.ontology.redactions import finished, redaction_of
-from holdfast.ontology.refs import Place, TypeId
+from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import brought_forward, write_index
-from holdfast.ontology.state import read_file
+from holdfast.ontology.sight import Sight, steadily
+from holdfast.ontology.state import see_file
 from holdfast.ontology.tiers import FAN, LIMIT, Piece, pieces_of, plan
 from holdfast.ontology.verify_files import check_data
 
@@ -147,8 +149,11 @@ class Compactor:
 
     async def compact(self, type_id: TypeId) -> list[Compacted]:
         """Merge what there is to be merged, one snapshot after the other."""
-        outlook = await self.outlook(type_id)
-        return [await self.perform(each) for each in outlook.merges]
+
+        async def once() -> list[Compacted]:
+            return [await self.perform(each) for each in (await self.outlook(type_id)).merges]
+
+        return await steadily(once)
 
     # --- one snapshot ---
 
@@ -170,7 +175,7 @@ class Compactor:
 
     async def snapshot(self, wanted: Merge) -> Compacted:
         """Merge, check and write; not published yet."""
-        made = await self._merged(wanted)
+        made = await self._merged(wanted, Sight(0 if self._redacted is None else self._redacted.commit_id))
         entry = self._entry(wanted, made)
         # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
         if isinstance(await self._store.put(entry.path, made.body, CREATE), Lost):
@@ -195,8 +200,8 @@ class Compactor:
         if all_done:
             self._settled = self._redacted
 
-    async def _merged(self, wanted: Merge) -> Merged:
-        sources = [source async for source in self._sources(wanted)]
+    async def _merged(self, wanted: Merge, sight: Sight) -> Merged:
+        sources = [source async for source in self._sources(wanted, sight)]
         target = await self._target(wanted.type_id)
         origin: Document = {
             "type": wanted.type_id.label,
@@ -207,18 +212,22 @@ class Compactor:
         }
         return await blocking(merge, sources, target, origin)
 
-    async def _sources(self, wanted: Merge) -> AsyncIterator[Source]:
+    async def _sources(self, wanted: Merge, sight: Sight) -> AsyncIterator[Source]:
         done = 0
-        async for source in stream_bounded(wanted.pieces, lambda piece: self._source(wanted, piece), limit=self._reads):
+
+        async def read(piece: Piece) -> Source:
+            return await self._source(wanted, piece, sight)
+
+        async for source in stream_bounded(wanted.pieces, read, limit=self._reads):
             self.bytes_read += len(source.body)
             done += 1
             if self._watch is not None:
                 self._watch(wanted.type_id, done, len(wanted.pieces))
             yield source
 
-    async def _source(self, wanted: Merge, piece: Piece) -> Source:
+    async def _source(self, wanted: Merge, piece: Piece, sight: Sight) -> Source:
         entry = piece.entry
-        body = await read_file(self._store, entry.path)
+        body = await see_file(self._store, FileRef(entry.last, wanted.type_id, entry.path), sight)
         if entry.snapshot:
             rows = entry.stats.rows if entry.stats is not None else None
             return Source(entry.path, body, entry.first, entry.last, rows, ours=True)
@@ -227,6 +236,8 @@ class Compactor:
         named = next((each for each in manifest.files if each.path == entry.path), None)
         if named is None:
             raise Corrupt(f"{manifest.path}: it does not name {entry.path}, which the chain does")
+        if named.stats is not None:
+            sight.check(named.stats.redacted, entry.path)  # the file was read before, its manifest after
         findings, _ = await blocking(check_data, body, named, entry.last)
         # Wrong statistics hide rows; the snapshot has right ones, and mends that.
         if damaged := [each for each in findings if each.kind != "stats_wrong"]:

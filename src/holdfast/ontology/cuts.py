@@ -17,6 +17,7 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import names
+from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.index import Entry
 from holdfast.ontology.warm import Warm
 from holdfast.sql.duck import MissingFile
@@ -68,8 +69,8 @@ class Cutting(Warm):
 class _Piece:
     """An object's ranges at their own places in a file that has nothing elsewhere."""
 
-    def __init__(self, store: Store, key: str, size: int, path: Path, footer: pq.FileMetaData) -> None:
-        self._store, self._key, self._size, self._path = store, key, size, path
+    def __init__(self, store: Store, key: str, of: str, path: Path, footer: pq.FileMetaData) -> None:
+        self._store, self._key, self._of, self._path = store, key, of, path
         self._footer = footer
         self._groups: list[int] = []
         self._columns: list[str] | None = None
@@ -77,17 +78,16 @@ class _Piece:
     @classmethod
     async def of(cls, store: Store, key: str, size: int, path: Path) -> "_Piece":
         begin = max(0, size - TAIL_BYTES)
-        tail = await store.range(key, begin, size)
-        length = int.from_bytes(tail[-8:-4], "little") + 8
-        if tail[-4:] != b"PAR1" or length > size:
+        part = await store.part(key, begin, size)
+        if part.size != size:
             # It was rewritten since its size was noted.
-            size = (await store.head(key)).size
-            begin = max(0, size - TAIL_BYTES)
-            tail = await store.range(key, begin, size)
-            length = int.from_bytes(tail[-8:-4], "little") + 8
+            begin = max(0, part.size - TAIL_BYTES)
+            part = await store.part(key, begin, part.size)
+        size, tail, of = part.size, part.body, part.of
+        length = int.from_bytes(tail[-8:-4], "little") + 8
         if length > len(tail):
-            begin = size - length
-            tail = await store.range(key, begin, size)
+            begin = size - min(length, size)
+            tail = await _same(store, key, begin, size, of)
 
         def opened() -> pq.FileMetaData:
             with path.open("wb") as file:
@@ -99,7 +99,7 @@ class _Piece:
             except (pa.ArrowException, OSError) as error:
                 raise Corrupt(f"{key}: not a Parquet file ({error})") from error
 
-        return cls(store, key, size, path, await blocking(opened))
+        return cls(store, key, of, path, await blocking(opened))
 
     async def fetch(self, cut: Cut, *, of_keys: bool) -> None:
         """The ranges of what is wanted."""
@@ -113,7 +113,7 @@ class _Piece:
         parts = [(low, min(low + RANGE_BYTES, end)) for begin, end in ranges for low in range(begin, end, RANGE_BYTES)]
 
         async def one(part: tuple[int, int]) -> None:
-            body = await self._store.range(self._key, *part)
+            body = await _same(self._store, self._key, *part, self._of)
             await blocking(self._put, part[0], body)
 
         await map_bounded(parts, one, limit=PARALLEL)
@@ -150,6 +150,14 @@ class _Piece:
                         columns.append(pa.nulls(batch.num_rows, pa.string()))
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self._path.unlink()
+
+
+async def _same(store: Store, key: str, begin: int, end: int, of: str) -> bytes:
+    """A range of the object that was met first: no file is put together from two."""
+    part = await store.part(key, begin, end)
+    if part.of != of:
+        raise Overtaken(f"{key}: it was rewritten while it was read")
+    return part.body
 
 
 def _together(ranges: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:

@@ -19,11 +19,12 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
 from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.ledger import Ledger, fate
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redact import Watch, perform
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.refs import Life, Place, TypeId
+from holdfast.ontology.sight import steadily
 from holdfast.ontology.token import check_token, token_of
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
@@ -49,6 +50,10 @@ class Preview:
 
 async def preview(store: Store, name: str, *, purge: bool = False) -> Preview:
     """What dropping the type would do. ``NotFound`` if there is nothing to drop, or to purge."""
+    return await steadily(lambda: _preview(store, name, purge=purge))
+
+
+async def _preview(store: Store, name: str, *, purge: bool) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
@@ -71,7 +76,7 @@ def find_type(ledger: Ledger, name: str, *, ended: bool = False, also: Iterable[
     known |= {each for each, lives in ledger.lives.items() if ended and not all(life.purged for life in lives)}
     found = sorted(each for each in known if name in (each.name, each.label))
     if not found:
-        raise NotFound(f"there is no type {name}", remedy="see holdfast onto info")
+        raise fate(ledger, name) or NotFound(f"there is no type {name}", remedy="see holdfast onto info")
     if len(found) > 1:
         raise NotFound(f"{name} is an entity and a relation", remedy=f"say {found[0].label} or {found[1].label}")
     return found[0]

@@ -3,7 +3,8 @@
 ``pinned`` costs one conditional GET. What the chain says of a type's files is kept from query to query and brought
 forward by the commits in between, so a warm query with nothing new costs that one request. A file that is gone (a
 snapshot that was superseded and collected) makes the engine look again at the same head, once by the index and then by
-the chain: the same rows come out.
+the chain: the same rows come out. A file that has lost payload by a later commit (``sight``) makes it put the question
+again at the head of now: one answer is never made of files from before and after.
 """
 
 import asyncio
@@ -14,15 +15,16 @@ from typing import TypeVar
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology import layout
+from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.filters.ast import TRUE, Predicate
 from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
 from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.prune import Choice, choose, split
-from holdfast.ontology.redactions import finished
 from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
 from holdfast.ontology.shape import Shape
+from holdfast.ontology.sight import Sight, sight_of, steadily
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window
 from holdfast.ontology.view import View
@@ -64,9 +66,10 @@ class Planned:
 class Moment:
     """One head, for all of a query."""
 
-    def __init__(self, engine: "Engine", ledger: Ledger) -> None:
+    def __init__(self, engine: "Engine", ledger: Ledger, sight: Sight) -> None:
         self.engine = engine
         self.ledger = ledger
+        self.sight = sight
         self.planned: list[Planned] = []
 
     async def window(self, when: When) -> Window:
@@ -79,10 +82,11 @@ class Moment:
         """
         engine, type_id = self.engine, shape.type_id
         resolved = await engine.files(type_id, self.ledger, span.upper)
+        self.sight.check_all(resolved.entries)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
         entries = self._told(resolved.entries, shape)
-        gathered = engine.warm.gathered(shape, resolved.entries)
+        gathered = engine.warm.gathered(shape, resolved.entries, self.sight)
         # One table stands for the first files; it has no more than the statistics of their keys.
         whole = [] if gathered is None else [gathered.loaded]
         listed = [*(each.entry for each in whole), *entries[0 if gathered is None else len(gathered.paths) :]]
@@ -91,8 +95,8 @@ class Moment:
             whole = [each for each in whole if any(each.entry is entry for entry in used)]
             used = [entry for entry in used if entry is not listed[0]]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
-        loaded = [*whole, *await engine.warm.load(shape, used)]
-        again = engine.warm.asked(shape, resolved.entries)
+        loaded = [*whole, *await engine.warm.load(shape, used, self.sight)]
+        again = engine.warm.asked(shape, resolved.entries, self.sight)
         keys = split(predicate, shape).keys
         # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
         several = not span.history and not keys.terms and len(loaded) > 1
@@ -102,8 +106,12 @@ class Moment:
         return table
 
     def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
-        """What is known of files whose rows are upgraded when they are read is not known of the rows then."""
+        """What is known of files whose rows are upgraded when they are read is not known of the rows then; nor is it of
+        those that lose payload when they are read.
+        """
         ref = self.ledger.schemas.get(shape.type_id)
+        if self.sight.concerns(shape.type_id):
+            return [replace(each, stats=each.stats.of_keys()) if each.stats is not None else each for each in entries]
         if shape.upgrades is None or ref is None:
             return entries
         return [
@@ -124,8 +132,10 @@ class Engine:
         self._lives: dict[tuple[TypeId, int], Resolved] = {}
         """The files of lives that have ended, by the commit that ended them."""
         self._distrusted = False
+        self._known_of: Place | None = None
+        """The latest redaction for which everything was read again."""
         self._heeded: Place | None = None
-        """The latest redaction that was finished when anything was read."""
+        """The latest one that was finished when the files were looked up."""
 
     async def pinned(self) -> Ledger:
         """What the chain says at the head of now."""
@@ -155,19 +165,32 @@ class Engine:
             await opening
 
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
-        """Put a question at the head of now; again, if a file has gone meanwhile. ``Refused`` in a closed session."""
+        """Put a question at the head of now; again, if a file has gone meanwhile, or has lost payload since.
+
+        ``Refused`` in a closed session.
+        """
         self.warm.check_open()
-        ledger = await self._ready()
-        await self._heed(ledger)
+
+        async def pinned() -> T:
+            ledger = await self._ready()
+            sight = await self._heed(ledger)
+            try:
+                return await self._at(question, ledger, sight)
+            except Overtaken:
+                self._forget()
+                raise
+
+        return await steadily(pinned)
+
+    async def _at(self, question: Callable[[Moment], Awaitable[T]], ledger: Ledger, sight: Sight) -> T:
         for distrusted in (False, True):
             try:
-                return await self._put(question, Moment(self, ledger))
+                return await self._put(question, Moment(self, ledger, sight))
             except MissingFile:
-                self._known.clear()
-                self._lives.clear()
+                self._forget()
                 self._distrusted = distrusted
         try:
-            return await self._put(question, Moment(self, ledger))
+            return await self._put(question, Moment(self, ledger, sight))
         except MissingFile as error:
             raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
         finally:
@@ -193,16 +216,24 @@ class Engine:
                     ) from error
             raise
 
-    async def _heed(self, ledger: Ledger) -> None:
-        """Forget rows that were read before a redaction."""
+    async def _heed(self, ledger: Ledger) -> Sight:
+        """Forget rows that were read before a redaction. While one is under way this is one request."""
         latest = ledger.redacted
         if latest is None or latest == self._heeded:
-            return
-        self.warm.forget()
+            return Sight(0 if latest is None else latest.commit_id)
+        if latest != self._known_of:
+            self.warm.forget()
+            self._known_of = latest
+        self._forget()
+        sight = await sight_of(self.store, self.chain, ledger)
+        if not sight.pending:
+            self._heeded = latest
+        return sight
+
+    def _forget(self) -> None:
+        """Which files there are. What is loaded of them stays."""
         self._known.clear()
         self._lives.clear()
-        if await finished(self.store, latest):
-            self._heeded = latest
 
     async def files(self, type_id: TypeId, ledger: Ledger, upper: int) -> Resolved:
         """The files of the life that a type has, or had, at commit ``upper``."""

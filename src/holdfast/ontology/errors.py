@@ -10,7 +10,8 @@ Invalid
 │   └── NotAnEntity             a relation whose ends are not two entities
 └── InvalidValue            an object, a row or a column does not fit its type
 Conflict
-└── SnapshotGone            a snapshot was superseded and removed: resolve again
+├── SnapshotGone            a snapshot was superseded and removed: resolve again
+└── Overtaken               payload was destroyed while it was read: read again at the head of now
 Incompatible
 ├── SchemaDrift             the class differs from the schema in the store
 ├── TypeDropped             the type was dropped while the session was open
@@ -91,7 +92,7 @@ class UnreadableRow(Incompatible):
     default_remedy = "use the class that the row was written with, or migrate the type"
 
 
-class Overtaken(Conflict):
+class BulkOutdated(Conflict):
     """What was decided about a bulk of rows does not hold any more: somebody has committed to its type since."""
 
     default_remedy = "decide again on what is there now"
@@ -99,3 +100,11 @@ class Overtaken(Conflict):
 
 class SnapshotGone(Conflict):
     """A snapshot that an index named is not there; the files of its commits are. Resolve again, at the same commit."""
+
+
+class Overtaken(Conflict):
+    """A file has lost payload by the order of a commit that is later than the head of the read."""
+
+    default_remedy = (
+        "read again; if it stays so, the head is older than the files, as after a restored backup: holdfast onto verify"
+    )

@@ -17,6 +17,8 @@ PARTIAL = b"holdfast.partial"
 """Metadata of a file: the typed columns that lack values which ``fields_json`` has, as a JSON list."""
 FORMS = b"holdfast.forms"
 """Metadata of a file: what each typed column holds, as a JSON object; texts and canonical JSON are both strings."""
+REDACTED = b"holdfast.redacted"
+"""Metadata of a file that lost payload: the number of the latest commit that ordered it."""
 _ORDERED = {"text", "int", "float", "timestamp", "date"}
 """Forms of columns whose bounds say something about the values of the field."""
 COLUMNS_MAX = 8
@@ -57,7 +59,8 @@ def of_footer(footer: Any, size: int, *, unique: bool) -> FileStats:
     known = {name: span for name, span in found.items() if span.low is not None or span.high is not None or span.nulls}
     # Numbers and times first: they prune better than texts, and are shorter.
     chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))[:COLUMNS_MAX]
-    return FileStats(footer.num_rows, size, unique, spans, {name: known[name] for name in chosen})
+    columns = {name: known[name] for name in chosen}
+    return FileStats(footer.num_rows, size, unique, spans, columns, redacted=int(metadata.get(REDACTED, b"0")))
 
 
 def _span(footer: Any, number: int) -> Span:

@@ -23,6 +23,7 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape
+from holdfast.ontology.sight import Sight
 from holdfast.ontology.stats import FileStats, Span
 from holdfast.sql.duck import Duck, MissingFile, OutOfMemory
 
@@ -57,22 +58,24 @@ class Gatherer:
         self._epoch = 0
         self._task: asyncio.Task[None] | None = None
 
-    def find(self, type_id: TypeId, entries: Sequence[Entry]) -> Gathered | None:
+    def find(self, type_id: TypeId, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
         """The table that stands for the first of these files, if there is one."""
         found = self._made.get(type_id)
-        if found is None or len(found.paths) > len(entries):
+        if found is None or len(found.paths) > len(entries) or found.loaded.heeded < sight.number:
             return None
         same = all(path == entry.path for path, entry in zip(found.paths, entries, strict=False))
+        if same:
+            sight.check(found.loaded.redacted, found.loaded.entry.path)
         return found if same else None
 
-    def due(self, type_id: TypeId, entries: Sequence[Entry], *, after: int) -> bool:
+    def due(self, type_id: TypeId, entries: Sequence[Entry], sight: Sight, *, after: int) -> bool:
         """One more question about these files: whether they should be gathered now."""
         if (task := self._task) is not None:
             if not task.done():
                 return False
             self._task = None
             task.result()
-        found = self.find(type_id, entries)
+        found = self.find(type_id, entries, sight)
         if found is not None and len(entries) - len(found.paths) <= BESIDE:
             return False
         self._asked[type_id] = self._asked.get(type_id, 0) + 1
@@ -84,7 +87,7 @@ class Gatherer:
         if sum(each.size for each in files) > self._most_bytes:
             self._hopeless[shape.type_id] = tuple(each.entry.path for each in files)
             return
-        self._task = asyncio.create_task(self._gather(shape, files, _statement(shape, rows, ends)))
+        self._task = asyncio.create_task(self._gather(shape, files, _statement(shape, rows, ends), self._epoch))
 
     async def done(self) -> None:
         """Until nothing is being gathered."""
@@ -105,8 +108,8 @@ class Gatherer:
             if not task.cancelled():
                 task.result()
 
-    async def _gather(self, shape: Shape, files: Sequence[Loaded], statement: Sql) -> None:
-        epoch, type_id = self._epoch, shape.type_id
+    async def _gather(self, shape: Shape, files: Sequence[Loaded], statement: Sql, epoch: int) -> None:
+        type_id = shape.type_id
         self._count += 1
         name = f"gathered_{self._count}"
         paths = tuple(each.entry.path for each in files)
@@ -171,6 +174,8 @@ def _loaded(files: Sequence[Loaded], shape: Shape, table: str, number: int) -> L
         retracts=any(each.retracts for each in files),
         until=True,
         table=table,
+        redacted=max(each.redacted for each in files),
+        heeded=min(each.heeded for each in files),
     )
 
 

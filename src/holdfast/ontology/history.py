@@ -13,6 +13,7 @@ from holdfast.ontology.head import read_head
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.refs import Place, TypeId
+from holdfast.ontology.sight import sight_of, steadily
 from holdfast.ontology.state import latest_rows
 
 
@@ -59,7 +60,12 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
     """What is not the same at two commits, by type and identity. 0 is the empty store."""
     if older > newer:
         raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
+    return await steadily(lambda: _diff(store, older, newer))
+
+
+async def _diff(store: Store, older: int, newer: int) -> list[Difference]:
     chain = Chain(store)
+    sight = await sight_of(store, chain, await chain.ledger((await read_head(store)).place))
     first, last = await place_of(store, chain, older), await place_of(store, chain, newer)
     before = await chain.ledger(first)
     after = await chain.ledger(last)
@@ -69,8 +75,8 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
     for type_id in sorted({*(ref.type_id for ref in files), *ended}):
         generation = after.generation_of(type_id)
         of_type = [ref for ref in files if ref.type_id == type_id and ref.commit_id >= generation]
-        now = dict(await latest_rows(store, of_type, newest=newer))
-        then = (await read_latest(store, chain, before, type_id)).rows
+        now = dict(await latest_rows(store, of_type, newest=newer, sight=sight))
+        then = (await read_latest(store, chain, before, type_id, sight=sight)).rows
         if type_id in ended:
             ends = after.lives[type_id][-1].end if type_id in after.lives else newer
             now = {each: (ends, Row(each, row.fields_json, True)) for each, (_, row) in then.items()} | now

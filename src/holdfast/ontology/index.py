@@ -26,6 +26,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.refs import UNTOUCHED, FileRef, Place, TypeHead, TypeId, fold
+from holdfast.ontology.sight import Sight
 from holdfast.ontology.stats import FileStats, parse_stats
 
 T = TypeVar("T")
@@ -216,15 +217,22 @@ async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -
 
 
 async def with_files(
-    store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, use: Callable[[Resolved], Awaitable[T]]
+    store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, use: Callable[[Resolved], Awaitable[T]], sight: Sight
 ) -> T:
-    """What ``use`` makes of a type's files. If a snapshot was removed under it, once more: the rows are the same."""
+    """What ``use`` makes of a type's files. If a snapshot was removed under it, once more: the rows are the same.
+
+    ``sight`` is that of the head that is read at; ``ledger`` may be of an earlier commit.
+    """
     for _ in range(TRIES):
+        resolved = await resolve(store, chain, ledger, type_id)
+        sight.check_all(resolved.entries)
         try:
-            return await use(await resolve(store, chain, ledger, type_id))
+            return await use(resolved)
         except SnapshotGone:
             continue  # another one covers it by now
-    return await use(await resolve_by_chain(chain, ledger, type_id))
+    resolved = await resolve_by_chain(chain, ledger, type_id)
+    sight.check_all(resolved.entries)
+    return await use(resolved)
 
 
 async def resolve_by_chain(chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:

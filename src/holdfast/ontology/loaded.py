@@ -32,6 +32,10 @@ class Loaded:
     """Its rows say until when they were the latest in it."""
     table: str | None = None
     """The table that it is alone in; None and no path: it is in the type's table of small files."""
+    redacted: int = 0
+    """The latest commit that destroyed payload in it."""
+    heeded: int = 0
+    """Of the commits that destroy payload, the latest that whoever loaded it knew of, and carried out in it."""
 
     @property
     def pooled(self) -> bool:

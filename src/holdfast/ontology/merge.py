@@ -29,7 +29,9 @@ from holdfast.base.errors import Corrupt, check
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.drift import node_of
+from holdfast.ontology.footer import REDACTED
 from holdfast.ontology.lifespans import untils
+from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns
 from holdfast.ontology.schema import fields_of
@@ -76,7 +78,8 @@ class Merged:
 
 def merge(sources: Sequence[Source], target: Target, origin: Document) -> Merged:
     """Blocking. ``origin`` is written down in the file."""
-    layout = _Layout.of(target, [_schema(source) for source in sources])
+    schemas = [_schema(source) for source in sources]
+    layout = _Layout.of(target, schemas)
     sink = pa.BufferOutputStream()
     going_in, rows = RowsDigest(target.type_id.kind), 0
     ends = _ends(sources, target)
@@ -89,10 +92,16 @@ def merge(sources: Sequence[Source], target: Target, origin: Document) -> Merged
             ended = ends.slice(rows, group.num_rows)
             rows += group.num_rows
             writer.write_table(group.set_column(group.num_columns - 1, names.UNTIL, ended), row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(layout.metadata(origin))
+        writer.add_key_value_metadata(layout.metadata(origin) | _redacted(schemas))
     body: bytes = sink.getvalue().to_pybytes()
     _check(body, going_in, rows)
     return Merged(body, rows)
+
+
+def _redacted(schemas: Iterable[pa.Schema]) -> dict[bytes, bytes]:
+    """What lacks payload in one of the files lacks it in all that is made of them."""
+    mark = max((mark_in(schema.metadata) for schema in schemas), default=0)
+    return {REDACTED: str(mark).encode()} if mark else {}
 
 
 def _schema(source: Source) -> pa.Schema:

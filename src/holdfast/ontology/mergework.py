@@ -37,6 +37,7 @@ async def snapshot_task(store: Store, ambient: Ambient, payload: Document) -> li
     """Make the snapshot of one merge, check it and write it. Nothing names it yet: a second one is garbage."""
     compactor = Compactor(store, ambient)
     merge = merge_of(payload["merge"])
+    await compactor.begin([merge.type_id])
     made = await compactor.snapshot(merge)
     return [
         {

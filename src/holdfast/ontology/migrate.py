@@ -36,6 +36,7 @@ from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
+from holdfast.ontology.sight import sight_of, steadily
 from holdfast.ontology.state import latest_versions
 from holdfast.ontology.token import check_token
 from holdfast.ontology.turn import Turn
@@ -94,6 +95,10 @@ class Preview:
 
 async def preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bool = True) -> Preview:
     """What migrating to these classes would do. With ``count`` the upgraders are tried on every current row."""
+    return await steadily(lambda: _preview(store, forms, count=count))
+
+
+async def _preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bool) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     ledger = await chain.ledger(head.place)
@@ -199,10 +204,13 @@ async def _change(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -
 async def _current(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -> list[tuple[Row, int]]:
     """The live rows, each with the version of the schema that it was written under; ordered by identity."""
 
-    async def read(found: Resolved) -> list[tuple[Row, int]]:
-        return await latest_versions(store, found.files(), newest=ledger.commit_id, generation=found.generation)
+    sight = await sight_of(store, chain, ledger)
 
-    return await with_files(store, chain, ledger, form.type_id, read)
+    async def read(found: Resolved) -> list[tuple[Row, int]]:
+        files, newest = found.files(), ledger.commit_id
+        return await latest_versions(store, files, newest=newest, sight=sight, generation=found.generation)
+
+    return await with_files(store, chain, ledger, form.type_id, read, sight)
 
 
 def _tried(form: Form[Any], current: Sequence[tuple[Row, int]]) -> list[Row]:

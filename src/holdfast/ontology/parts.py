@@ -8,7 +8,8 @@ Parts are made at one pinned head, and files that cannot matter are left out bef
 snapshot that was removed meanwhile makes the part look again at the same head: it then takes the rows of its own span
 of commits from whatever files hold them now.
 
-Errors: ``Corrupt`` for a file that is gone and that nothing replaces; what the store raises.
+Errors: ``Corrupt`` for a file that is gone and that nothing replaces; ``Overtaken`` if payload was destroyed under the
+read; what the store raises.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -30,6 +31,7 @@ from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.shape import Shape
+from holdfast.ontology.sight import Sight, sight_of
 from holdfast.ontology.sqltables import shown_columns
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import Window
@@ -58,6 +60,7 @@ class Part:
     """Whose rows may replace some of them."""
     predicate: And
     columns: tuple[str, ...]
+    sight: Sight
     slice: tuple[int, int] = (0, 1)
     """Of a large file of one commit: which share of its row groups, of how many."""
 
@@ -98,7 +101,9 @@ async def divide(
 
     ``count`` is how many there should be, about; without it that follows from the size of the files.
     """
+    sight = await sight_of(store, chain, ledger)
     resolved, place = await _files(store, chain, ledger, shape.type_id, window.upper)
+    sight.check_all(resolved.entries)
     window = Window(max(window.lower, resolved.generation - 1), window.upper, window.history)
     entries = _told(resolved.entries, ledger, shape)
     chosen = [each for each in choose(entries, window, predicate, shape) if each.use != "pruned"]
@@ -109,7 +114,7 @@ async def divide(
     parts: list[Part] = []
     for group in _groups(rows, target):
         newer = [] if window.history else [each for each in known if _may_replace(each, group)]
-        part = Part(shape, place, window, _light(group), _light(newer), wanted, tuple(columns))
+        part = Part(shape, place, window, _light(group), _light(newer), wanted, tuple(columns), sight)
         slices = _slices(group, target)
         parts += [replace(part, slice=(number, slices)) for number in range(slices)]
     return parts
@@ -219,7 +224,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     shape, window = part.shape, part.window
     keys = split(part.predicate, shape).keys
     warm.cut = Cut(frozenset(each.path for each in newer), part.slice, shape.keys)
-    loaded = await warm.load(shape, files)
+    loaded = await warm.load(shape, files, part.sight)
     own = Table(shape, loaded, window, warm, keys)
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
@@ -235,7 +240,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     where = joined(" AND ", conditions)
     if not newer:
         return fill(f"SELECT {shown} FROM ({{}}) r WHERE {{}}", own.rows() if window.history else own.state(), where)
-    others = Table(shape, await warm.load(shape, newer), window, warm, keys).only("", "")
+    others = Table(shape, await warm.load(shape, newer, part.sight), window, warm, keys).only("", "")
     listed = ", ".join(map(quoted, shape.keys))
     same = " AND ".join(f"r.{quoted(name)} = n.{quoted(name)}" for name in shape.keys)
     gone = fill(f"SELECT {listed}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {listed}", others.rows())

@@ -12,6 +12,7 @@ from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Resolved, with_files
 from holdfast.ontology.ledger import EMPTY, Ledger
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.sight import Sight, sight_of
 from holdfast.ontology.state import latest_rows
 
 
@@ -29,15 +30,27 @@ async def read_ledger(store: Store, chain: Chain, known: Ledger = EMPTY) -> Ledg
 
 
 async def read_latest(
-    store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, seen: Callable[[pa.Table], pa.Table] | None = None
+    store: Store,
+    chain: Chain,
+    ledger: Ledger,
+    type_id: TypeId,
+    seen: Callable[[pa.Table], pa.Table] | None = None,
+    *,
+    sight: Sight | None = None,
 ) -> Latest:
-    """``seen`` may give another table for that of a file, such as one with upgraded rows."""
+    """``seen`` may give another table for that of a file, such as one with upgraded rows.
+
+    ``sight`` is that of the head, where the ledger is of an earlier commit. ``Overtaken`` if payload was destroyed
+    meanwhile: pin the head anew.
+    """
+    known = sight if sight is not None else await sight_of(store, chain, ledger)
 
     async def read(found: Resolved) -> Mapping[Identity, tuple[int, Row]]:
-        generation = found.generation
-        return await latest_rows(store, found.files(), newest=ledger.commit_id, generation=generation, seen=seen)
+        return await latest_rows(
+            store, found.files(), newest=ledger.commit_id, sight=known, generation=found.generation, seen=seen
+        )
 
-    rows = await with_files(store, chain, ledger, type_id, read)
+    rows = await with_files(store, chain, ledger, type_id, read, known)
     live = {identity: found for identity, found in rows.items() if not found[1].retracted}
     return Latest(ledger.commit_id, live)
 
@@ -49,4 +62,6 @@ async def read_at(store: Store, chain: Chain, now: Ledger, type_id: TypeId, comm
     life = now.life_at(type_id, commit_id)
     if commit_id == 0 or (life is not None and life.purged):
         return Latest(commit_id, {})
-    return await read_latest(store, chain, await chain.ledger(await chain.at(now.place, commit_id)), type_id)
+    sight = await sight_of(store, chain, now)
+    then = await chain.ledger(await chain.at(now.place, commit_id))
+    return await read_latest(store, chain, then, type_id, sight=sight)

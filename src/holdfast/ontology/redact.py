@@ -1,5 +1,8 @@
 """Redact: carry out what a commit says must go. After the commit, and again after a crash, until it is done.
 
+A file that was rewritten bears the number of the ordering commit (``redacted``), by which readers at earlier heads know
+that they were overtaken (``sight``).
+
 Order: files and manifests first, then the index (without snapshots), then the snapshots and other garbage that may have
 the payload, then the record. Files of chains that have ended are files of history too. Each file is overwritten
 if-match under its own key, and its manifest is told the new hash, row count and statistics: so the chain stays as it
@@ -12,10 +15,8 @@ Copies that others keep (disk caches, open sessions) are dropped when they see t
 """
 
 import hashlib
-from collections.abc import Callable
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
@@ -23,25 +24,24 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store
-from holdfast.ontology import layout, names
+from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.ended import ended_files
+from holdfast.ontology.ended import ended_chains, ended_files
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index, resolve_by_chain
 from holdfast.ontology.leftovers import Ordered, leftovers, remove, snapshot_span
+from holdfast.ontology.redacted import redacted
 from holdfast.ontology.redactions import (
     Redaction,
     Rewritten,
-    erased_text,
     finished,
-    is_erased,
     record_body,
     redaction_of,
 )
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import write_index
-from holdfast.ontology.rows import from_parquet, to_parquet
+from holdfast.ontology.stats import FileStats
 
 PARALLEL = 8
 TRIES = 16
@@ -64,20 +64,31 @@ async def unfinished(store: Store, chain: Chain, head: Place | None) -> list[Pla
 async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch | None = None) -> int:
     """Destroy what the commit at ``place`` says; how many files were rewritten. Nothing if it was done before."""
     chain = Chain(store)
-    redaction = redaction_of(await chain.manifest(place))
+    manifest = await chain.manifest(place)
+    redaction = redaction_of(manifest)
     if redaction is None or await finished(store, place):
         return 0
+    # In the order of commits: a record says that whatever was ordered before is done too, and readers rely on it.
+    before = (await chain.ledger_of(manifest.parent)).redacted
+    if before is not None:
+        await perform(store, ambient, before)
     last = await chain.at(place, redaction.last)
     files = await chain.files(redaction.first - 1, last, checkpoints=False)
     present = {ref.path for ref in files}
     ended = [ref for ref in await ended_files(store) if ref.path not in present]
     wanted = [ref for ref in (*files, *ended) if ref.type_id == redaction.type_id]
     done = 0
+    # Chains that have ended have numbers of their own: all of their rows are meant, and all of their readers are late.
+    always = replace(redaction, first=0, last=max((each.commit_id for each in await ended_chains(store)), default=0))
+    beyond = max(place.commit_id, always.last + 1)
 
     async def one(ref: FileRef) -> Rewritten | None:
         nonlocal done
         try:
-            found = await _rewrite(store, ref, redaction, place.commit_id)
+            if ref.path in present:
+                found = await _rewrite(store, ref, redaction, place.commit_id)
+            else:
+                found = await _rewrite(store, ref, always, beyond)
         except NotFound:
             if ref.path in present:
                 raise
@@ -88,10 +99,11 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
         return found
 
     changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
-    await _renew_index(store, ambient, redaction.type_id)
+    told = await _forget_keys(store, {ref.path for ref in wanted}) if redaction.identity is None else []
+    await _renew_index(store, ambient, redaction.type_id, {each.path: each.stats for each in changed})
     await _remove_snapshots(store, redaction)
     await remove(store, await leftovers(store, Ordered(redaction, place)))
-    body = record_body(changed, place, iso(ambient.clock.wall_ns()))
+    body = record_body(changed, told, place, iso(ambient.clock.wall_ns()))
     await store.put(layout.redaction_key(place.path), body, CREATE)
     return len(changed)
 
@@ -103,7 +115,7 @@ async def _rewrite(store: Store, ref: FileRef, redaction: Redaction, commit_id: 
     """The file, then its manifest. None if the file has nothing of what must go."""
     for _ in range(TRIES):
         found = await store.get(ref.path)
-        body = await blocking(redacted, found.body, ref.path, redaction)
+        body = await blocking(redacted, found.body, ref.path, redaction, commit_id)
         if body is None:
             return None
         if body != found.body and isinstance(await store.put(ref.path, body, IfMatch(found.version)), Lost):
@@ -122,10 +134,10 @@ async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int
         if entry is None:
             raise Corrupt(f"{key}: it does not name {ref.path}, which the chain does")
         before = str(entry.get("content_sha256", ""))
-        made = Rewritten(ref.path, key, before, digest)
+        stats = stats_of(body, key=ref.path)
+        made = Rewritten(ref.path, key, before, digest, stats)
         if entry.get("content_sha256") == digest and commit_id in entry.get("redacted_by", ()):
             return made
-        stats = stats_of(body, key=ref.path)
         entry |= {"content_sha256": digest, "row_count": stats.rows, "stats": stats.document()}
         entry["redacted_by"] = sorted({*entry.get("redacted_by", ()), commit_id})
         if not isinstance(await store.put(key, codec.encode(document), IfMatch(found.version)), Lost):
@@ -133,49 +145,40 @@ async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int
     raise Conflict(f"{key}: others keep rewriting it")
 
 
-def redacted(body: bytes, path: str, redaction: Redaction) -> bytes | None:
-    """The file without what must go, or as it is if that is gone; None if it never had any of it. Blocking."""
-    table = from_parquet(body, key=path)
-    if redaction.identity is None:
-        return to_parquet(table.slice(0, 0)) if table.num_rows else body
-    keys = names.key_columns(redaction.type_id.kind)
-    mask = pa.array([True] * table.num_rows)
-    for name, value in zip(keys, redaction.identity, strict=True):
-        mask = pc.and_(mask, pc.equal(table.column(name).combine_chunks().cast(pa.string()), value))
-    if not pc.any(mask).as_py():
-        return None
-    texts = table.column("fields_json").to_pylist()
-    doomed = {number for number, wanted in enumerate(mask.to_pylist()) if wanted}
-    if all(is_erased(texts[number]) for number in doomed):
-        return body
-    for number in doomed:
-        texts[number] = erased_text(redaction.key_field, texts[number])
-    for number, column in enumerate(table.schema):
-        if column.name == "fields_json":
-            table = table.set_column(number, column.name, pa.array(texts, pa.string()))
-        elif column.name not in names.SYSTEM_COLUMNS and column.name != redaction.key_field:
-            nothing = pa.scalar(None, column.type)
-            table = table.set_column(number, column.name, pc.if_else(mask, nothing, table.column(number)))
-    gone = pa.array([False] * table.num_rows) if names.RETRACTED not in table.column_names else None
-    known = gone if gone is not None else pc.fill_null(table.column(names.RETRACTED), False)
-    retracted = pc.or_(known, mask)
-    if gone is not None:
-        return to_parquet(table.append_column(names.RETRACTED, retracted))
-    place = table.schema.get_field_index(names.RETRACTED)
-    return to_parquet(table.set_column(place, names.RETRACTED, retracted))
-
-
 # --- what was derived from it ---
 
 
-async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId) -> None:
+async def _forget_keys(store: Store, paths: set[str]) -> list[str]:
+    """Manifests of later commits, and of attempts at them, name the least and the greatest keys of recent files."""
+    keys: list[str] = []
+    async for page in store.list(layout.COMMITS, delimiter=True):
+        keys += [f"{folder}manifest.json" for folder in page.folders]
+
+    async def one(key: str) -> str | None:
+        for _ in range(TRIES):
+            found = await store.find(key)
+            document = codec.decode(found.body, key=key) if found is not None else {}
+            recent, stats = document.get("recent") or [], document.get("recent_stats") or []
+            kept = [None if ref[3] in paths else each for ref, each in zip(recent, stats, strict=False)]
+            if found is None or kept == stats:
+                return None
+            body = codec.encode({**document, "recent_stats": kept})
+            if not isinstance(await store.put(key, body, IfMatch(found.version)), Lost):
+                return key
+        raise Conflict(f"{key}: others keep rewriting it")
+
+    return [key for key in await map_bounded(keys, one, limit=PARALLEL) if key is not None]
+
+
+async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId, stats: Mapping[str, FileStats | None]) -> None:
     """Without snapshots and old statistics. Written in any case: a compactor that has read it must lose."""
     for _ in range(TRIES):
         index = await read_index(store, type_id)
         chain = Chain(store)
         ledger = await chain.ledger((await read_head(store)).place)
         resolved = await resolve_by_chain(chain, ledger, type_id)
-        renewed = type(index)(type_id, ledger.commit_id, resolved.entries, index.version, index.extra)
+        entries = tuple(replace(each, stats=stats.get(each.path, each.stats)) for each in resolved.entries)
+        renewed = type(index)(type_id, ledger.commit_id, entries, index.version, index.extra)
         if await write_index(store, ambient, renewed):
             return
     raise Conflict(f"{layout.index_key(*type_id)}: others keep writing it")

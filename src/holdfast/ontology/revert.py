@@ -9,6 +9,7 @@ not written under a newer one. What was purged or erased stays so.
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,17 +18,20 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
-from holdfast.ontology.delta import Intent
+from holdfast.ontology.delta import Identity, Intent, Row
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import place_of
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
+from holdfast.ontology.sight import sight_of, steadily
 from holdfast.ontology.storedform import StoredForm
 from holdfast.ontology.token import check_token
 from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
+
+Rows = Mapping[Identity, tuple[int, Row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,21 @@ class Preview:
 
 async def preview(store: Store, commit_id: int) -> Preview:
     """What must be written so that everything is as it was at ``commit_id``; 0 is the empty store."""
+    return await steadily(lambda: _preview(store, commit_id))
+
+
+async def _preview(store: Store, commit_id: int) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     now = await chain.ledger(head.place)
+    sight = await sight_of(store, chain, now)
     then = await chain.ledger(await place_of(store, chain, commit_id))
     _check_lives(now, then)
     intents: list[Intent] = []
     forms: dict[TypeId, StoredForm] = {}
     for type_id in sorted(now.heads):
-        found = await _of_type(store, chain, now, then, type_id)
+        after = (await read_latest(store, chain, then, type_id, sight=sight)).rows
+        found = _changes(type_id, (await read_latest(store, chain, now, type_id, sight=sight)).rows, after)
         if not found:
             continue
         form = await StoredForm.load(chain, now, type_id)
@@ -90,9 +100,7 @@ async def apply(
     return commit
 
 
-async def _of_type(store: Store, chain: Chain, now: Ledger, then: Ledger, type_id: TypeId) -> list[Intent]:
-    after = (await read_latest(store, chain, then, type_id)).rows
-    before = (await read_latest(store, chain, now, type_id)).rows
+def _changes(type_id: TypeId, before: Rows, after: Rows) -> list[Intent]:
     written = [
         Intent(type_id, identity, row.fields_json)
         for identity, (_, row) in sorted(after.items())

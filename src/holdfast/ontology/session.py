@@ -43,6 +43,7 @@ from holdfast.ontology.model import Mixin
 from holdfast.ontology.query import Query, query
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.sight import steadily
 from holdfast.ontology.state import TypeState
 from holdfast.ontology.tidying import THRESHOLD, Policy
 from holdfast.ontology.upgrade import Upgrades
@@ -154,9 +155,13 @@ class Ontology:
 
     async def known(self, of: type[Mixin]) -> tuple[int, TypeState]:
         """What is current of a type, and as of which commit: for whoever decides on it what to commit on top."""
-        await self._committer.refresh()
         type_id = self.form(of).type_id
-        return self._view.head.commit_id, (await self._view.states([type_id]))[type_id]
+
+        async def read() -> tuple[int, TypeState]:
+            await self._committer.refresh()
+            return self._view.head.commit_id, (await self._view.states([type_id]))[type_id]
+
+        return await steadily(read)
 
     @property
     def pending(self) -> int:
@@ -189,7 +194,7 @@ class Ontology:
         return self._view.ledger, (await self._view.agree(self._forms, {type_id}, PLAIN)).versions[type_id]
 
     async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None:
-        """Commit rows that were decided elsewhere; ``Overtaken`` if that does not hold any more."""
+        """Commit rows that were decided elsewhere; ``BulkOutdated`` if that does not hold any more."""
         return await self._committer.commit(metadata, if_head=if_head, order=Order(bulk=bulk))
 
     @property
@@ -358,10 +363,14 @@ class Ontology:
         return Equal(digest(rows[0].fields_json))
 
     async def _latest(self, form: Form[Any]) -> Latest:
-        ledger = await read_ledger(self.store, self._chain, self._view.ledger)
         upgrades = Upgrades.of(form.declared)
         seen = None if upgrades is None else partial(upgraded_table, upgrades=upgrades)
-        return await read_latest(self.store, self._chain, ledger, form.type_id, seen)
+
+        async def read() -> Latest:
+            ledger = await read_ledger(self.store, self._chain, self._view.ledger)
+            return await read_latest(self.store, self._chain, ledger, form.type_id, seen)
+
+        return await steadily(read)
 
 
 def _check_metadata(metadata: Any) -> None:

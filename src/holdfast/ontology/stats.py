@@ -42,6 +42,9 @@ class FileStats:
     sketches: tuple[bytes, ...] = ()
     """Of the same columns as ``keys``, which keys they may hold (``sketch``); empty for unknown."""
 
+    redacted: int = 0
+    """The latest commit that destroyed payload in it."""
+
     def short(self) -> "FileStats":
         return replace(self, columns={}, sketches=())
 
@@ -56,6 +59,8 @@ class FileStats:
             document["sketches"] = [base64.b64encode(each).decode() for each in self.sketches]
         if self.columns:
             document["columns"] = {name: span.document() for name, span in self.columns.items()}
+        if self.redacted:
+            document["redacted"] = self.redacted
         return document
 
 
@@ -69,6 +74,7 @@ def parse_stats(document: Any) -> FileStats | None:
             tuple(Span(*_bounds(each)) for each in document["keys"]),
             {str(name): Span(*_bounds(each)) for name, each in document.get("columns", {}).items()},
             tuple(base64.b64decode(each, validate=True) for each in document.get("sketches", ())),
+            int(document.get("redacted", 0)),
         )
     except codec.MALFORMED:
         return None

@@ -41,7 +41,8 @@ from holdfast.ontology.pile import Pile, Spool
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.shape import of_class, of_schema
-from holdfast.ontology.state import TypeState, read_file
+from holdfast.ontology.sight import Sight, sight_of, steadily
+from holdfast.ontology.state import TypeState, see_file
 from holdfast.ontology.times import Moment, commit_at
 
 TRIES = 8
@@ -71,7 +72,11 @@ class Imported:
 async def export_file(
     store: Store, name: str, path: Path, *, style: FileFormat | None = None, as_of: Moment | None = None
 ) -> Exported:
-    """Write what a type has, now or as of a moment."""
+    """Write what a type has, now or as of a moment. Nothing is written before all of it was read."""
+    return await steadily(lambda: _export(store, name, path, style, as_of))
+
+
+async def _export(store: Store, name: str, path: Path, style: FileFormat | None, as_of: Moment | None) -> Exported:
     chosen = format_of(path, style)
     chain = Chain(store)
     now = await chain.ledger((await read_head(store)).place)
@@ -79,15 +84,16 @@ async def export_file(
     then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
     type_id = find_type(then, name)
     folder = path.parent if path.parent.is_dir() else None
+    sight = await sight_of(store, chain, now)
 
     async def read(found: Resolved) -> Pile:
-        return await _latest(store, found, folder, upper)
+        return await _latest(store, found, folder, upper, sight)
 
     life = now.life_at(type_id, upper)
     if life is not None and life.purged:
         rows = await blocking(_nothing, type_id, folder)
     else:
-        rows = await with_files(store, chain, then, type_id, read)
+        rows = await with_files(store, chain, then, type_id, read, sight)
     ref = then.schemas.get(type_id)
     stored = (
         await catalog.chained_schema(chain, then, type_id, ref)
@@ -99,13 +105,13 @@ async def export_file(
     return Exported(len(rows), upper, path)
 
 
-async def _latest(store: Store, found: Resolved, folder: Path | None, newest: int) -> Pile:
+async def _latest(store: Store, found: Resolved, folder: Path | None, newest: int, sight: Sight) -> Pile:
     """The live rows of a type's files, by identity. One file after the other is read; the rows wait on the disk."""
     with await blocking(Spool, found.type_id, folder) as spool:
         commits: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         gone: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
         for ref in found.files():
-            body = await read_file(store, ref.path)
+            body = await see_file(store, ref, sight)
             part = await blocking(_spooled, spool, body, ref.path, max(found.generation, 1), newest)
             commits.append(part[0])
             gone.append(part[1])

@@ -2,6 +2,8 @@
 
 The head only moves forward along one chain. A head that is not a descendant of the one we know means that the store was
 restored or made anew under a living session; what it knows is then worth nothing, and it stops with ``Corrupt``.
+
+``Overtaken`` where payload was destroyed since the head that we know: move on to the head of now.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +24,8 @@ from holdfast.ontology.ledger import EMPTY, Ledger, followed
 from holdfast.ontology.manifest import Manifest, Registered
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.refs import FileRef, SchemaRef, TypeId
-from holdfast.ontology.state import TypeState, read_file
+from holdfast.ontology.sight import sight_of
+from holdfast.ontology.state import TypeState, see_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +94,21 @@ class View:
         ledger = self.ledger
         generation = ledger.generation_of(type_id)
         state = self._states.get(type_id)
+        sight = await sight_of(self._store, self.chain, ledger)
         if state is None or state.generation != generation:
 
             async def load(found: Resolved) -> TypeState:
                 made = TypeState(type_id, generation)
-                await made.bring_forward(self._store, found.files(), ledger.commit_id)
+                await made.bring_forward(self._store, found.files(), ledger.commit_id, sight)
                 return made
 
-            state = await with_files(self._store, self.chain, ledger, type_id, load)
+            state = await with_files(self._store, self.chain, ledger, type_id, load, sight)
             self._states[type_id] = state
         elif state.commit_id < ledger.commit_id:
             files: list[FileRef] = []
             if ledger.head_of(type_id).commit_id > state.commit_id:
                 files = await self.chain.files(state.commit_id, ledger.place)
-            await state.bring_forward(self._store, files, ledger.commit_id)
+            await state.bring_forward(self._store, files, ledger.commit_id, sight)
         return state
 
     async def rows(self, type_id: TypeId, changes: Sequence[Change]) -> list[Row]:
@@ -122,18 +126,19 @@ class View:
         state = await self._state(type_id)
         commits = {identity: known.commit_id for identity in identities if (known := state.get(identity)) is not None}
         wanted = set(commits.values())
+        sight = await sight_of(self._store, self.chain, self.ledger)
 
         async def read(resolved: Resolved) -> dict[Identity, str]:
             texts: dict[Identity, str] = {}
             for entry in resolved.entries:
                 if any(entry.first <= commit_id <= entry.last for commit_id in wanted):
-                    body = await read_file(self._store, entry.path)
+                    body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), sight)
                     for commit_id, row in await blocking(read_rows, body, entry.path):
                         if commits.get(row.identity) == commit_id:
                             texts[row.identity] = row.fields_json
             return texts
 
-        found = await with_files(self._store, self.chain, self.ledger, type_id, read)
+        found = await with_files(self._store, self.chain, self.ledger, type_id, read, sight)
         check(found.keys() == identities, f"{type_id.label}: rows of {len(identities - found.keys())} keys are missing")
         return found
 

@@ -1,6 +1,7 @@
 """Warm data of a session: the files that queries have read, where DuckDB can scan them again without a request.
 
-Files never change and their keys are never used twice, so nothing here goes stale. Small files are loaded into one
+Keys are never used twice, and files change only when payload is destroyed; what was loaded says which commits of that
+sort it knows of (``sight``), and is loaded anew for who knows of more. Small files are loaded into one
 DuckDB table per type, up to a quarter of the memory limit; all others stay on disk, in a folder that goes with the
 session. What a file says of itself decides which of its typed columns may be relied on:
 
@@ -18,26 +19,22 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, Refused
+from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.ontology import names
+from holdfast.ontology.arrival import Arrival, OldCopy, arrived
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.gathered import AFTER, Gathered, Gatherer, ended
 from holdfast.ontology.index import Entry
-from holdfast.ontology.loaded import Loaded, duck_type, usable
-from holdfast.ontology.merge import ORIGIN
+from holdfast.ontology.loaded import Loaded, duck_type
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
-from holdfast.ontology.rows import column_forms
 from holdfast.ontology.scans import SYSTEM, alike, among, lasting, projected
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.upgradefile import upgrade_file, versions_in
+from holdfast.ontology.sight import Sight
 from holdfast.sql.duck import Duck
 from holdfast.sql.scan import LocalFiles
 from holdfast.sql.scratch import Scratch
@@ -48,8 +45,6 @@ POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
-SWELL = 3
-"""About how much larger rows are in memory than in a file."""
 
 
 class Warm:
@@ -139,16 +134,33 @@ class Warm:
         """Whether it can be scanned without a request."""
         return entry.path in self._loaded
 
-    async def load(self, shape: Shape, entries: Sequence[Entry]) -> list[Loaded]:
-        """These files, fetched where they are not here yet. ``MissingFile`` if one is gone."""
-        if any(entry.path not in self._loaded for entry in entries):
+    async def load(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> list[Loaded]:
+        """These files, fetched where they are not here yet. ``MissingFile`` if one is gone, ``Overtaken`` if one has
+        lost payload by a later commit than ``sight`` knows of.
+        """
+        old: set[str] = set()
+        while not all(self._fits(entry, sight) for entry in entries):
             async with self._one:
-                missing = [entry for entry in entries if entry.path not in self._loaded]
+                missing = [entry for entry in entries if not self._fits(entry, sight)]
                 if self._duck is None:
                     await blocking(self._open)
                 fetched = await map_bounded(missing, self._fetch, limit=PARALLEL)
-                await blocking(self._take_in, shape, fetched)
+                try:
+                    await blocking(self._take_in, shape, fetched, sight)
+                except OldCopy as error:
+                    if error.key in old or self._files is None:
+                        raise
+                    old.add(error.key)
+                    await self._files.forget(error.key)
         return [self._loaded[entry.path] for entry in entries]
+
+    def _fits(self, entry: Entry, sight: Sight) -> bool:
+        """Whether it is here, as it is at the head that is read at."""
+        found = self._loaded.get(entry.path)
+        if found is None or found.heeded < sight.number:
+            return False
+        sight.check(found.redacted, entry.path)
+        return True
 
     async def settle(self, shape: Shape, files: Sequence[Loaded]) -> bool:
         """Find out which rows of large files are replaced by newer files; False if that would not help."""
@@ -169,25 +181,25 @@ class Warm:
                     await blocking(self._compare, shape, one, newer)
         return True
 
-    def gathered(self, shape: Shape, entries: Sequence[Entry]) -> Gathered | None:
+    def gathered(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
         """One table instead of the first of these files, if there is one."""
-        return self._gatherer.find(shape.type_id, entries) if self._gatherer is not None else None
+        return self._gatherer.find(shape.type_id, entries, sight) if self._gatherer is not None else None
 
-    def asked(self, shape: Shape, entries: Sequence[Entry]) -> bool:
+    def asked(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> bool:
         """These are all files of a type, and there was a question about it; after some of them they are gathered.
 
         Whether it was not the first one.
         """
         again = shape.type_id in self._asked
         self._asked.add(shape.type_id)
-        self._gather(shape, entries)
+        self._gather(shape, entries, sight)
         return again
 
-    def _gather(self, shape: Shape, entries: Sequence[Entry]) -> None:
+    def _gather(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> None:
         gatherer = self._gatherer
-        if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, after=self.gather_after):
+        if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, sight, after=self.gather_after):
             return
-        if any(entry.path not in self._loaded for entry in entries):
+        if not all(self._fits(entry, sight) for entry in entries):
             return
         files = [self._loaded[entry.path] for entry in entries]
         base = max((each for each in files if each.single), key=lambda each: each.rows, default=None)
@@ -222,54 +234,22 @@ class Warm:
 
     # --- blocking, one at a time ---
 
-    def _take_in(self, shape: Shape, fetched: Iterable[tuple[int, Entry, Path]]) -> None:
+    def _take_in(self, shape: Shape, fetched: Iterable[tuple[int, Entry, Path]], sight: Sight) -> None:
         pooled: list[tuple[Loaded, Path, str]] = []
+        if self._scratch is None:
+            raise RuntimeError("the session is closed")
         for number, entry, fetched_to in fetched:
-            loaded, swollen, signature, path = self._examined(shape, number, entry, fetched_to)
-            if loaded.size <= self.pooled_bytes and swollen <= self._room:
-                self._room -= swollen
-                pooled.append((loaded, path, signature))
+            found = arrived(shape, Arrival(number, entry, fetched_to), sight, self._scratch.path, self.duck)
+            if found.loaded.size <= self.pooled_bytes and found.swollen <= self._room:
+                self._room -= found.swollen
+                pooled.append((found.loaded, found.path, found.signature))
             else:
-                self._loaded[entry.path] = loaded
+                self._loaded[entry.path] = found.loaded
         pooled.sort(key=lambda each: each[2])
         for _, group in groupby(pooled, key=lambda each: each[2]):
             alike = list(group)
             for start in range(0, len(alike), AT_ONCE):
                 self._insert(shape, alike[start : start + AT_ONCE])
-
-    def _examined(self, shape: Shape, number: int, entry: Entry, path: Path) -> tuple[Loaded, int, str, Path]:
-        try:
-            path = self._upgraded(shape, number, path)
-            with pq.ParquetFile(path) as file:
-                schema, footer = file.schema_arrow, file.metadata
-                columns, lacking = usable(shape, schema)
-                swollen = SWELL * sum(footer.row_group(each).total_byte_size for each in range(footer.num_row_groups))
-                rows = footer.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise Corrupt(f"{entry.path}: not a Parquet file ({error})") from error
-        if missing := {*shape.keys, "commit_id", "fields_json"} - set(schema.names):
-            missed = ", ".join(sorted(missing))
-            raise Corrupt(f"{entry.path}: not a data file of an ontology, it has no column {missed}")
-        ours = bool(column_forms(schema))
-        if not ours:
-            rows = self._without_doubles(shape, path, rows)
-        unique = not entry.snapshot if entry.stats is None else entry.stats.unique
-        size = path.stat().st_size
-        retracts = names.RETRACTED in schema.names
-        until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
-        loaded = Loaded(number, entry, rows, size, columns, lacking, unique, str(path), retracts, until)
-        return loaded, swollen, f"{retracts} {until} {schema.remove_metadata()}", path
-
-    def _upgraded(self, shape: Shape, number: int, path: Path) -> Path:
-        """The file, or one of its own with the rows as the class of now has them."""
-        upgrades, scratch = shape.upgrades, self._scratch
-        if upgrades is None or scratch is None or not any(map(upgrades.concerns, versions_in(path))):
-            return path
-        target = scratch.path / "upgraded" / f"{number}.parquet"
-        upgrade_file(path, target, upgrades, {name: shape.nodes[name] for name in shape.payload})
-        if path.parent == scratch.path:
-            path.unlink()
-        return target
 
     def _lacking(self, older: Loaded, newer: Sequence[Loaded]) -> list[Loaded]:
         if self._replaced is None:
@@ -299,22 +279,6 @@ class Warm:
             else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
         )
         self._replaced.compare(older.number, numbered, shape.keys, found)
-
-    def _without_doubles(self, shape: Shape, path: Path, rows: int) -> int:
-        """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
-        identity = ", ".join(map(quoted, (*shape.keys, "commit_id")))
-        found = self.duck.fetch(
-            f"SELECT count(DISTINCT ({identity})) AS n FROM read_parquet($path)", {"path": str(path)}
-        )
-        (distinct,) = found.column("n").to_pylist()
-        if distinct == rows:
-            return rows
-        with pq.ParquetFile(path) as file:
-            table = file.read()
-        columns = (table.column(name).to_pylist() for name in (*shape.keys, "commit_id"))
-        last = {key: number for number, key in enumerate(zip(*columns, strict=True))}
-        pq.write_table(table.take(sorted(last.values())), path)
-        return len(last)
 
     def _insert(self, shape: Shape, group: Sequence[tuple[Loaded, Path, str]]) -> None:
         pool = self._pool(shape)

@@ -1,4 +1,4 @@
-"""The pipeline: everything that is derived from accepted batches, computed by Spark and published through the store.
+"""The pipeline: what is derived from accepted batches, and what Spark reads, writes and compacts.
 
 Importing this room needs neither PySpark nor Java; whoever starts Spark does (``session``). Names are looked up when
 they are first used: Spark imports this room in many small processes, most of which need little of it.
@@ -9,19 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.pipeline.compaction import compact
     from holdfast.pipeline.drive import run, serve
     from holdfast.pipeline.engine import Engine, Inline
+    from holdfast.pipeline.frameload import load
     from holdfast.pipeline.job import Ran, history
     from holdfast.pipeline.options import Options
 
-__all__ = ["Engine", "Inline", "Options", "Ran", "history", "run", "serve"]
+__all__ = ["Engine", "Inline", "Options", "Ran", "compact", "history", "load", "run", "serve"]
 
 _HOMES = {
     "Engine": "engine",
     "Inline": "engine",
     "Options": "options",
     "Ran": "job",
+    "compact": "compaction",
     "history": "job",
+    "load": "frameload",
     "run": "drive",
     "serve": "drive",
 }

@@ -1,23 +1,33 @@
-"""Which accepted batches the reconciler has not looked at: from references by time, from lists of keys, or from all
-manifests. Reads alone.
+"""Which accepted batches the reconciler has not looked at: from what collectors gathered and references by time, from
+lists of keys, or from all manifests. Reads alone.
 
-By time, a look costs one LIST per thousand references in the hours from an overlap before the checkpoint on; once an
-hour, in those of the day before. A full scan lists the manifests themselves and misses nothing.
+By time, a look costs one LIST per thousand references, and one per thousand gatherings, in the hours from an overlap
+before the checkpoint on; once an hour, in those of the day before; and one GET for each gathering that is new. A full
+scan lists the manifests themselves and misses nothing.
+
+A batch that was gathered gets its reference by time from the reconciler, which then finds that too: it is known by
+having been seen.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.ingest import layout
+from holdfast.ingest.gathering import manifests_in
 from holdfast.ingest.reconcile import HOUR_NS, Finding, Problem
 from holdfast.metrics import layout as derived
 from holdfast.objects.store import Entry, Store
-from holdfast.pipeline.checkpoint import Checkpoint, Recent, short
+from holdfast.pipeline.checkpoint import Checkpoint, Recent, short, shorts
 
 DEEP_NS = 24 * HOUR_NS
 """How late a reference may be written, after its batch was accepted, to be found by time: a spool that lands after an
 outage, a collector whose clock is behind. Whatever is later is found by a full scan."""
 DEEP_EVERY_NS = HOUR_NS
+AT_ONCE = 16
+BY_TIME = (layout.GATHERINGS, layout.ACCEPTED_BY_TIME)
 MOST_FOREIGN = 100
 """Foreign objects that one run reports."""
 
@@ -47,27 +57,10 @@ class Discovered:
 async def by_time(
     store: Store, since: Checkpoint | None, recent: Recent, *, overlap_ns: int, now_ns: int, limit: int
 ) -> Discovered:
-    """References that were written since the checkpoint. Of very many the oldest hours come first."""
+    """Batches that were referred to since the checkpoint. Of very many the oldest hours come first."""
     found = Discovered(cursor_ns=since.cursor_ns if since is not None else 0)
     look = _Look.of(since, overlap_ns, now_ns)
-    fresh: list[Entry] = []
-    async for entry in _references(store, look.after):
-        found.listed += 1
-        manifest_id = _manifest_id(entry.key)
-        if manifest_id is None:
-            _foreign(found, entry.key)
-            continue
-        found.cursor_ns = max(found.cursor_ns, entry.modified_ns)
-        if not look.wants(entry):
-            continue
-        if recent.knows(manifest_id):
-            found.seen.add(short(manifest_id))
-            continue
-        if len(fresh) >= limit:
-            found.more = True
-            break
-        fresh.append(entry)
-    found.keys = [entry.key for entry in fresh]
+    fresh = await _fresh(store, look, recent, found, limit)
     found.through_unix_ns = now_ns
     found.deep = look.deep and not found.more
     if found.more:
@@ -76,19 +69,73 @@ async def by_time(
         found.through_unix_ns = max(before, min(now_ns, _hour_start_ns(fresh[-1].key)))
         found.cursor_ns = since.cursor_ns if since is not None else 0
         found.seen |= recent.seen
+    gathered = await _gathered(store, [entry.key for entry in fresh if layout.gathering_in(entry.key)], found)
+    # Their references by time will be written by this run, so they are kept however old the gathering is.
+    found.seen |= shorts(gathered)
     kept_ns = found.cursor_ns - overlap_ns
-    found.seen |= {short(_name(entry.key)) for entry in fresh if entry.modified_ns >= kept_ns}
+    found.seen |= {short(_id(entry.key)) for entry in fresh if entry.modified_ns >= kept_ns}
+    referred = [entry.key for entry in fresh if not entry.key.startswith(layout.GATHERINGS)]
+    found.keys = [key for key in referred if _id(key) not in gathered]
+    found.keys += [key for manifest_id, key in gathered.items() if not recent.knows(manifest_id)]
     return found
 
 
+async def _fresh(store: Store, look: "_Look", recent: Recent, found: Discovered, limit: int) -> list[Entry]:
+    """References and gatherings that were not seen, of so many batches or a gathering more."""
+    fresh: list[Entry] = []
+    batches = 0
+    async for entry in _references(store, look.after):
+        found.listed += 1
+        gathering = layout.gathering_in(entry.key)
+        if gathering is None and _manifest_id(entry.key) is None:
+            _foreign(found, entry.key)
+            continue
+        found.cursor_ns = max(found.cursor_ns, entry.modified_ns)
+        if not look.wants(entry):
+            continue
+        if recent.knows(_id(entry.key)):
+            found.seen.add(short(_id(entry.key)))
+            continue
+        if batches >= limit:
+            found.more = True
+            break
+        fresh.append(entry)
+        batches += 1 if gathering is None else gathering.batches
+    return fresh
+
+
+async def _gathered(store: Store, keys: Sequence[str], found: Discovered) -> dict[str, str]:
+    """Manifest ids of the batches in these gatherings, and the keys of their manifests."""
+
+    async def one(key: str) -> dict[str, str]:
+        try:
+            manifests = manifests_in(await store.get(key))
+        except NotFound:
+            return {}
+        except (Corrupt, Incompatible) as error:
+            _foreign(found, key, f"{error}; its batches are found by a full scan")
+            return {}
+        return {each.identity.manifest_id: each.key for each in manifests}
+
+    parts = await map_bounded(keys, one, limit=AT_ONCE)
+    return {manifest_id: key for part in parts for manifest_id, key in part.items()}
+
+
 async def between(store: Store, since_ns: int, until_ns: int) -> AsyncIterator[str]:
-    """References to batches that were accepted in this time, whatever the checkpoint says."""
-    begin = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(since_ns)}".rstrip("/")
-    end = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(max(since_ns, until_ns - 1))}"
-    async for key in store.keys(layout.ACCEPTED_BY_TIME, after=begin):
-        if key > end and not key.startswith(end):
-            return
-        if _manifest_id(key) is not None:
+    """References to batches that were accepted in this time, or their manifests, whatever the checkpoint says."""
+    end = layout.hour_path(max(since_ns, until_ns - 1))
+    referred: set[str] = set()
+    gatherings: list[str] = []
+    async for entry in _references(store, layout.hour_path(since_ns).rstrip("/")):
+        if _when(entry.key) > end and not _when(entry.key).startswith(end):
+            break
+        if layout.gathering_in(entry.key) is not None:
+            gatherings.append(entry.key)
+        elif _manifest_id(entry.key) is not None:
+            referred.add(_id(entry.key))
+            yield entry.key
+    for manifest_id, key in (await _gathered(store, gatherings, Discovered())).items():
+        if manifest_id not in referred:
             yield key
 
 
@@ -118,11 +165,12 @@ async def scan(store: Store, after: str | None, agents: Sequence[str], limit: in
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Which references a look by time takes."""
+    """Which references and gatherings a look by time takes."""
 
     after: str | None = None
+    """From which hour on they are listed."""
     regular: str = ""
-    """The first key of the hours that every look lists."""
+    """The first of the hours that every look lists."""
     floor_ns: int | None = None
     """Written before: followed already. By the store's clock, as are the others."""
     deep_floor_ns: int = 0
@@ -147,7 +195,7 @@ class _Look:
     def wants(self, entry: Entry) -> bool:
         if self.floor_ns is None:
             return True
-        if entry.key >= self.regular:
+        if _when(entry.key) >= self.regular:
             return entry.modified_ns >= self.floor_ns
         # Of older hours, what was written when they were no longer looked at.
         late = _hour_start_ns(entry.key) + HOUR_NS + self.overlap_ns < entry.modified_ns
@@ -155,13 +203,31 @@ class _Look:
 
 
 async def _references(store: Store, after: str | None) -> AsyncIterator[Entry]:
-    async for page in store.list(layout.ACCEPTED_BY_TIME, after=after):
+    """References and gatherings from this hour on, in the order of hours."""
+    async with AsyncExitStack() as ending:
+        streams = [await ending.enter_async_context(aclosing(_entries(store, each, after))) for each in BY_TIME]
+        heads = {number: head for number, each in enumerate(streams) if (head := await anext(each, None)) is not None}
+        while heads:
+            first = min(heads, key=lambda number: _when(heads[number].key))
+            yield heads.pop(first)
+            following = await anext(streams[first], None)
+            if following is not None:
+                heads[first] = following
+
+
+async def _entries(store: Store, family: str, after: str | None) -> AsyncGenerator[Entry, None]:
+    async for page in store.list(family, after=None if after is None else f"{family}{after}"):
         for entry in page.entries:
             yield entry
 
 
+def _when(key: str) -> str:
+    """What a key by time says below its family: hour and name."""
+    return key.split("/", 2)[-1]
+
+
 def _hour_key(time_ns: int) -> str:
-    return f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(time_ns)}".rstrip("/")
+    return layout.hour_path(time_ns).rstrip("/")
 
 
 def _is_ours(prefix: str, key: str) -> bool:
@@ -174,17 +240,19 @@ def _is_ours(prefix: str, key: str) -> bool:
     return len(name) == 64 and key == f"{layout.conflict_folder(identity)}{name}.json"
 
 
-def _foreign(found: Discovered, key: str) -> None:
+def _foreign(found: Discovered, key: str, told: str = "its name is not that of anything that belongs here") -> None:
     if len(found.foreign) < MOST_FOREIGN:
-        found.foreign.append(Problem(Finding.FOREIGN_OBJECT, key, "its name is not that of anything that belongs here"))
+        found.foreign.append(Problem(Finding.FOREIGN_OBJECT, key, told))
 
 
-def _name(key: str) -> str:
-    return key.rpartition("/")[2].removesuffix(".json")
+def _id(key: str) -> str:
+    """Of the manifest that is referred to, or of the gathering."""
+    gathering = layout.gathering_in(key)
+    return gathering.id if gathering is not None else key.rpartition("/")[2].removesuffix(".json")
 
 
 def _manifest_id(key: str) -> str | None:
-    name = _name(key)
+    name = _id(key)
     proper = len(name) == 64 and not set(name) - set("0123456789abcdef") and key.endswith(f"/{name}.json")
     return name if proper and key.count("/") == 4 else None
 

@@ -19,9 +19,11 @@ from holdfast.base.telemetry import logger
 from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
+from holdfast.pipeline.audit import Audit
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
+from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
@@ -33,6 +35,14 @@ JOBS: dict[str, Callable[[Env], Job]] = {
     "index": index_job,
     "feed": Feed,
 }
+ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
+"""Jobs that run only when they are named."""
+_WANTED = {
+    "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
+    "audit": {"scopes", "deep", "older_than_ns", "inventory"},
+    "gc": {"kinds", "apply", "limit"},
+}
+"""What a job takes of a request; the others take times."""
 MOST_ROUNDS = 100_000
 WAIT_MS = 120_000
 
@@ -56,7 +66,7 @@ async def run(
     owner_id = f"driver-{ambient.ids.unique()}"
     ended: list[Ran] = []
     for name in check_names(names):
-        job = JOBS[name](env)
+        job = {**JOBS, **ASKED}[name](env)
         async with jobs.turn(env, job, owner_id, wait_ms=wait_ms, takeover=takeover):
             ended += await jobs.resume(env, job)
             ended += await _rounds(env, job, _own(name, dict(request or {}), ambient.clock.wall_ns()))
@@ -119,6 +129,8 @@ async def preview(
             keys = await Reconcile(env).preview(own)
             found += [Preview(name, "", 0, 0, 0, keys)] if keys else []
             continue
+        if name in ASKED:
+            raise Invalid(f"{name} has no plan by hours", remedy=f"see `holdfast {name} --help`")
         if name == "feed":
             found += [
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
@@ -134,12 +146,13 @@ async def preview(
 
 def check_names(names: Sequence[str]) -> list[str]:
     """The jobs that are meant, in the order in which they depend on each other."""
+    known = {**JOBS, **ASKED}
     for name in names:
-        if name not in JOBS:
-            near = get_close_matches(name, JOBS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(JOBS)}"
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)}"
             raise Invalid(f"there is no job {name!r}", remedy=hint)
-    return [name for name in JOBS if not names or name in names]
+    return [name for name in known if (name in names if names else name in JOBS)]
 
 
 async def _rounds(env: Env, job: Job, request: Document) -> list[Ran]:
@@ -168,6 +181,6 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
 
 def _own(name: str, request: Document, now_ns: int) -> Document:
     """What of a request is meant for this job."""
-    wanted = {"since_ns", "until_ns"} | ({"full", "agents", "keys"} if name == "reconcile" else set())
+    wanted = _WANTED.get(name, {"since_ns", "until_ns"})
     own = {key: value for key, value in request.items() if key in wanted and value is not None}
     return {**own, "began_ns": now_ns} if own.get("full") else own

@@ -20,6 +20,7 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.ingest import layout, references
+from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
@@ -42,6 +43,8 @@ class Row:
     """None if there is nothing to count."""
     shares: list[Share] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    expired: bool = False
+    """Its bytes were let go: it is listed and counted wherever it matters, and there is nothing more to look at."""
     wrote: int = 0
     """References that were missing."""
     read_bytes: int = 0
@@ -56,6 +59,7 @@ class Row:
             "manifest": None if self.manifest is None else self.manifest.document(),
             "shares": [[each.hour, each.records, each.first_ns, each.last_ns] for each in self.shares],
             "problems": [each.document() for each in self.problems],
+            "expired": self.expired,
             "wrote": self.wrote,
             "read_bytes": self.read_bytes,
         }
@@ -68,6 +72,7 @@ class Row:
             None if manifest is None else _manifest(manifest, document["key"]),
             [Share(*each) for each in document["shares"]],
             [Problem.of(each) for each in document["problems"]],
+            document.get("expired", False),
             document["wrote"],
             document["read_bytes"],
         )
@@ -101,6 +106,8 @@ class Examiner:
                 await self._conflict(row)
             else:
                 await self._by_manifest(row, key)
+        except _Expired as found:
+            row.manifest, row.shares, row.expired = found.manifest, [], True
         except _Found as found:
             row.manifest, row.shares = None, []
             row.problems.append(found.problem)
@@ -134,13 +141,15 @@ class Examiner:
         if future:
             told = f"{future} of its {len(batch)} records are dated more than a day after it was accepted"
             row.problems.append(Problem(Finding.FUTURE_CLOCK, key, told))
-        await self._refer(row, references.of_accepted(manifest), known=row.key)
+        await self._refer(row, references.of_accepted(manifest), known=row.key, of=manifest)
 
     async def _batch(self, row: Row, manifest: AcceptedManifest) -> Batch:
         key = manifest.key
         try:
             body = (await self._store.get(manifest.raw_blob_key)).body
         except NotFound:
+            if await find_expired(self._store, manifest.identity) is not None:
+                raise _Expired(manifest) from None
             told = f"its bytes are not at {manifest.raw_blob_key}"
             raise _Found(Finding.MISSING_BLOB, key, told) from None
         except Invalid as error:
@@ -176,14 +185,22 @@ class Examiner:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), row.key, str(error)) from error
         await self._refer(row, references.of_conflict(conflict))
 
-    async def _refer(self, row: Row, wanted: Iterable[references.Reference], known: str = "") -> None:
-        """Write the references that are not there."""
+    async def _refer(
+        self,
+        row: Row,
+        wanted: Iterable[references.Reference],
+        known: str = "",
+        of: AcceptedManifest | None = None,
+    ) -> None:
+        """Write the references that are not there; but of a batch that was expired, and sent again since, none."""
         for reference in wanted:
             if reference.key == known:
                 continue
             try:
                 await self._store.head(reference.key)
             except NotFound:
+                if of is not None and await find_expired(self._store, of.identity) is not None:
+                    raise _Expired(of) from None
                 await references.write(self._store, reference)
                 row.wrote += 1
 
@@ -192,6 +209,14 @@ class Examiner:
             return await self._store.get(key)
         except NotFound as error:
             raise _Found(otherwise, key, str(error)) from error
+
+
+class _Expired(Exception):
+    """The bytes of this batch were let go. Its numbers stay taken, so others must know of it."""
+
+    def __init__(self, manifest: AcceptedManifest) -> None:
+        super().__init__(manifest.key)
+        self.manifest = manifest
 
 
 class _Found(Exception):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
-from holdfast.base.errors import Conflict
+from holdfast.base.errors import Conflict, NotFound
 from holdfast.metrics import index, layout, manifest
 from holdfast.metrics.manifest import Generation, Kind, Table
 from holdfast.metrics.points import SeriesKey
@@ -20,6 +20,7 @@ from holdfast.ontology.commit import Commit
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
+from holdfast.pipeline.plan import read_generation
 from holdfast.platform import census
 from holdfast.platform.census import Hour
 from holdfast.platform.session import Session
@@ -125,7 +126,17 @@ class Feed:
         return [series for found in self._series.values() for series in found]
 
     async def _read(self, key: str) -> list[SeriesKey]:
-        generation = Generation.read(await self._store.get(key))
+        """Of the generation that was planned, or of what has taken its place since: it has all of its inputs."""
+        try:
+            return await self._series_of(Generation.read(await self._store.get(key)))
+        except NotFound:
+            hour = layout.hour_in(key)
+            current = None if hour is None else await read_generation(self._store, Kind.INDEX, hour)
+            if current is None:
+                raise
+            return await self._series_of(current)
+
+    async def _series_of(self, generation: Generation) -> list[SeriesKey]:
         refs = [ref for unit in generation.units for ref in unit.chunks if ref.table is Table.SERIES]
 
         async def one(chunk_key: str) -> list[SeriesKey]:

@@ -137,6 +137,13 @@ async def history(store: Store, *, limit: int = 20, job: str | None = None) -> l
     return rows
 
 
+async def latest(store: Store, job: str) -> RunSummary | None:
+    """The run of a job that was begun last, whatever became of it."""
+    async for each in find(store, workflow=f"{PREFIX}{job}", tag="pipeline", limit=1):
+        return each
+    return None
+
+
 def _ran(job: Job, outcome: Outcome, *, resumed: bool) -> Ran:
     summary = outcome.result if isinstance(outcome.result, dict) else {}
     return Ran(job.name, outcome.run_id, outcome.status, summary, resumed, outcome.error)

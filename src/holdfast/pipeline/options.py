@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast.base.config import Settings
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.gc.options import GcOptions
 
 MINUTE_NS = 60 * 1_000_000_000
 
@@ -34,6 +36,9 @@ class Options:
     """What was not seen in the last so many hours of samples is gone, as far as the ontology is concerned."""
     lease_ttl_ms: int = 30_000
     limits: Limits = field(default_factory=Limits)
+    gc: GcOptions = field(default_factory=GcOptions)
+    settings: Settings = field(default_factory=Settings)
+    """How other places are reached, such as reports in another bucket."""
 
 
 @dataclass(frozen=True)

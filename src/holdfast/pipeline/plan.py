@@ -3,12 +3,15 @@
 The rule: the current generation is read first, then the listings. A generation was made from listings that were there
 before it, and listings are never deleted, so the inputs planned here contain those of the generation that was read. The
 plan is published as the next number after it, or not at all: inputs only grow.
+
+A sealed unit stays as it is. What came later becomes a unit over it, which leaves out the numbers that are settled
+(``platform.taken``).
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 from holdfast.base.codec import Document
 from holdfast.metrics import derive, layout, listing, manifest
@@ -16,6 +19,7 @@ from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
+from holdfast.platform.taken import order_of, sealed_inputs
 
 DAY_HOURS = 24
 
@@ -28,14 +32,18 @@ class Work:
     sources: tuple[tuple[str, str], ...]
     """Id and key of each input; of a day, unit id and key of each chunk."""
     weight: int
+    taken: tuple[Listed, ...] = ()
+    """Batches whose numbers are counted already, in a sealed unit."""
 
     def document(self) -> Document:
-        return {"unit": self.unit.document(), "sources": [list(each) for each in self.sources], "weight": self.weight}
+        found = {"unit": self.unit.document(), "sources": [list(each) for each in self.sources], "weight": self.weight}
+        return {**found, "taken": [list(astuple(row)) for row in self.taken]} if self.taken else found
 
     @classmethod
     def of(cls, document: Document) -> "Work":
         sources = tuple((ident, key) for ident, key in document["sources"])
-        return cls(Unit.of(document["unit"]), sources, document["weight"])
+        taken = tuple(Listed(*row) for row in document.get("taken", ()))
+        return cls(Unit.of(document["unit"]), sources, document["weight"], taken)
 
 
 @dataclass(slots=True)
@@ -47,12 +55,14 @@ class HourPlan:
     buckets: int
     version: str
     units: list[str] = field(default_factory=list)
-    """Ids of all units that make up the hour, by bucket."""
+    """Ids of all units that make up the hour besides the sealed ones, by bucket."""
     work: list[Work] = field(default_factory=list)
     """Those that the generation read does not have."""
     listings: list[str] = field(default_factory=list)
     """Ids of what was read."""
     changed: bool = False
+    epoch: int = 0
+    """Of the generation that was read: new units have it in their names."""
 
     def document(self) -> Document:
         return {
@@ -64,6 +74,7 @@ class HourPlan:
             "units": self.units,
             "listings": self.listings,
             "changed": self.changed,
+            "epoch": self.epoch,
         }
 
     @classmethod
@@ -77,6 +88,7 @@ class HourPlan:
             list(document["units"]),
             listings=list(document["listings"]),
             changed=document["changed"],
+            epoch=document.get("epoch", 0),
         )
 
 
@@ -112,10 +124,18 @@ async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, recor
         parts[bucket_of(row.agent, buckets)].append(row)
     plan = _empty(kind, hour, current, buckets, version_of(kind, windows))
     plan.listings = sorted(map(listing.id_in, keys))
-    for bucket, own in sorted(parts.items()):
-        unit = Unit(kind, hour, buckets, bucket, tuple(row.input for row in own), plan.version)
+    order = await order_of(store, rows, await sealed_inputs(store, current))
+    for bucket, every in sorted(parts.items()):
+        own = order.own(every)
+        if not own:
+            continue
+        beneath = () if current is None else tuple(each.unit_id for each in current.sealed(bucket))
+        over = (*beneath, *order.over(every))
+        inputs = tuple(row.input for row in own)
+        unit = _named(current, Unit(kind, hour, buckets, bucket, inputs, plan.version, plan.epoch, over))
         sources = tuple((row.manifest_id, row.blob_key) for row in own)
-        _enter(plan, Work(unit, sources, sum(row.records + 1 for row in own)), current)
+        taken = tuple(order.taken(every, own))
+        _enter(plan, Work(unit, sources, sum(row.records + 1 for row in own), taken), current)
     return _settled(plan, current)
 
 
@@ -133,9 +153,8 @@ async def plan_day(store: Store, hour: int, windows: Windows) -> HourPlan:
     plan.listings = sorted({ident for each in found if each is not None for ident in each.listings})
     largest = windows.hourly[-1]
     for bucket, own in sorted(inputs.items()):
-        unit = Unit(
-            Kind.DAILY, hour, buckets, bucket, tuple(Input(each.unit_id, each.unit_id) for each in own), plan.version
-        )
+        inputs_ = tuple(Input(each.unit_id, each.unit_id) for each in own)
+        unit = _named(current, Unit(Kind.DAILY, hour, buckets, bucket, inputs_, plan.version, plan.epoch))
         chunks = [
             (each.unit_id, ref.key, ref.rows)
             for each in own
@@ -151,6 +170,8 @@ def divided(rows: Sequence[Listed], records_per_unit: int, current: Generation |
     """Into how many buckets; never fewer than there were."""
     total = sum(row.records for row in rows)
     buckets = current.buckets if current is not None else 1
+    if current is not None and any(unit.sealed for unit in current.units):
+        return buckets  # which the sealed units have for ever
     agents = len({row.agent for row in rows})
     while buckets < agents and total > buckets * records_per_unit:
         buckets *= 2
@@ -164,7 +185,17 @@ def payload_of(work: Iterable[Work], windows: Windows, limits: Sequence[int]) ->
 
 
 def _empty(kind: Kind, hour: int, current: Generation | None, buckets: int, version: str) -> HourPlan:
-    return HourPlan(kind, hour, 0 if current is None else current.number, buckets, version)
+    number, epoch = (0, 0) if current is None else (current.number, current.epoch)
+    return HourPlan(kind, hour, number, buckets, version, epoch=epoch)
+
+
+def _named(current: Generation | None, unit: Unit) -> Unit:
+    """The unit, or the same under the name that it has already: of an earlier epoch, and current."""
+    known = None if current is None else current.unit(unit.bucket)
+    if known is not None and known.epoch != unit.epoch:
+        before = replace(unit, epoch=known.epoch)
+        return before if before.id == known.unit_id else unit
+    return unit
 
 
 def _enter(plan: HourPlan, work: Work, current: Generation | None) -> None:
@@ -175,7 +206,7 @@ def _enter(plan: HourPlan, work: Work, current: Generation | None) -> None:
 
 
 def _settled(plan: HourPlan, current: Generation | None) -> HourPlan:
-    before = [] if current is None else [each.unit_id for each in current.units]
+    before = [] if current is None else [each.unit_id for each in current.units if not each.sealed]
     covered = set(current.listings) if current is not None else set()
     plan.changed = plan.units != before or not covered.issuperset(plan.listings)
     return plan

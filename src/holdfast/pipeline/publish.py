@@ -24,23 +24,40 @@ class Published:
     superseded: bool = False
 
 
-async def compose(store: Store, plan: HourPlan) -> Generation:
-    """The generation that a plan leads to, from the manifests of its units."""
+async def compose(store: Store, plan: HourPlan) -> Generation | None:
+    """The generation that a plan leads to: the units that are current already as they stand, and sealed ones, and the
+    others from their manifests. None if any of it is gone: then the plan is older than a fence.
+    """
+    base: Generation | None = None
+    if plan.base:
+        found = await store.find(layout.generation_key(plan.hour, plan.kind, plan.base))
+        if found is None:
+            return None
+        base = Generation.read(found)
+    known = {each.unit_id: each for each in base.units} if base is not None else {}
 
-    async def one(unit_id: str) -> Current:
-        return Current.of_manifest(UnitManifest.read(await store.get(layout.unit_key(plan.hour, unit_id))))
+    async def one(unit_id: str) -> Current | None:
+        if unit_id in known:
+            return known[unit_id]
+        found = await store.find(layout.unit_key(plan.hour, unit_id))
+        made = None if found is None else Current.of_manifest(UnitManifest.read(found))
+        return made if made is None or base is None else base.kept(made)
 
-    units = await map_bounded(plan.units, one, limit=AT_ONCE)
-    return Generation(
-        plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version, tuple(units), tuple(plan.listings)
-    )
+    made = await map_bounded(plan.units, one, limit=AT_ONCE)
+    units = [each for each in made if each is not None]
+    if len(units) < len(made):
+        return None
+    units += [each for each in known.values() if each.sealed]
+    in_order = tuple(sorted(units, key=lambda each: (each.bucket, not each.sealed)))
+    numbers = (plan.kind, plan.hour, plan.base + 1, plan.buckets, plan.version)
+    return Generation(*numbers, in_order, tuple(plan.listings), plan.epoch, base.expired if base else ())
 
 
 async def publish(store: Store, plan: HourPlan) -> Published:
     if not plan.changed:
         return Published(plan, None)
     generation = await compose(store, plan)
-    if isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost):
+    if generation is None or isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost):
         return Published(plan, None, superseded=True)
     return Published(plan, generation)
 

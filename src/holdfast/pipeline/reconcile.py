@@ -64,8 +64,8 @@ class Reconcile:
 
     async def is_due(self) -> bool:
         """Whether there is anything to look at. If not, the checkpoint moves on at once."""
-        found = await self._by_time()
-        if found.keys or found.foreign or await problems.broken(self._store):
+        found = await self._by_time(limit=1)
+        if found.keys or found.more or found.foreign or await problems.broken(self._store):
             return True
         before = await self._checkpoints.read()
         to = found.checkpoint(None if before is None else before.recent)
@@ -221,11 +221,12 @@ class Reconcile:
 
     def _count(self, staged: Staged, rows: list[Row], pairs: dict[BatchIdentity, Any]) -> None:
         counts = staged.counts
-        counts["batches"] += sum(row.manifest is not None for row in rows)
+        counts["batches"] += sum(row.manifest is not None and not row.expired for row in rows)
         counts["records"] += sum(share.records for row in rows for share in row.shares)
         counts["read_bytes"] += sum(row.read_bytes for row in rows)
         counts["references_written"] += sum(row.wrote for row in rows)
         counts["overlaps"] += len(pairs)
+        counts["expired"] += sum(row.expired for row in rows)
         counts["broken"] += sum(any(each.finding in BROKEN for each in row.problems) for row in rows)
 
     # --- publish and verify ---

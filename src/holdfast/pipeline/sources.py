@@ -48,6 +48,12 @@ async def inventory_keys(location: str, prefix: str, settings: Settings) -> Asyn
         yield group
 
 
+async def inventory_made_ns(location: str, settings: Settings) -> int:
+    """When the report at ``location`` was begun, by S3's clock."""
+    async with _beside(location, settings) as (read, name):
+        return notices.read_inventory(await read(None), name).made_ns
+
+
 class _Reader:
     """The report's own file (None), and its parts by their keys."""
 

@@ -20,12 +20,14 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.metrics import chunk, derive, layout
 from holdfast.metrics.derive import Chunk
+from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import ChunkRef, Kind, UnitManifest
 from holdfast.metrics.points import AlertChanges, HistogramPoints, LogLines, Points, Telemetry
 from holdfast.metrics.rollup import Rows
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import CREATE, Store, Written
 from holdfast.pipeline.plan import Work
+from holdfast.platform.taken import Taken, taken_by
 from holdfast.platform.telemetry import telemetry_of
 
 READS = 32
@@ -55,19 +57,32 @@ async def make(store: Store, work: Work, windows: Windows, limits: Limits) -> Do
     spent = _Spent()
     if work.unit.kind is Kind.DAILY:
         hours, unreadable = await _rows(store, work, spent)
+        if hours is None:
+            return {**_row(UnitManifest(work.unit, ()), spent, made=False), "stale": True}
         telemetry, chunks = NOTHING, await blocking(lambda: list(derive.daily_chunks(work.unit, hours, windows)))
     else:
         batches, unreadable = await _batches(store, work, limits, spent)
-        telemetry, chunks = await blocking(_derive, work, batches, windows)
+        taken = await _taken(store, work, limits)
+        telemetry, chunks = await blocking(_derive, work, batches, windows, taken)
     refs = await _create(store, chunks, spent)
     manifest = derive.manifest(work.unit, telemetry, refs, unreadable)
     await store.put(manifest.key, manifest.encode(), CREATE)
     return _row(manifest, spent, made=True)
 
 
-def _derive(work: Work, batches: list[Batch], windows: Windows) -> tuple[Telemetry, list[Chunk]]:
+async def derive_again(
+    store: Store, work: Work, windows: Windows, limits: Limits
+) -> tuple[list[Chunk], Telemetry, list[str]]:
+    """What a unit of an hour would give now: its chunks, its records, and the inputs that cannot be read."""
+    batches, unreadable = await _batches(store, work, limits, _Spent())
+    taken = await _taken(store, work, limits)
+    telemetry, chunks = await blocking(_derive, work, batches, windows, taken)
+    return chunks, telemetry, sorted(unreadable)
+
+
+def _derive(work: Work, batches: list[Batch], windows: Windows, taken: Taken) -> tuple[Telemetry, list[Chunk]]:
     start_ns = layout.hour_start_ns(work.unit.hour)
-    telemetry = telemetry_of(batches, start_ns, start_ns + layout.HOUR_NS)
+    telemetry = telemetry_of(batches, start_ns, start_ns + layout.HOUR_NS, taken)
     if work.unit.kind is Kind.INDEX:
         return telemetry, list(derive.index_chunks(work.unit, telemetry))
     return telemetry, list(derive.rollup_chunks(work.unit, telemetry, windows))
@@ -93,14 +108,26 @@ async def _batches(store: Store, work: Work, limits: Limits, spent: _Spent) -> t
     return [each for each in found if each is not None], unreadable
 
 
+async def _taken(store: Store, work: Work, limits: Limits) -> Taken:
+    async def load(row: Listed) -> Batch | None:
+        try:
+            return await blocking(_decode, (await store.get(row.blob_key)).body, row.frame_sha256, limits)
+        except (NotFound, FrameInvalid, Corrupt, Invalid):
+            return None
+
+    return await taken_by(store, work.taken, load)
+
+
 def _decode(body: bytes, sha256: str, limits: Limits) -> Batch:
     if hashlib.sha256(body).hexdigest() != sha256:
         raise Corrupt("the bytes are not those that were accepted")
     return decode(body, limits)
 
 
-async def _rows(store: Store, work: Work, spent: _Spent) -> tuple[list[Rows], list[str]]:
+async def _rows(store: Store, work: Work, spent: _Spent) -> tuple[list[Rows] | None, list[str]]:
+    """None if a chunk is gone: the hour has another generation since, and the day is planned again on top of that."""
     unreadable: set[str] = set()
+    gone: set[str] = set()
 
     async def one(source: tuple[str, str]) -> Rows | None:
         ident, key = source
@@ -108,12 +135,15 @@ async def _rows(store: Store, work: Work, spent: _Spent) -> tuple[list[Rows], li
             body = (await store.get(key)).body
             spent.read_bytes += len(body)
             return await blocking(chunk.decode, body, key=key)
-        except (NotFound, Corrupt, Incompatible):
+        except NotFound:
+            gone.add(ident)
+            return None
+        except (Corrupt, Incompatible):
             unreadable.add(ident)
             return None
 
     found = await map_bounded(work.sources, one, limit=READS)
-    return [each for each in found if each is not None], sorted(unreadable)
+    return None if gone else [each for each in found if each is not None], sorted(unreadable)
 
 
 async def _create(store: Store, chunks: Iterable[Chunk], spent: _Spent) -> list[ChunkRef]:

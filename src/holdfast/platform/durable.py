@@ -18,7 +18,8 @@ from holdfast.bus import ChainTooDeep, Context, DeadLetter, Handler, Later
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Emission
 from holdfast.bus.layout import check_part, spelled_id
-from holdfast.objects.store import CREATE, Store
+from holdfast.bus.publish import Scribe
+from holdfast.objects.store import Store
 from holdfast.runs import Context as RunContext
 from holdfast.runs import Outcome, Workflow, workflow
 from holdfast.runs.courier import carried_by
@@ -42,7 +43,7 @@ class BusCourier:
         self, store: Store, ambient: Ambient, parent: Envelope | None = None, max_chain_depth: int | None = None
     ) -> None:
         """``parent`` is the event whose run it is, if it is one's."""
-        self._store = store
+        self._scribe = Scribe(store, ambient)
         self._ambient = ambient
         self._parent = parent
         self._max_chain_depth = max_chain_depth
@@ -74,7 +75,7 @@ class BusCourier:
     async def publish(self, documents: Sequence[Document]) -> None:
         for document in documents:
             envelope = Envelope.parse(document, key="outbox of a step")
-            await self._store.put(envelope.key, envelope.body(), CREATE)
+            await self._scribe.put(envelope)
 
 
 def run_id_of(event_id: str, handler_id: str) -> str:

@@ -21,7 +21,9 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
+from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.ingest.gathering import manifests_in
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.live import size_of
 from holdfast.ingest.manifest import AcceptedManifest
@@ -29,6 +31,7 @@ from holdfast.ingest.reconcile import FUTURE_NS, Coverage, neighbours_after, ove
 from holdfast.metrics.layout import CHECKPOINT, CHECKPOINT_FORMAT, HOUR_NS, coverage_key
 from holdfast.metrics.listing import Listed
 from holdfast.objects.store import Object, Store
+from holdfast.platform.taken import identity_of_row
 
 AT_ONCE = 16
 DECODERS = 2
@@ -81,10 +84,13 @@ class Batches:
     memory: Memory = field(default_factory=Memory)
     unreadable: set[str] = field(default_factory=set)
     """Manifest ids; of a reference that cannot be read, its key."""
+    expired: set[str] = field(default_factory=set)
+    """Manifest ids of batches whose bytes were let go."""
     _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
 
-    async def load(self, manifest_id: str, blob_key: str, sha256: str) -> Batch | None:
-        """None if it cannot be read."""
+    async def load(self, identity: BatchIdentity, blob_key: str, sha256: str) -> Batch | None:
+        """None if it cannot be read, or was expired."""
+        manifest_id = identity.manifest_id
         kept = self.memory.get(manifest_id)
         if kept is not None:
             return kept
@@ -92,7 +98,13 @@ class Batches:
             body = (await self.store.get(blob_key)).body
             async with self._decoders:
                 batch = await blocking(_decode, body, sha256, blob_key, self.limits)
-        except (NotFound, FrameInvalid, Corrupt, Invalid) as error:
+        except NotFound as error:
+            if await find_expired(self.store, identity) is not None:
+                self.expired.add(manifest_id)
+            else:
+                self.lost(manifest_id, blob_key, error)
+            return None
+        except (FrameInvalid, Corrupt, Invalid) as error:
             self.lost(manifest_id, blob_key, error)
             return None
         self.memory.keep(manifest_id, batch)
@@ -100,10 +112,11 @@ class Batches:
 
     async def all(self, rows: Iterable[Listed]) -> list[Batch]:
         """Those of these batches that can be read."""
-        found = await map_bounded(
-            rows, lambda row: self.load(row.manifest_id, row.blob_key, row.frame_sha256), limit=AT_ONCE
-        )
+        found = await map_bounded(rows, self.of_row, limit=AT_ONCE)
         return [each for each in found if each is not None]
+
+    async def of_row(self, row: Listed) -> Batch | None:
+        return await self.load(identity_of_row(row), row.blob_key, row.frame_sha256)
 
     def lost(self, what: str, key: str, error: HoldfastError) -> None:
         _log.warning("%s: left out of an answer: %s", key, error)
@@ -126,9 +139,13 @@ class _Checkpoint:
 
 async def fresh(store: Store, batches: Batches, since_ns: int, wants_agent: Callable[[str], bool]) -> list[Known]:
     """Batches that no listing has, as far as anybody knows, and that may have records from ``since`` on."""
-    keys = await fresh_keys(store, batches.overlap_ns, since_ns)
-    found = await map_bounded(keys, lambda key: _known(store, batches, key, wants_agent), limit=AT_ONCE)
-    return [each for each in found if each is not None]
+
+    def lost(key: str, error: HoldfastError) -> None:
+        batches.lost(key, key, error)
+
+    found = await fresh_manifests(store, batches.overlap_ns, since_ns, lost)
+    known = await map_bounded(found, lambda each: _looked_into(batches, each, wants_agent), limit=AT_ONCE)
+    return [each for each in known if each is not None]
 
 
 async def is_reconciled(store: Store) -> bool:
@@ -136,23 +153,38 @@ async def is_reconciled(store: Store) -> bool:
     return await store.find(CHECKPOINT) is not None
 
 
-async def fresh_keys(store: Store, overlap_ns: int, since_ns: int) -> list[str]:
-    """References to them. Nothing is read of the batches."""
+async def fresh_manifests(
+    store: Store, overlap_ns: int, since_ns: int, lost: Callable[[str, HoldfastError], None]
+) -> list[AcceptedManifest]:
+    """Their manifests; nothing is read of the batches. ``lost`` is told of what cannot be read."""
     checkpoint = await _checkpoint(store, overlap_ns)
     begin_ns = max(0, since_ns - FUTURE_NS)
     if checkpoint is not None:
         begin_ns = max(begin_ns, checkpoint.through_ns - overlap_ns - LOOKBACK_NS)
-    after = f"{layout.ACCEPTED_BY_TIME}{layout.hour_path(begin_ns)}".rstrip("/")
-    keys: list[str] = []
-    async for page in store.list(layout.ACCEPTED_BY_TIME, after=after):
+    gathered = await _since(store, layout.GATHERINGS, begin_ns, checkpoint)
+    referred = await _since(store, layout.ACCEPTED_BY_TIME, begin_ns, checkpoint)
+    recent = frozenset[bytes]() if checkpoint is None else checkpoint.recent
+    manifests: dict[bytes, AcceptedManifest] = {}
+    for several in await map_bounded(gathered.values(), lambda key: _read(store, key, lost), limit=AT_ONCE):
+        fresh_ones = {bytes.fromhex(each.identity.manifest_id)[:SHORT]: each for each in several}
+        manifests |= {short: each for short, each in fresh_ones.items() if short not in recent}
+    keys = [key for short, key in referred.items() if short not in manifests]
+    alone = await map_bounded(keys, lambda key: _read(store, key, lost), limit=AT_ONCE)
+    return [*manifests.values(), *(each for several in alone for each in several)]
+
+
+async def _since(store: Store, family: str, begin_ns: int, checkpoint: _Checkpoint | None) -> dict[bytes, str]:
+    """Keys that nobody has followed, by the short form of the id in each; of hours from that time on."""
+    found: dict[bytes, str] = {}
+    async for page in store.list(family, after=f"{family}{layout.hour_path(begin_ns)}".rstrip("/")):
         for entry in page.entries:
             short = _short(entry.key)
             followed = checkpoint is not None and (
                 entry.modified_ns < checkpoint.floor_ns or short in checkpoint.recent
             )
             if short is not None and not followed:
-                keys.append(entry.key)
-    return keys
+                found[short] = entry.key
+    return found
 
 
 async def neighbours(store: Store, batches: Batches, found: Iterable[Known]) -> list[Known]:
@@ -212,20 +244,31 @@ async def _checkpoint(store: Store, overlap_ns: int) -> _Checkpoint | None:
     return _Checkpoint(through, cursor - overlap_ns, ids)
 
 
-async def _known(
-    store: Store, batches: Batches, key: str, wants_agent: Callable[[str], bool] = lambda _: True
-) -> Known | None:
+async def _known(store: Store, batches: Batches, key: str) -> Known | None:
+    """By the key of its manifest, or of its reference."""
+    found = await _read(store, key, lambda key, error: batches.lost(key, key, error))
+    return await _looked_into(batches, found[0], lambda _: True) if found else None
+
+
+async def _read(store: Store, key: str, lost: Callable[[str, HoldfastError], None]) -> list[AcceptedManifest]:
+    """The manifests at this key; none if it cannot be read."""
     try:
-        manifest = manifest_in(await store.get(key))
+        found = await store.get(key)
+        return [manifest_in(found)] if key.startswith(layout.ACCEPTED) else manifests_in(found)
     except (NotFound, Corrupt, Incompatible, Invalid) as error:
-        batches.lost(key, key, error)
-        return None
+        lost(key, error)
+        return []
+
+
+async def _looked_into(
+    batches: Batches, manifest: AcceptedManifest, wants_agent: Callable[[str], bool]
+) -> Known | None:
     identity = manifest.identity
     if not wants_agent(identity.agent_id):
         return None
-    batch = await batches.load(identity.manifest_id, manifest.raw_blob_key, manifest.frame_sha256)
-    if batch is None:
-        return None
+    batch = await batches.load(identity, manifest.raw_blob_key, manifest.frame_sha256)
+    if batch is None:  # an expired one has no records to be read, but keeps its numbers
+        return Known(manifest, {}) if identity.manifest_id in batches.expired else None
     own, _ = shares(batch, manifest.accepted_at_unix_ns)
     rows = {each.hour: listed(manifest, each.records, each.first_ns, each.last_ns) for each in own}
     return Known(manifest, rows)
@@ -233,13 +276,7 @@ async def _known(
 
 def manifest_in(found: Object) -> AcceptedManifest:
     """The manifest, or the one that a reference by time holds."""
-    if not found.key.startswith(layout.ACCEPTED_BY_TIME):
-        return AcceptedManifest.read(found)
-    document = codec.decode(found.body, key=found.key)
-    key, inner = document.get("accepted_manifest_key"), document.get("accepted_manifest")
-    if not isinstance(key, str) or not isinstance(inner, dict):
-        raise Corrupt(f"{found.key}: names no manifest")
-    return AcceptedManifest.read(Object(key, codec.encode(inner), found.modified_ns, found.version))
+    return AcceptedManifest.read(found) if found.key.startswith(layout.ACCEPTED) else manifests_in(found)[0]
 
 
 def row_of(known: Known) -> Listed:
@@ -267,7 +304,10 @@ def listed(manifest: AcceptedManifest, records: int, first_ns: int | None, last_
 
 
 def _short(key: str) -> bytes | None:
-    """Of the manifest id in a key; None if there is none."""
+    """Of the id in a key, of a manifest or of a gathering; None if there is none."""
+    gathering = layout.gathering_in(key)
+    if gathering is not None:
+        return bytes.fromhex(gathering.id)[:SHORT]
     name = key.rpartition("/")[2].removesuffix(".json")
     try:
         return bytes.fromhex(name)[:SHORT] if len(name) == 64 else None

@@ -4,14 +4,18 @@ A unit's chunks answer for its bucket if they were made from exactly the batches
 there is, listed since or fresh, makes its bucket one that is read from batches. So an answer is the same whatever has
 been derived, and complete without waiting for it.
 
+A sealed unit counts for ever as it is: its chunks are used whatever else is known, and what they counted is left out of
+the batches that are read besides.
+
 The order of reading: fresh batches, then which generations there are, then listings. Listings only grow and generations
 are made from listings before them, so what is listed contains what a generation was made from; a batch that is listed
 between two of these reads is met as fresh, and counts once.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt
@@ -20,9 +24,44 @@ from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Kind, bucket_of
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches, Known, fresh, neighbours, row_of
+from holdfast.platform.taken import Order, order_of, sealed_inputs
+
+T = TypeVar("T")
 
 AT_ONCE = 16
 DAY_HOURS = 24
+LOOKS = 4
+"""How often an answer is begun anew because what it was to be made from was superseded and removed."""
+
+
+class Overtaken(Corrupt):
+    """An object that was current is gone. Others may be current by now; if the same one is, it is lost."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key}: an object that is current is missing", remedy=manifest.MAKE_ANEW)
+        self.key = key
+
+
+async def resolved(answer: Callable[[], Awaitable[T]]) -> T:
+    """What an answer gives. One that was overtaken is begun anew, with whatever is current by then."""
+    missed: str | None = None
+    for looks_left in reversed(range(LOOKS)):
+        try:
+            return await answer()
+        except Overtaken as error:
+            if error.key == missed or not looks_left:
+                raise Corrupt(str(error), remedy=error.remedy) from error
+            missed = error.key
+    raise Corrupt("answers are overtaken again and again")
+
+
+@dataclass(slots=True)
+class Raw:
+    """Batches of one bucket that must be read."""
+
+    rows: list[Listed]
+    taken: list[Listed] = field(default_factory=list)
+    """Batches that share numbers with them, and have counted these already."""
 
 
 @dataclass(slots=True)
@@ -32,8 +71,8 @@ class Hour:
     hour: int
     units: list[Current] = field(default_factory=list)
     """Whose chunks say all about their buckets."""
-    raw: list[list[Listed]] = field(default_factory=list)
-    """The batches of each other bucket."""
+    raw: list[Raw] = field(default_factory=list)
+    """The batches of each other bucket, and of buckets that are sealed in part."""
     listed: list[Listed] | None = None
     """Every batch of the hour, where it had to be read."""
     keys: list[str] = field(default_factory=list)
@@ -119,16 +158,34 @@ class Looked:
             return
         buckets: dict[int, list[Listed]] = defaultdict(list)
         size = 1 if current is None else current.buckets
-        for row in await self.read_listed(hour):
+        rows = await self.read_listed(hour)
+        for row in rows:
             buckets[bucket_of(row.agent, size)].append(row)
-        for bucket, rows in sorted(buckets.items()):
-            if not wants_bucket(bucket, size):
-                continue
-            unit = None if current is None else current.unit(bucket)
-            if current is not None and unit is not None and current.covers(bucket, [row.input for row in rows]):
-                hour.units.append(unit)
-            elif chosen := [row for row in rows if wants_agent(row.agent)]:
-                hour.raw.append(chosen)
+        order = await order_of(self.store, rows, await sealed_inputs(self.store, current))
+        for bucket, every in sorted(buckets.items()):
+            if wants_bucket(bucket, size):
+                self._choose(hour, current, bucket, every, order, wants_agent)
+
+    def _choose(
+        self,
+        hour: Hour,
+        current: Generation | None,
+        bucket: int,
+        rows: Sequence[Listed],
+        order: Order,
+        wants_agent: Callable[[str], bool],
+    ) -> None:
+        """What answers for one bucket: its chunks, sealed ones in any case, or batches."""
+        own = order.own(rows)
+        unit = None if current is None else current.unit(bucket)
+        hour.units += [] if current is None else current.sealed(bucket)
+        if not own:
+            return
+        inputs = [row.input for row in own]
+        if current is not None and unit is not None and current.covers(bucket, inputs, order.over(rows)):
+            hour.units.append(unit)
+        elif chosen := [row for row in own if wants_agent(row.agent)]:
+            hour.raw.append(Raw(chosen, order.taken(rows, chosen)))
 
     def _touched(self, hour: Hour) -> bool:
         """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""
@@ -151,7 +208,10 @@ class Looked:
 
     async def _read(self, keys: Mapping[int, str]) -> dict[int, Generation]:
         async def one(key: str) -> Generation:
-            return Generation.read(await self.store.get(key))
+            found = await self.store.find(key)
+            if found is None:
+                raise Overtaken(key)
+            return Generation.read(found)
 
         found = await map_bounded(keys.values(), one, limit=AT_ONCE)
         return dict(zip(keys, found, strict=True))

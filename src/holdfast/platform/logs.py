@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Corrupt, Invalid
+from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.ingest.frame import Limits
 from holdfast.ingest.records import HIGHEST_SEVERITY, Severity
@@ -20,15 +20,16 @@ from holdfast.metrics.columns import Ints
 from holdfast.metrics.found import Listing, Read
 from holdfast.metrics.layout import HOUR_NS, hour_start_ns
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Kind, Table
+from holdfast.metrics.manifest import ChunkRef, Kind, Table
 from holdfast.metrics.matchers import AGENT, Matcher, Operator, chosen
 from holdfast.metrics.points import LogLines
 from holdfast.metrics.question import wants_bucket
 from holdfast.metrics.words import has_words, words_in
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
-from holdfast.platform.known import Hour, Looked
+from holdfast.platform.known import Hour, Looked, Overtaken, resolved
 from holdfast.platform.metrics import Matching, agent_test, matchers_of
+from holdfast.platform.taken import taken_by
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.platform.times import Moment, moment_ns
 
@@ -66,17 +67,21 @@ class Logs:
         wanted = words_in(words)
         if words.strip() and not wanted:
             raise Invalid(f"{words!r} has no word in it", remedy="words are runs of letters, digits and underscores")
-        search = _Search(
-            self._store,
-            Batches(self._store, self._limits, self._overlap_ns, self._memory),
-            since_ns,
-            until_ns,
-            wanted,
-            severity_of(severity),
-            matchers_of(where, agent),
-            limit,
-        )
-        return await search.run()
+
+        async def attempt() -> Listing:
+            search = _Search(
+                self._store,
+                Batches(self._store, self._limits, self._overlap_ns, self._memory),
+                since_ns,
+                until_ns,
+                wanted,
+                severity_of(severity),
+                matchers_of(where, agent),
+                limit,
+            )
+            return await search.run()
+
+        return await resolved(attempt)
 
 
 class _Search:
@@ -123,10 +128,12 @@ class _Search:
                 break
         found.sort(key=lambda row: (row["time_ns"], row["agent"], row["boot"], row["seq"]), reverse=True)
         self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
+        self.read.expired = tuple(sorted(self._batches.expired))
         return Listing(found[: self._limit], self.read, truncated or len(found) > self._limit)
 
     async def _hour(self, hour: Hour) -> list[dict[str, Any]]:
-        rows = [row for bucket in hour.raw for row in bucket]
+        rows = [row for bucket in hour.raw for row in bucket.rows]
+        shared = [row for bucket in hour.raw for row in bucket.taken]
         if candidates := await self._candidates(hour):
             listed = [row for row in await self._looked.read_listed(hour) if self._wants(row.agent)]
             rows += _with_overlaps(listed, candidates)
@@ -137,7 +144,8 @@ class _Search:
         batches = await self._batches.all(unique.values())
         start_ns = hour_start_ns(hour.hour)
         since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
-        logs = telemetry_of(batches, since, until).logs
+        taken = await taken_by(self._store, shared, self._batches.of_row)
+        logs = telemetry_of(batches, since, until, taken).logs
         return _documents(logs, self._fitting(logs))
 
     async def _candidates(self, hour: Hour) -> set[str]:
@@ -149,7 +157,7 @@ class _Search:
         async def one(ref: ChunkRef) -> set[str]:
             stored = await self._store.find(ref.key)
             if stored is None:
-                raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW)
+                raise Overtaken(ref.key)
             ref.check(stored.body)
             table = index.decode(Table.WORDS, stored.body, key=ref.key)
             found = index.batches_with(table, self._words, exact, self._severity)

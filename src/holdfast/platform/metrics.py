@@ -31,7 +31,7 @@ from holdfast.metrics.points import HistogramPoints, Points, SeriesKey, Telemetr
 from holdfast.metrics.question import Question, ask, wants_bucket
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory
-from holdfast.platform.known import Hour, Looked
+from holdfast.platform.known import Hour, Looked, resolved
 from holdfast.platform.reading import Reading, reading
 from holdfast.platform.times import Moment, moment_ns, span_ns
 from holdfast.sql.duck import OutOfMemory
@@ -83,9 +83,13 @@ class Metrics:
             by,
             q,
         )
-        batches = self._batches()
-        async with reading(self._store, batches, self._memory_limit) as workshop:
-            return await _Asked(question, workshop, Looked(self._store, batches)).answer()
+
+        async def attempt() -> Answer:
+            batches = self._batches()
+            async with reading(self._store, batches, self._memory_limit) as workshop:
+                return await _Asked(question, workshop, Looked(self._store, batches)).answer()
+
+        return await resolved(attempt)
 
     async def list(
         self, pattern: str = "*", *, since: Moment = "1h", until: Moment | None = None, agent: str | None = None
@@ -111,6 +115,11 @@ class Metrics:
         self, text: str, params: dict[str, Any], since: Moment, until: Moment | None, agent: str | None
     ) -> tuple[_Found, Reading]:
         """Rows of a statement over the series of some hours."""
+        return await resolved(lambda: self._series_once(text, params, since, until, agent))
+
+    async def _series_once(
+        self, text: str, params: dict[str, Any], since: Moment, until: Moment | None, agent: str | None
+    ) -> tuple[_Found, Reading]:
         matchers = matchers_of(None, agent)
         now = self._ambient.clock.wall_ns()
         since_ns, until_ns = moment_ns(since, now), now if until is None else moment_ns(until, now)
@@ -179,15 +188,16 @@ class _Asked:
         except HoldfastError as error:
             raise await self._workshop.blame(error) from error
         if not files and question.metric not in self._names:
-            raise unknown(question.metric, self._names, len(self._workshop.told().unreadable))
+            told = self._workshop.told()
+            raise unknown(question.metric, self._names, len(told.unreadable), len(told.expired))
         if not series and files and question.aggregate.grows:
             await self._refuse_gauge(files)
         return Answer(question, series, self._workshop.told())
 
     def _usable(self, generation: Generation) -> bool:
         """Whether the windows of its chunks divide the step."""
-        windows = {ref.window_ns for unit in generation.units for ref in unit.chunks if ref.table is Table.ROLLUP}
-        return not windows or self._question.window(windows) is not None
+        of_units = ({ref.window_ns for ref in unit.chunks if ref.table is Table.ROLLUP} for unit in generation.units)
+        return all(not windows or self._question.window(windows) is not None for windows in of_units)
 
     def _refs(self, unit: Current) -> list[ChunkRef]:
         """The chunks of the metric, of the largest window that divides the step."""
@@ -264,8 +274,14 @@ def agent_test(matchers: Iterable[Matcher]) -> Callable[[str], bool]:
     return lambda agent: all(bool(each.fits([agent])[0]) for each in conditions)
 
 
-def unknown(metric: str, names: Iterable[str], unreadable: int = 0) -> NotFound:
+def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int = 0) -> NotFound:
     near = get_close_matches(metric, sorted(names), n=3)
+    if expired and not near:
+        return NotFound(
+            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches "
+            "were expired",
+            remedy="ask with a larger step, such as 1h",
+        )
     if unreadable and not near:
         return NotFound(
             f"no metric {metric!r} has samples in this range, as far as can be read: batches that cannot be are "

@@ -20,8 +20,9 @@ from holdfast.base.ids import Ambient
 from holdfast.bus.event import Envelope
 from holdfast.bus.handler import Emission
 from holdfast.bus.layout import check_part, derived_id
+from holdfast.bus.publish import Scribe
 from holdfast.objects.register import UNCHANGED, Plain, Register, Unchanged
-from holdfast.objects.store import CREATE, NotModified, Object, Store, Version
+from holdfast.objects.store import NotModified, Object, Store, Version
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import parse
@@ -92,6 +93,7 @@ class Outbox:
         self._store = store
         self._ambient = ambient
         self._chain = Chain(store)
+        self._scribe = Scribe(store, ambient)
         self._ledger: Ledger = EMPTY
         self._head: Version | None = None
         """The head that was mended last."""
@@ -102,11 +104,7 @@ class Outbox:
     async def publish(self, manifest: Manifest) -> int:
         """Write a commit's events, those that are absent; how many it has."""
         events = envelopes(manifest)
-
-        async def put(envelope: Envelope) -> None:
-            await self._store.put(envelope.key, envelope.body(), CREATE)
-
-        await map_bounded(events, put, limit=PARALLEL)
+        await map_bounded(events, self._scribe.put, limit=PARALLEL)
         self._published.add(manifest.path)
         return len(events)
 

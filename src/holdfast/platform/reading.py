@@ -11,12 +11,12 @@ from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.metrics import chunk, index
 from holdfast.metrics.found import Read
 from holdfast.metrics.layout import HOUR_NS, hour_start_ns
-from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Table
 from holdfast.metrics.points import Telemetry
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches
-from holdfast.platform.known import Hour
+from holdfast.platform.known import Hour, Overtaken, Raw
+from holdfast.platform.taken import taken_by
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.sql.duck import Duck, MissingFile
 from holdfast.sql.scan import LocalFiles
@@ -27,6 +27,7 @@ AT_ONCE = 16
 
 class Reading:
     def __init__(self, store: Store, batches: Batches, scratch: Scratch, memory_limit: str) -> None:
+        self._store = store
         self._batches = batches
         self._files = LocalFiles(store, scratch.path)
         self._folder = scratch.path
@@ -50,23 +51,25 @@ class Reading:
             try:
                 path = await self._files.place(ref.key, f"chunk-{number}.parquet", ref.bytes)
             except MissingFile as error:
-                raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW) from error
+                raise Overtaken(ref.key) from error
             ref.check(await blocking(path.read_bytes))
             self._refs[path] = ref
             return path
 
         return await map_bounded(zip(numbers, refs, strict=True), one, limit=AT_ONCE)
 
-    async def telemetry(self, hour: int, rows: Sequence[Listed]) -> Telemetry:
+    async def telemetry(self, hour: int, raw: Raw) -> Telemetry:
         """What these batches say about the hour."""
-        batches = await self._batches.all(rows)
-        self.read.batches += len(rows)
+        batches = await self._batches.all(raw.rows)
+        taken = await taken_by(self._store, raw.taken, self._batches.of_row)
+        self.read.batches += len(raw.rows)
         start_ns = hour_start_ns(hour)
-        return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS)
+        return await blocking(telemetry_of, batches, start_ns, start_ns + HOUR_NS, taken)
 
     def told(self) -> Read:
         """What was read, with the batches that could not be."""
         self.read.unreadable = tuple(sorted({*self.read.unreadable, *self._batches.unreadable}))
+        self.read.expired = tuple(sorted(self._batches.expired))
         return self.read
 
     async def keep(self, table: pa.Table, name: str) -> Path:

@@ -32,6 +32,7 @@ from holdfast.metrics.points import (
     Telemetry,
     in_order,
 )
+from holdfast.platform.taken import NOTHING, Taken, seqs_of
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -41,14 +42,18 @@ MOST_DOUBTS = 100
 _KINDS = {kind: kind.name.lower() for kind in Kind}
 
 
-def telemetry_of(batches: Iterable[Batch], since_ns: int | None = None, until_ns: int | None = None) -> Telemetry:
-    """All records of these batches in [since, until), each once. The order of batches does not matter."""
-    gathered = _Gathered(since_ns, until_ns)
+def telemetry_of(
+    batches: Iterable[Batch], since_ns: int | None = None, until_ns: int | None = None, taken: Taken = NOTHING
+) -> Telemetry:
+    """All records of these batches in [since, until), each once, without those whose numbers are taken. The order of
+    batches does not matter.
+    """
+    gathered = _Gathered(since_ns, until_ns, taken)
     for cluster in clusters(batches):
         if len(cluster) == 1:
             gathered.add(cluster[0], None, None)
         else:
-            gathered.add_overlapping(cluster)
+            gathered.add_overlapping(sorted(cluster, key=lambda each: identity_of(each) not in taken.owners))
     return gathered.telemetry()
 
 
@@ -97,8 +102,8 @@ class _Column:
 
 
 class _Gathered:
-    def __init__(self, since_ns: int | None, until_ns: int | None) -> None:
-        self._since_ns, self._until_ns = since_ns, until_ns
+    def __init__(self, since_ns: int | None, until_ns: int | None, taken: Taken) -> None:
+        self._since_ns, self._until_ns, self._taken = since_ns, until_ns, taken
         self._samples, self._histograms = _Column(), _Column()
         self._series: dict[SeriesKey, int] = {}
         self._tables: dict[tuple[Any, ...], Ints] = {}
@@ -111,7 +116,11 @@ class _Gathered:
         self._doubts: list[Doubt] = []
 
     def add(self, batch: Batch, dropped: Ints | None, order: "_Ordered | None") -> None:
-        """The records of a batch, without those whose numbers are dropped."""
+        """The records of a batch, without those whose numbers are dropped, or were counted by others before."""
+        if self._taken.ranges and (counted := self._taken.among(batch, seqs_of(batch))) is not None:
+            fresh = counted if dropped is None else np.setdiff1d(counted, dropped)
+            self._repeated += len(fresh)
+            dropped = fresh if dropped is None else np.concatenate([dropped, fresh])
         if len(batch.samples):
             self._add_samples(batch, batch.samples, None, dropped, order)
         if len(batch.histograms):
@@ -122,8 +131,8 @@ class _Gathered:
             self._add_texts(batch, dropped)
 
     def add_overlapping(self, cluster: list[Batch]) -> None:
-        """Batches that share a range, by identity. The first that has a number keeps it."""
-        seqs = [_seqs(each) for each in cluster]
+        """Batches that share a range, settled ones first, by identity. The first that has a number keeps it."""
+        seqs = [seqs_of(each) for each in cluster]
         everything = np.concatenate(seqs)
         again = np.ones(len(everything), np.bool_)
         again[np.unique(everything, return_index=True)[1]] = False
@@ -304,10 +313,6 @@ class _Ordered:
             pieces[-count:] = [np.concatenate(pieces[-count:])[order]]
         if column.buckets:
             column.buckets[-count:] = [Buckets.joined(column.buckets[-count:]).take(order)]
-
-
-def _seqs(batch: Batch) -> Ints:
-    return np.concatenate([batch.samples.seq, batch.histograms.samples.seq, batch.logs.seq, batch.alerts.seq])
 
 
 def _buckets(histograms: Histograms) -> Buckets:

@@ -13,7 +13,7 @@ first, then read the journal; if it is finished, what was listed and is not refe
 session that appends to a finished run must first be opened, and opening does not seal.
 """
 
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator, Collection, Container
 from dataclasses import dataclass, field
 
 from holdfast.base import aio
@@ -22,9 +22,9 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.entry import CANCEL, Draft
+from holdfast.runs.entry import CANCEL, Draft, Entry
 from holdfast.runs.fork import payload_owners
-from holdfast.runs.history import History, parse_face, read_history
+from holdfast.runs.history import Face, History, parse_face, read_history
 from holdfast.runs.index import RunIndex
 from holdfast.runs.journal import Journal
 from holdfast.runs.run import FINISHED
@@ -80,17 +80,65 @@ async def delete(store: Store, ambient: Ambient, run_id: str, *, force: bool = F
 async def sweep(store: Store, ambient: Ambient, run_id: str) -> Deleted:
     """Remove what a deleted run has left behind, except the tombstone and what forks need."""
     needed_by = await _forks_in_need(store, ambient, run_id)
-    folder = layout.run_folder(run_id)
-    spared: tuple[str, ...] = (layout.journal_key(run_id),)
-    if needed_by:
-        spared += (layout.payload_folder(run_id), layout.fork_folder(run_id))
+    stays = spared(run_id, needed_by)
     removed = 0
-    async for page in store.list(folder):
-        keys = [entry.key for entry in page.entries if not entry.key.startswith(spared)]
+    async for page in store.list(layout.run_folder(run_id)):
+        keys = [entry.key for entry in page.entries if not entry.key.startswith(stays)]
         if keys:
             await store.delete_many(keys)
             removed += len(keys)
     return Deleted(run_id, removed, tuple(needed_by))
+
+
+def spared(run_id: str, needed_by: Collection[str]) -> tuple[str, ...]:
+    """What of a deleted run stays: its tombstone, and its payloads while forks need them. Beginnings of keys."""
+    journal = (layout.journal_key(run_id),)
+    return (*journal, layout.payload_folder(run_id), layout.fork_folder(run_id)) if needed_by else journal
+
+
+async def remains(store: Store, ambient: Ambient, run_id: str, *, decide: bool) -> tuple[str, ...] | None:
+    """What stays of a deleted run, as ``spared`` says; None if the run is not deleted.
+
+    With ``decide``, forks that were announced and do not exist are kept from ever existing, as a deletion does.
+    """
+    history = await read_history(store, run_id)
+    if history is None or history.state.status != "deleted":
+        return None
+    if decide:
+        return spared(run_id, await _forks_in_need(store, ambient, run_id))
+    return spared(run_id, [fork async for fork, needs in _forks(store, run_id) if needs])
+
+
+async def loose(store: Store, run_id: str, listed: Collection[str]) -> list[str]:
+    """Those of these segments and payloads of a run that nothing refers to and nothing will. They were listed before
+    this reads the journal: once that is finished, whoever goes on with the run opens it anew and writes under new keys.
+    """
+    journal = await store.find(layout.journal_key(run_id))
+    face = parse_face(journal) if journal is not None else None
+    if journal is None or face is None or not face.finished:
+        return []
+    segments = [key for key in listed if key.startswith(layout.segment_folder(run_id))]
+    payloads = [key for key in listed if key.startswith(layout.payload_folder(run_id))]
+    used = await _used_segments(store, run_id, face)
+    found = [key for key in segments if key not in used]
+    if payloads and not face.generation:  # earlier histories may refer to more
+        history = await read_history(store, run_id, found=journal)
+        entries = history.entries if history is not None else []
+        named = {str(each.fields["payload"].get("key")) for each in entries if _has_payload(each)}
+        found += [key for key in payloads if history is not None and key not in named]
+    return found
+
+
+def _has_payload(entry: Entry) -> bool:
+    return isinstance(entry.fields.get("payload"), dict)
+
+
+async def _used_segments(store: Store, run_id: str, face: Face) -> set[str]:
+    folder = layout.generation_folder(run_id)
+    archives = [key async for key in store.keys(folder)] if face.generation else []
+    retired = await aio.map_bounded(archives, store.get, limit=_READS)
+    refs = {ref for each in (face, *map(parse_face, retired)) for ref in each.refs}
+    return {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
 
 
 async def purge(store: Store, ambient: Ambient, *, ttl_ms: int, limit: int | None = None) -> Purged:
@@ -119,15 +167,20 @@ async def tidy(store: Store, run_id: str) -> int:
     face = parse_face(journal) if journal is not None else None
     if face is None or not face.finished:
         return 0
-    folder = layout.generation_folder(run_id)
-    archives = [key async for key in store.keys(folder)] if face.generation else []
-    retired = await aio.map_bounded(archives, store.get, limit=_READS)
-    refs = {ref for each in (face, *map(parse_face, retired)) for ref in each.refs}
-    used = {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
+    used = await _used_segments(store, run_id, face)
     garbage = [key for key in listed if key not in used]
     if garbage:
         await store.delete_many(garbage)
     return len(garbage)
+
+
+async def check_deletable(store: Store, run_id: str) -> None:
+    """``Refused`` if a deletion without force would be."""
+    history = await read_history(store, run_id)
+    if history is None:
+        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+    if history.state.status != "deleted":
+        await _check_deletable(store, history)
 
 
 async def _check_deletable(store: Store, history: History) -> None:

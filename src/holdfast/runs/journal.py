@@ -7,9 +7,8 @@
 * **Reading back.** After a lost race, an unknown outcome or a failure, the session looks at what is there before it
   writes again: its entries may be in, and then they are not written twice; a higher session may be in, and then this
   one is ``Fenced``, recorded or not, for good.
-* **Sealing.** Before the PUT that follows on a long tail, the tail goes into a segment; the PUT itself replaces it by a
-  reference. Sealing only saves bytes: if it fails, the tail stays long. ``begin`` never seals, so that a finished run
-  can be tidied up (see ``delete``).
+* **Sealing** goes on beside a PUT (``sealer``). ``begin`` never seals, so that a finished run can be tidied up (see
+  ``delete``).
 
 Errors: ``Conflict`` from ``begin`` (read and decide again); ``Fenced``; ``Ambiguous`` and ``Unavailable`` reach every
 caller that waits, after which the session may go on (it looks first); ``Invalid`` for an entry that the run's state
@@ -19,10 +18,19 @@ once the next append has been answered.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from holdfast.base.clock import iso
-from holdfast.base.errors import Ambiguous, Conflict, Contended, Corrupt, Fenced, Invalid, Refused, Unavailable
+from holdfast.base.errors import (
+    Ambiguous,
+    Conflict,
+    Contended,
+    Corrupt,
+    Fenced,
+    Invalid,
+    Refused,
+    Unavailable,
+)
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
 from holdfast.runs import layout, readback
@@ -30,7 +38,8 @@ from holdfast.runs.entry import START, Draft, Entry, as_read, format_line
 from holdfast.runs.history import HeadLine, History, parse_face, read_history, read_previous
 from holdfast.runs.readback import Attempt, Call
 from holdfast.runs.run import RunState, advance
-from holdfast.runs.segments import Ref, SegmentPolicy, digest, make_ref, plan_seal
+from holdfast.runs.sealer import Sealer
+from holdfast.runs.segments import Ref, SegmentPolicy, digest
 
 __all__ = ["History", "Journal", "read_history"]
 
@@ -42,6 +51,8 @@ CARRIED = ("workflow", "version", "metadata", "tags", "inputHash", "parent")
 
 
 class Journal:
+    sealer: ClassVar[type[Sealer]] = Sealer
+
     def __init__(
         self, store: Store, ambient: Ambient, history: History, session: int, writer: str, policy: SegmentPolicy
     ) -> None:
@@ -58,8 +69,7 @@ class Journal:
         self._unclaimed: list[Call] = []
         """Recorded, although their callers were told of a failure."""
         self._stopped: str | None = None
-        self._seal_from = 0
-        """The length of tail from which sealing is tried again after it failed."""
+        self._sealer = self.sealer(store, ambient, policy)
         self.run_id = history.run_id
         self.session = session
         self.writer = writer
@@ -133,7 +143,7 @@ class Journal:
                     await self._look(None)
                     continue
                 self.session, self.writer, self.history = fresh.session, fresh.writer, fresh.history
-                self._unclaimed, self._seal_from = [], 0
+                self._unclaimed, self._sealer = [], fresh._sealer
                 return
         raise self._overtaken()
 
@@ -238,11 +248,11 @@ class Journal:
             self._check_not_stopped()
             if self._in_doubt:
                 await self._look(None)
-            refs = await self._seal() if self._is_seal_due() else self.history.refs
+            await self._sealer.catch_up(self.history)
             sending += self._waiting
             self._waiting = []
             self._claim(sending)
-            attempt = self._compose([call for call in sending if call.wanted], refs)
+            attempt = self._compose([call for call in sending if call.wanted], self._sealer.refs(self.history))
             if not attempt.entries:
                 return
             match await self._put(attempt):
@@ -258,7 +268,9 @@ class Journal:
         """In doubt from the moment it is sent, however this ends, unless the store says that nothing was written."""
         self._in_doubt.append(attempt)
         try:
-            return await self._store.put(self._key, self._body(attempt), IfMatch(self._known_version()))
+            sending = self._store.put(self._key, self._body(attempt), IfMatch(self._known_version()))
+            due = self._sealer.is_due(self.history, attempt.entries[-1])
+            return await (self._sealer.beside(self.history, sending) if due else sending)
         except Unavailable as error:
             if not (error.maybe_applied or isinstance(error, Contended)):
                 self._in_doubt.remove(attempt)
@@ -309,26 +321,10 @@ class Journal:
         history = self.history
         history.entries += attempt.entries
         history.lines += attempt.lines
+        if attempt.refs is not history.refs:
+            self._sealer.forget()
         history.refs, history.state, history.version = attempt.refs, attempt.state, version
         self._in_doubt.clear()
-
-    def _is_seal_due(self) -> bool:
-        tail = self.history.tail
-        return len(tail) >= self._seal_from and self._policy.is_due(tail)
-
-    async def _seal(self) -> tuple[Ref, ...]:
-        """Seal the tail. The references for the next PUT."""
-        history, tail = self.history, self.history.tail
-        seal = plan_seal(self._policy, history.refs, len(history.lines), sum(map(len, tail)))
-        body = b"".join(history.lines[seal.first : seal.end])
-        attempt = self._ambient.ids.write_id()
-        try:
-            await self._store.put(layout.segment_key(self.run_id, seal.level, seal.first, attempt), body, OVERWRITE)
-        except Unavailable:
-            self._seal_from = len(tail) + self._policy.lines
-            return history.refs
-        self._seal_from = 0
-        return (*seal.kept, make_ref(seal, body, attempt))
 
     # --- reading back ---
 
@@ -354,6 +350,7 @@ class Journal:
             landed.settle(history.entries[landed.entries[0].offset :])
             self._unclaimed += [call for call, _ in landed.calls if call.given_up]
         self.history = history
+        self._sealer.forget()
         self._in_doubt.clear()
         if history.state.finished and (landed is None or landed.entries[-1].offset < len(history.entries) - 1):
             fenced = self._stop(f"somebody else has ended the run: it is {history.state.status}")

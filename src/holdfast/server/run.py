@@ -46,8 +46,9 @@ async def run_collector(
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
         async with open_service(store, section, query=query, unsafe_any_place=unsafe_any_place) as service:
+            ingest = IngestApp(service)
             servers = [
-                server_for(IngestApp(service), _wire(section, tls=True)),
+                server_for(ingest, _wire(section, tls=True), ingest.shortcut),
                 server_for(private_app(service), _wire(section, tls=False)),
             ]
             scheme = "https" if section.tls_certificate_file is not None else "http"

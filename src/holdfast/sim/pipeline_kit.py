@@ -1,6 +1,6 @@
 """What scenarios of the pipeline share: small batches whose records are known, and steps that no journal records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,14 +48,22 @@ class Small:
         return f"{layout.ACCEPTED}{path}{self.start:020d}-{self.end:020d}.json"
 
 
-async def accept(store: Store, batch: Small, manifest: AcceptedManifest, *, refer: bool) -> None:
-    """As a collector does; without ``refer``, as one that dies right after."""
+async def accept(store: Store, batch: Small, manifest: AcceptedManifest, *, refer: bool) -> AcceptedManifest:
+    """As a collector does; without ``refer``, as one that dies right after. The manifest that stands."""
     await store.put(manifest.raw_blob_key, batch.body(), ADDRESSED)
     outcome = await store.put(manifest.key, manifest.encode(), CREATE)
     if isinstance(outcome, Lost):  # an earlier life had accepted it
         manifest = AcceptedManifest.read(outcome.current or await store.get(manifest.key))
     if refer:
         for reference in references.of_accepted(manifest):
+            await references.write(store, reference)
+    return manifest
+
+
+async def gather(store: Store, manifests: Sequence[AcceptedManifest], now_ns: int) -> None:
+    """What a collector writes of batches that it accepted within a moment."""
+    for piece in references.pieces(manifests):
+        for reference in references.made_from(piece, max(0, now_ns)):
             await references.write(store, reference)
 
 

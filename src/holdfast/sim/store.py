@@ -19,6 +19,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Part,
     Store,
     Version,
     Written,
@@ -58,6 +59,9 @@ class SimStore(Store):
 
     async def range(self, key: str, start: int, end: int) -> bytes:
         return await self._ask("range", key, lambda: at_once(self._truth.range(key, start, end)), f"{start} to {end}")
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        return await self._ask("range", key, lambda: at_once(self._truth.part(key, start, end)), f"{start} to {end}")
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         def effect() -> Written | Lost:

@@ -15,12 +15,11 @@ never in memory as a whole.
 Errors: ``MissingFile`` if the object is gone, with its key; what the store raises.
 """
 
-import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import NotFound, Unavailable
 from holdfast.objects.cache import Cached
 from holdfast.objects.store import Store
 from holdfast.sql.duck import MissingFile
@@ -28,7 +27,8 @@ from holdfast.sql.duck import MissingFile
 WHOLE_BYTES = 8 * 1024 * 1024
 """Objects up to this size come in one request."""
 RANGE_BYTES = 8 * 1024 * 1024
-END = b"PAR1"
+TRIES = 4
+"""How often an object is read again that changes while it is read."""
 PARALLEL = 4
 """Ranges of one object at a time."""
 
@@ -56,8 +56,6 @@ class LocalFiles:
                 return await self._pins.enter_async_context(self._cache.pinned(key))
             else:
                 await self._by_ranges(key, path, size)
-                if not await blocking(_is_whole, path, size):  # it was rewritten since its size was noted
-                    await self._by_ranges(key, path, (await self._store.head(key)).size)
         except NotFound as error:
             raise MissingFile(f"{key}: this data file is missing") from error
         return path
@@ -67,22 +65,30 @@ class LocalFiles:
         """Where files may be, besides the folder that was given."""
         return [] if self._cache is None else [self._cache.root]
 
-    async def _by_ranges(self, key: str, path: Path, size: int) -> None:
-        async def part(start: int) -> None:
-            await blocking(_write_at, path, start, await self._store.range(key, start, min(start + RANGE_BYTES, size)))
+    async def forget(self, key: str) -> None:
+        """A copy in the disk cache is of before a change: ask the store next time."""
+        if self._cache is not None:
+            await self._cache.forget([key])
 
-        await blocking(path.write_bytes, b"")
-        await map_bounded(range(0, size, RANGE_BYTES), part, limit=PARALLEL)
+    async def _by_ranges(self, key: str, path: Path, size: int) -> None:
+        """All of one object: if it is replaced between two of the ranges, all of the other."""
+
+        async def part(start: int) -> tuple[str, int]:
+            found = await self._store.part(key, start, min(start + RANGE_BYTES, size))
+            await blocking(_write_at, path, start, found.body)
+            return found.of, found.size
+
+        for _ in range(TRIES):
+            await blocking(path.write_bytes, b"")
+            met = set(await map_bounded(range(0, size, RANGE_BYTES), part, limit=PARALLEL))
+            _, actual = max(met)
+            if len(met) == 1 and actual == size:
+                return
+            size = actual
+        raise Unavailable(f"{key}: it keeps changing while it is read")
 
     async def close(self) -> None:
         await self._pins.aclose()
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    """Whether it is a Parquet file of this size: those end with a mark of their own."""
-    with path.open("rb") as file:
-        file.seek(-len(END), os.SEEK_END)
-        return file.tell() == size - len(END) and file.read() == END
 
 
 def _write_at(path: Path, start: int, part: bytes) -> None:

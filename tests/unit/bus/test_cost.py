@@ -179,7 +179,7 @@ async def test_polling_history_costs_two_requests_per_settled_event() -> None:
 
 async def test_of_a_backlog_each_worker_reads_its_share_and_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of is bounded by the limit among all, and everything is handled in the end."""
-    monkeypatch.setattr("holdfast.bus.feed.OPEN_LIMIT", 400)
+    monkeypatch.setattr("holdfast.bus.known.OPEN_LIMIT", 400)
     desk, done = Desk(), []
 
     @on(OrderPlaced, id="bill", concurrency=50)

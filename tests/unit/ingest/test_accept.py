@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from holdfast.ingest import layout
 from holdfast.ingest.accept import Accepted, IdentityConflict, Standing, Submission, standing
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import Collector, CollectorOptions
+from holdfast.ingest.gathering import manifests_in
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.quarantine import conflicts
+from holdfast.ingest.references import MOST_GATHERED, made_from, pieces
 from holdfast.objects.store import CREATE, Object, Version, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
@@ -137,6 +140,51 @@ async def test_references_are_written_in_the_background_and_at_the_end() -> None
         await collector.accept(submission(2))
     assert desk.families()["accepted-by-time"] == 2
     assert collector.references.dropped == 0
+
+
+async def test_a_steady_load_is_gathered_hour_by_hour_and_in_objects_that_do_not_grow_without_end() -> None:
+    desk = AcceptDesk()
+    collector = desk.collector()
+    answer = await collector.accept(submission(1))
+    assert isinstance(answer, Accepted)
+    hour_ns = 3_600 * 1_000_000_000
+    sources = [
+        replace(answer.manifest, accepted_at_unix_ns=(1_000 + number % 2) * hour_ns, write_id=f"w{number}")
+        for number in range(2 * MOST_GATHERED + 3)
+    ]
+    made = [reference for piece in pieces(sources) for reference in made_from(piece, 7)]
+    names = [layout.gathering_in(each.key) for each in made]
+    assert [name and (name.batches, name.written_at_ns) for name in names[:1]] == [(MOST_GATHERED, 7)]
+    assert sorted(name.batches if name else 1 for name in names) == [1, 2, MOST_GATHERED, MOST_GATHERED]
+    held = [each for made_one in made for each in manifests_in(Object(made_one.key, made_one.body, 0, Version("")))]
+    assert sorted(held, key=lambda each: str(each.write_id)) == sorted(sources, key=lambda each: str(each.write_id))
+    hours = {layout.hour_path(1_000 * hour_ns), layout.hour_path(1_001 * hour_ns)}
+    assert {each.key.split("/", 2)[2].rpartition("/")[0] + "/" for each in made} == hours
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"schema":"holdfast.acceptances.v1"}', b'{"schema":"holdfast.acceptances.v1","accepted_manifests":[3]}'],
+)
+def test_a_gathering_that_cannot_be_read_is_told_from_an_empty_one(body: bytes) -> None:
+    key = layout.gathering_key(0, layout.Gathering(1, 2, "ab" * 16))
+    with pytest.raises((Corrupt, Incompatible), match="acceptances/v1"):
+        manifests_in(Object(key, body, 0, Version("")))
+
+
+async def test_who_is_stopped_while_it_writes_references_still_owes_them() -> None:
+    desk = AcceptDesk()
+    collector = desk.collector("collector-1")
+    for number in range(3):
+        await collector.accept(submission(number))
+    writing = asyncio.create_task(collector.references.flush())
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert len(collector.references) in (0, 3)
+    await collector.references.flush()
+    assert (len(collector.references), collector.references.dropped) == (0, 0)
+    assert desk.families()["acceptances"] >= 1
 
 
 async def test_references_beyond_what_may_be_owed_are_left_to_the_reconciler() -> None:

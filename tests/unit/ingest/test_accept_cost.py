@@ -53,6 +53,16 @@ async def test_the_derived_reference_is_one_put_after_the_answer() -> None:
     assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
 
 
+async def test_batches_of_a_moment_are_gathered_into_one_put() -> None:
+    desk, usage = AcceptDesk(), Usage()
+    collector = desk.collector(usage=usage)
+    for number in range(20):
+        await collector.accept(submission(number))
+    await collector.references.flush()
+    assert usage.by_verb == {"put": 2 * 20 + 1}
+    assert desk.families() == {"raw-blobs": 20, "accepted": 20, "acceptances": 1}
+
+
 async def test_what_is_left_to_the_reconciler_follows_from_the_manifest_alone() -> None:
     desk = AcceptDesk()
     answer = await desk.collector().accept(submission(0))

@@ -50,7 +50,7 @@ async def test_looking_at_a_blob_is_two_or_three_reads_and_at_most_one_write() -
         costs.append((found, usage.by_verb))
     assert costs == [
         (Fate.ADOPT, {"get": 2, "put": 1}),
-        (Fate.REFERENCED, {"get": 2}),
+        (Fate.REFERENCED, {"get": 3}),
         (Fate.RECORD, {"get": 3, "put": 1}),
         (Fate.EVIDENCE, {"get": 3}),
     ]

@@ -265,7 +265,7 @@ async def test_landing_goes_on_after_errors_that_are_no_outage(tmp_path: Path) -
 async def test_references_go_on_after_errors_that_are_no_outage() -> None:
     desk = SpoolDesk()
     store = Forbidden(desk.store())
-    references = References(store)
+    references = References(store, desk.ambient().clock)
     manifests = [
         submission(number).manifest(accepted_at_unix_ns=1, collector_id="c", authority_id=None, write_id=None)
         for number in (1, 2)

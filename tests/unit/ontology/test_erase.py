@@ -271,8 +271,8 @@ async def test_what_a_killed_compactor_wrote_later_is_named_and_removed() -> Non
             return done
 
     class Slow(Compactor):
-        async def _merged(self, wanted: Any) -> Any:
-            made = await super()._merged(wanted)
+        async def _merged(self, wanted: Any, sight: Any) -> Any:
+            made = await super()._merged(wanted, sight)
             await erased(desk, "p1")
             return made
 

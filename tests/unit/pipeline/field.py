@@ -61,6 +61,17 @@ class Field:
         self.manifests.append(manifest)
         return manifest
 
+    async def gather(self, *manifests: AcceptedManifest) -> list[str]:
+        """What a collector writes of batches that it accepted within a moment; the keys."""
+        made = [
+            reference
+            for piece in references.pieces(manifests)
+            for reference in references.made_from(piece, Ambient.system().clock.wall_ns())
+        ]
+        for reference in made:
+            await references.write(self.store, reference)
+        return [reference.key for reference in made]
+
     async def season(self, seed: int, *, agents: int = 3, batches: int = 6, hours: int = 2, gap: int = 0) -> None:
         """A reproducible mixture: counters that are reset, gauges, histograms, logs, late and overlapping batches."""
         rng = random.Random(seed)
@@ -70,12 +81,12 @@ class Field:
                 count = rng.randrange(3, 12)
                 begin = max(gap, seq - rng.choice((0, 0, 0, 2)))
                 at = START + rng.randrange(hours * 3600) * SECOND
-                records = {n: _record(rng, at + (n - begin) * 7 * SECOND) for n in range(begin, begin + count)}
+                records = {n: record(rng, at + (n - begin) * 7 * SECOND) for n in range(begin, begin + count)}
                 await self.accept(agent, boot, records)
                 seq = begin + count
 
 
-def _record(rng: random.Random, at: int) -> Any:
+def record(rng: random.Random, at: int) -> Any:
     labels = {"cpu": str(rng.randrange(2))}
     match rng.randrange(4):
         case 0:

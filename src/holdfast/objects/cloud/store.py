@@ -41,6 +41,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Part,
     Pieces,
     Store,
     Version,
@@ -128,6 +129,24 @@ class CloudStore(Store):
                 return b""
             raise explain(failure, self._place, path, writing=False) from None
         return body.to_bytes()
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        if start < 0:
+            raise Invalid(f"{key}: a range starts at {start}", remedy="count from 0")
+        if end > start:
+            path = self._path(key)
+            try:
+                async with self._slots.taken():
+                    answer = await obstore.get_async(self._backend, path, options={"range": (start, end)})
+                    meta = answer.meta
+                    body = (await answer.bytes_async()).to_bytes()
+                    return Part(body, meta["size"], self._version(path, meta))
+            except _RAISED as error:
+                failure = Failure.read(error)
+                if failure.status != 416:
+                    raise explain(failure, self._place, path, writing=False) from None
+        found = await self.head(key)
+        return Part(b"", found.size, found.version)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)

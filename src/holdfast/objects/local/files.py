@@ -36,12 +36,14 @@ _NOT_AT_HAND = {errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 class OpenFile:
     """A file opened for reading. Its bytes stay what they are, whatever happens to its name."""
 
-    __slots__ = ("_descriptor", "modified_ns", "size")
+    __slots__ = ("_descriptor", "identity", "modified_ns", "size")
 
     def __init__(self, descriptor: int, found: os.stat_result) -> None:
         self._descriptor = descriptor
         self.size = found.st_size
         self.modified_ns = found.st_mtime_ns
+        self.identity = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
+        """Another file has another one: objects are replaced by new files, never changed in place."""
 
     def read(self, start: int, end: int) -> bytes:
         """Bytes ``start`` to ``end``, cut at the file's end."""

@@ -49,6 +49,7 @@ from holdfast.objects.store import (
     Object,
     Overwrite,
     Page,
+    Part,
     Pieces,
     Store,
     Written,
@@ -87,6 +88,11 @@ class LocalStore(Store):
         if start < 0:
             raise Invalid(f"{key}: a range cannot start at {start}")
         return await blocking(self._range, check_key(key), start, end)
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        if start < 0:
+            raise Invalid(f"{key}: a range cannot start at {start}")
+        return await blocking(self._part, check_key(key), start, end)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await finishing(self._put, check_key(key), body, mode)
@@ -147,6 +153,10 @@ class LocalStore(Store):
     def _range(self, key: str, start: int, end: int) -> bytes:
         with self._opened("range", key) as file:
             return file.read(start, end)
+
+    def _part(self, key: str, start: int, end: int) -> Part:
+        with self._opened("range", key) as file:
+            return Part(file.read(start, end), file.size, file.identity)
 
     @contextmanager
     def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:

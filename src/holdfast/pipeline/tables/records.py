@@ -11,7 +11,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from holdfast.base.aio import map_bounded, stream_bounded
+from holdfast.base.aio import stream_bounded
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Corrupt
 from holdfast.ingest import layout
@@ -26,7 +26,7 @@ from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable, accepted_ke
 from holdfast.pipeline.tables.decoded import Accepted, Span
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import Tables, Wanted
-from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory, fresh_keys, is_reconciled, neighbour_keys
+from holdfast.platform.fresh import OVERLAP_NS, Batches, Memory, fresh_manifests, is_reconciled, neighbour_keys
 from holdfast.platform.times import moment_ns
 
 BATCHES_AT_ONCE = 256
@@ -164,13 +164,7 @@ class RecordsTable:
         return [each for each in (*listed, *fresh) if agents(each.agent) and boots(each.boot)]
 
     async def _fresh(self, store: Store, since_ns: int) -> list[BatchRef]:
-        unreadable = Unreadable(skip=self.skip)
-
-        async def one(key: str) -> AcceptedManifest | None:
-            return await read_manifest(store, key, unreadable)
-
-        keys = await fresh_keys(store, OVERLAP_NS, since_ns)
-        found = [each for each in await map_bounded(keys, one, limit=READS) if each is not None]
+        found = await fresh_manifests(store, OVERLAP_NS, since_ns, Unreadable(skip=self.skip).met)
         others = await neighbour_keys(store, [each.identity for each in found])
         return [*map(BatchRef.of_manifest, found), *_of_keys(others)]
 
@@ -200,7 +194,10 @@ async def _load(store: Store, batches: Batches, ref: BatchRef, unreadable: Unrea
             return None
         ref = BatchRef.of_manifest(manifest)
     blob = ref.blob_key or ""
-    batch = await batches.load(blob, blob, ref.frame_sha256)
+    identity = BatchIdentity(ref.agent, ref.boot, ref.seq_start, ref.seq_end)
+    batch = await batches.load(identity, blob, ref.frame_sha256)
+    if batch is None and identity.manifest_id in batches.expired:
+        return None
     if batch is None:
         unreadable.met(blob, Corrupt("missing, or not a frame that this version can read"))
         return None

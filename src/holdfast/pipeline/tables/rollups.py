@@ -34,6 +34,7 @@ from holdfast.pipeline.tables.table import Tables, Wanted
 from holdfast.platform.fresh import Batches, Memory
 from holdfast.platform.known import Hour, Looked
 from holdfast.platform.metrics import agent_test, matchers_of
+from holdfast.platform.taken import taken_by
 from holdfast.platform.telemetry import telemetry_of
 
 PART_BYTES = 8 << 20
@@ -48,6 +49,8 @@ class Raw:
 
     hour: int
     rows: tuple[Listed, ...]
+    taken: tuple[Listed, ...] = ()
+    """Batches that share numbers with them, and have counted these already."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class RollupTable:
         for hour in hours:
             refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
             fitting = [ref for ref in refs if metrics(ref.metric) and may_match(ref.labels, self._of_labels())]
-            own = [Raw(hour.hour, tuple(each)) for each in hour.raw]
+            own = [Raw(hour.hour, tuple(each.rows), tuple(each.taken)) for each in hour.raw]
             exact = [ref for ref in fitting if ref.window_ns == self.window_ns]
             if self.daily and not any(ref.window_ns == self.window_ns for ref in refs):
                 chunks, batches = days[hour_start_ns(hour.hour) // DAY_NS]
@@ -179,8 +182,9 @@ class RollupTable:
         found = await batches.all(raw.rows)
         for each in sorted(batches.unreadable):
             Unreadable(skip=self.skip).met(each, Corrupt("its bytes are missing, or no frame that can be read"))
+        taken = await taken_by(store, raw.taken, batches.of_row)
         start_ns = hour_start_ns(raw.hour)
-        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS)
+        telemetry = await blocking(telemetry_of, found, start_ns, start_ns + HOUR_NS, taken)
         steps = _steps(window_ns)
         made = await blocking(lambda: list(rolled(telemetry.points, telemetry.histograms, steps)))
         return [each for each in made if each.window_ns == window_ns]

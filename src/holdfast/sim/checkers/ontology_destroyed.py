@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from holdfast.sim.checkers.ontology import Course
 from holdfast.sim.checkers.ontology_told import RECENT, SAME_ROWS
 from holdfast.sim.checkers.violation import Violation
-from holdfast.sim.history import FOREVER, Done, Landing, Operation
+from holdfast.sim.history import Done, Landing, Operation
 
 GONE = "what was destroyed is gone from all that a reader is led to"
 SILENT = "garbage with destroyed payload is named"
 STAYS = "nothing else is destroyed"
+FOLLOWED = "changes add up to what is current"
 ENSURED = "after a commit, what was ensured is so"
 
 RECORDS = "meta/redactions/"
@@ -78,31 +79,41 @@ def after(current: State, name: str, at: int, done: Iterable[Ordered]) -> State:
     return left
 
 
-def read_truly(operations: Iterable[Operation], landings: Iterable[Landing], found: Course) -> Iterator[Violation]:
-    """Readers at a head, as of a commit, get its rows; without those that were destroyed before they began.
+def read_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
+    """Readers at a head, as of a commit, get its rows, without those that any commit up to that head destroyed.
 
-    What is ordered to be destroyed before they end may be missing already.
+    The head is one that there was between their begin and their end: so every answer is of one moment.
     """
     ordered = orders(found)
-    recorded = {each.key: each.position for each in reversed(list(landings)) if each.key.startswith(RECORDS)}
     for operation in operations:
         if operation.call != "read" or not isinstance(operation.outcome, Done):
             continue
         told: Any = operation.outcome.value
         head, at, rows = told
-        truth = state(found, operation.key, at)
-        done = [each for each in ordered if recorded.get(each.record, FOREVER) < operation.called]
-        most = after(truth, operation.key, at, done)
-        least = after(truth, operation.key, at, (each for each in ordered if each.position < operation.returned))
-        if not (least.items() <= rows.items() and _within(rows, most)):
-            yield Violation(SAME_ROWS, f"[{operation}], where there is {most}, or {least} at least")
-        seen = max((step.commit_id for step in found.steps if step.position < operation.called), default=0)
-        if head < seen:
-            yield Violation(RECENT, f"[{operation}] saw commit {head}, and {seen} was there before")
+        done = [each for each in ordered if each.commit_id <= head]
+        expected = after(state(found, operation.key, at), operation.key, at, done)
+        if rows != expected:
+            yield Violation(SAME_ROWS, f"[{operation}], where there is {expected}")
+        yield from _of_its_time(operation, found, head)
 
 
-def _within(rows: State, most: State) -> bool:
-    return all(key in most and most[key] == fields for key, fields in rows.items())
+def followed_truly(operations: Iterable[Operation], found: Course) -> Iterator[Violation]:
+    """What a follower was told from the beginning adds up to what is current at the commit that it came to."""
+    for operation in operations:
+        if operation.call != "follow" or not isinstance(operation.outcome, Done):
+            continue
+        told: Any = operation.outcome.value
+        head, rows = told
+        if rows != state(found, operation.key, head):
+            yield Violation(FOLLOWED, f"[{operation}], where there is {state(found, operation.key, head)}")
+        yield from _of_its_time(operation, found, head)
+
+
+def _of_its_time(operation: Operation, found: Course, head: int) -> Iterator[Violation]:
+    first = max((step.commit_id for step in found.steps if step.position < operation.called), default=0)
+    last = max((step.commit_id for step in found.steps if step.position < operation.returned), default=0)
+    if not first <= head <= last:
+        yield Violation(RECENT, f"[{operation}] saw commit {head}, and there were {first} to {last}")
 
 
 def ensured(operations: Iterable[Operation], found: Course, name: str, row: tuple[str, Any]) -> Iterator[Violation]:

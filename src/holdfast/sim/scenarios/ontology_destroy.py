@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Self
 from holdfast.objects.store import Store
 from holdfast.ontology import drop, erase, layout
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import RACES, Commit
 from holdfast.ontology.delta import Intent, Row
 from holdfast.ontology.errors import TypeDropped
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.leftovers import leftovers
 from holdfast.ontology.reader import Latest, read_at, read_ledger
+from holdfast.ontology.sight import steadily
 from holdfast.ontology.turn import Open
 from holdfast.sim.checkers import ontology_destroyed as destroyed
 from holdfast.sim.checkers import ontology_told as told
@@ -37,12 +39,15 @@ STANDING = "plain/standing"
 @dataclass(frozen=True, kw_only=True)
 class _Destroying(OntologyCompact):
     explorable: ClassVar[bool] = False
+    feed: ClassVar[type[Feed]] = Feed
 
     destroyers: int = 1
     times: int = 1
     """How often each of them does it."""
     resumes: int = 2
     """How often somebody finishes what others have begun, and removes what they left behind."""
+    follows: float = 0.3
+    """How often a reader follows the changes from the beginning."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -112,17 +117,32 @@ class _Destroying(OntologyCompact):
         return [_intent(token, token)]
 
     async def reader(self, process: Process) -> None:
-        """Now, and as of any commit."""
+        """Now, as of any commit, and everything from the beginning. Files are rewritten while they are read."""
         for _ in range(self.commits * 2):
             share = process.rng.choice((0.0, 0.0, process.rng.random()))
             await process.perform("read", self.looked(process, share), key=MARK.name, show=_seen)
             await self._rest(process)
+            if process.rng.random() < self.follows:
+                await process.perform("follow", self.followed(process), key=MARK.name)
 
     async def looked(self, process: Process, back: float) -> tuple[int, Latest]:
-        chain = Chain(process.store)
-        now = await read_ledger(process.store, chain)
-        at = now.commit_id - int(now.commit_id * back)
-        return now.commit_id, await self.read_at(process.store, chain, now, at)
+        async def once() -> tuple[int, Latest]:
+            chain = Chain(process.store)
+            now = await read_ledger(process.store, chain)
+            at = now.commit_id - int(now.commit_id * back)
+            return now.commit_id, await self.read_at(process.store, chain, now, at)
+
+        return await steadily(once)
+
+    async def followed(self, process: Process) -> tuple[int, dict[str, Any]]:
+        """What the change feed adds up to, and up to which commit."""
+        feed, state = self.feed(process.store, types=[MARK]), dict[str, Any]()
+        async for change in feed:
+            if change.change_type == "retract":
+                state.pop(change.identity[0], None)
+            elif change.change_type != "update_preimage":
+                state[change.identity[0]] = change.fields
+        return feed.since, state
 
     async def read_at(self, store: Store, chain: Chain, now: Ledger, commit_id: int) -> Latest:
         return await read_at(store, chain, now, MARK, commit_id)
@@ -134,7 +154,8 @@ class _Destroying(OntologyCompact):
         yield from found.violations
         yield from applied_once(_tokens(found), told.asked(world.operations))
         yield from told.told_truly(world.operations, found)
-        yield from destroyed.read_truly(world.operations, world.landings, found)
+        yield from destroyed.read_truly(world.operations, found)
+        yield from destroyed.followed_truly(world.operations, found)
         yield from destroyed.is_gone(world.landings, found)
         yield from destroyed.rest_stays(world.landings, found)
         yield from destroyed.nothing_silent(world.landings, found, self.named(world))

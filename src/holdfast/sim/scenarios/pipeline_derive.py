@@ -1,11 +1,14 @@
 """Drivers of the pipeline on one store, while batches come in late, overlapping, and with or without references."""
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from holdfast.ingest.layout import GATHERINGS
+from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.metrics.layout import hour_path
 from holdfast.metrics.windows import Windows
 from holdfast.pipeline.derive import Derive, rollup_job
@@ -16,7 +19,7 @@ from holdfast.sim.checkers.pipeline import counted, generations
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
-from holdfast.sim.pipeline_kit import Small, Straight, accept
+from holdfast.sim.pipeline_kit import Small, Straight, accept, gather
 from holdfast.sim.scenario import Scenario, retries
 from holdfast.sim.world import Process, World
 
@@ -41,6 +44,8 @@ class PipelineDerive(Scenario):
     unreferred: bool = False
     """Some batches have no references: the last driver lists every manifest."""
     idle_ms: float = 50.0
+    gathered: int = 1
+    """How many batches the acceptor gathers before it refers to them; what it holds when it dies nobody refers to."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -53,6 +58,7 @@ class PipelineDerive(Scenario):
             faults=Faults.drawn(rng, lost_response=0.05),
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
+            gathered=rng.randint(1, 3),
         )
 
     def small(self, number: int) -> Small:
@@ -69,12 +75,23 @@ class PipelineDerive(Scenario):
         world.start("last", self.closing)
 
     async def accepting(self, process: Process) -> None:
+        owed: list[AcceptedManifest] = []
         for number in range(self.batches):
             batch = self.small(number)
-            manifest = batch.manifest(process.ambient.clock.wall_ns(), process.ambient.ids.write_id())
             refer = not (self.unreferred and number % 2)
-            await process.perform("accept", accept(process.store, batch, manifest, refer=refer), key=batch.key)
+            await process.perform("accept", self.accept(process, batch, owed, refer=refer), key=batch.key)
+            if len(owed) >= self.gathered or (owed and number == self.batches - 1):
+                now_ns = process.ambient.clock.wall_ns()
+                outcome = await process.perform("gather", gather(process.store, owed, now_ns), key=GATHERINGS)
+                owed = [] if isinstance(outcome, Done) else owed
             await self._rest(process)
+
+    async def accept(self, process: Process, batch: Small, owed: list[AcceptedManifest], *, refer: bool) -> None:
+        manifest = batch.manifest(process.ambient.clock.wall_ns(), process.ambient.ids.write_id())
+        alone = self.gathered == 1
+        stands = await accept(process.store, batch, manifest, refer=refer and alone)
+        if refer and not alone:
+            owed.append(stands)
 
     async def driving(self, process: Process) -> None:
         for turn in range(self.rounds):
@@ -136,4 +153,11 @@ class PipelineDerive(Scenario):
 
     def _referred(self, objects: dict[str, bytes], batch: Small) -> bool:
         ident = batch.manifest(0, "").identity.manifest_id
-        return any(key.startswith("accepted-by-time/") and key.endswith(f"{ident}.json") for key in objects)
+        if any(key.startswith("accepted-by-time/") and key.endswith(f"{ident}.json") for key in objects):
+            return True
+        bodies = [body for key, body in objects.items() if key.startswith("acceptances/")]
+        return (batch.agent, batch.start, batch.end) in {
+            (each["agent_id"], each["seq_start"], each["seq_end"])
+            for body in bodies
+            for each in json.loads(body)["accepted_manifests"]
+        }

@@ -1,44 +1,41 @@
-"""At exit, threads that Python does not know of are let out of the interpreter first."""
+"""What obstore's threads do to the end of a process: of one of its own, because a test runner may have such too."""
 
-import _thread
+import subprocess
 import sys
-import threading
 
+DELIVERIES = """
+import _thread, sys, threading
 from holdfast.objects.cloud import runtime
 
-
-def strangers() -> set[int]:
-    """Threads that run Python code although Python did not start them, as obstore's do."""
+def strangers():
+    "Threads that run Python code although Python did not start them, as obstore's do."
     known = {thread.ident for thread in threading.enumerate()}
     return {ident for ident in sys._current_frames() if ident not in known}
 
+entered, leave = threading.Event(), threading.Event()
+
+def deliver(seconds):
+    entered.set()
+    leave.wait(seconds)
+
+def begin(seconds):
+    _thread.start_new_thread(deliver, (seconds,))
+    entered.wait()
+    print(len(strangers()))
+    runtime._let_deliveries_finish()
+    print(len(strangers()))
+"""
+
+
+def told(script: str) -> list[str]:
+    run = subprocess.run([sys.executable, "-c", DELIVERIES + script], capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
 
 def test_the_end_waits_for_a_delivery_under_way() -> None:
-    entered, pause = threading.Event(), threading.Event()
-
-    def deliver() -> None:
-        entered.set()
-        pause.wait(0.05)
-
-    _thread.start_new_thread(deliver, ())
-    entered.wait()
-    assert strangers()
-    runtime._let_deliveries_finish()
-    assert not strangers()
+    assert told("begin(0.05)") == ["1", "0"]
 
 
 def test_the_end_does_not_wait_for_ever() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def stay() -> None:
-        entered.set()
-        leave.wait()
-
-    _thread.start_new_thread(stay, ())
-    entered.wait()
-    try:
-        runtime._let_deliveries_finish()
-        assert strangers()
-    finally:
-        leave.set()
-        runtime._let_deliveries_finish()
+    then = "leave.set(); runtime._let_deliveries_finish(); print(len(strangers()))"
+    assert told(f"begin(None); {then}") == ["1", "1", "0"]

@@ -1,0 +1,214 @@
+"""``holdfast gc``: remove what nobody refers to and never will, and let go what is past its retention, on record.
+
+Nothing is removed without ``--apply``. It works with credentials of its own, where settings give any (``gc.*``): those
+of the one role that may delete raw blobs.
+"""
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.base.errors import HoldfastError, Invalid, NotFound
+from holdfast.cli.engines import engine_for, options_of
+from holdfast.cli.pipeline_view import Watch
+from holdfast.cli.shell import Shell, noun_app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from holdfast.base.config import Settings
+    from holdfast.objects.stack import OpenStore
+
+app = noun_app()
+
+COLUMNS = ("kind", "outcome", "why", "objects", "example")
+
+Kinds = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Only these, with commas between: orphans, derived, ...")
+]
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Spark's master; default inline: no Spark, in this process.")
+]
+
+
+@app.callback()
+def gc() -> None:
+    """Remove garbage and let go what is past its retention, with a record of every deletion."""
+
+
+@app.command()
+def plan(context: typer.Context, kinds: Kinds = None, master: Master = None) -> None:
+    """Show what a run would remove now, what it would keep, and why. Reads alone."""
+    _dry(Shell.of(context), kinds, None, master)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    kinds: Kinds = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this nothing is removed.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Remove so many objects at the most.")] = None,
+    master: Master = None,
+    takeover: Annotated[
+        bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")
+    ] = False,
+) -> None:
+    """Remove garbage. A dry run, unless --apply is given."""
+    shell = Shell.of(context)
+    if not apply:
+        _dry(shell, kinds, limit, master)
+        shell.out.note("a dry run: nothing was removed; --apply does it")
+        return
+
+    async def work() -> None:
+        from holdfast import pipeline as rooms  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        async with (
+            _open(shell) as store,
+            engine_for(shell, store, master or "inline", []) as engine,
+            Watch(shell.out).shown() as watch,
+        ):
+            ended = await rooms.run(
+                store,
+                ["gc"],
+                engine=engine,
+                options=options_of(shell, None, service=False),
+                request={"kinds": _names(kinds), "apply": True, "limit": limit},
+                takeover=takeover,
+                say=watch.say,
+            )
+        for each in ended:
+            if each.status != "success":
+                raise HoldfastError(
+                    f"run {each.run_id}: {each.status}: {each.error}",
+                    remedy="what it removed is on record (holdfast gc show RUN); the next run goes on with it",
+                )
+        if shell.out.as_json:
+            shell.out.document([each.document() for each in ended])
+            return
+        for each in ended:
+            shell.out.table(COLUMNS, _rows(each.summary))
+            removed, size = each.summary.get("removed", 0), each.summary.get("bytes", 0)
+            shell.out.note(f"run {each.run_id}: {removed} objects removed, {size:,} bytes")
+
+    shell.run(work())
+
+
+@app.command()
+def history(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest so many.")] = 20,
+) -> None:
+    """List past runs, the latest first, with how much each removed."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.base.clock import iso  # noqa: PLC0415  # a help page needs none of it
+        from holdfast.pipeline import history as past  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        async with _open(shell) as store:
+            found = await past(store, limit=limit, job="gc")
+        rows = [
+            (
+                each.run_id,
+                each.status,
+                result.get("apply"),
+                result.get("removed"),
+                result.get("bytes"),
+                iso(each.updated_ms * 1_000_000),
+            )
+            for each, result in found
+        ]
+        if shell.out.as_json:
+            shell.out.document([{"run_id": each.run_id, "status": each.status, **result} for each, result in found])
+            return
+        shell.out.table(("run", "status", "applied", "removed", "bytes", "ended"), rows)
+        if not rows:
+            shell.out.note("garbage collection has not run here")
+
+    shell.run(work())
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
+) -> None:
+    """List every object that a run has removed, or was about to remove when it was cut short, and why."""
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.pipeline.gc.record import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
+
+        rows: list[tuple[object, ...]] = []
+        async with _open(shell) as store:
+            if await store.find(f"{GC}{run_id}/run.json") is None:
+                raise NotFound(f"no run {run_id} is on record", remedy="see `holdfast gc history`")
+            async for intent in intents(store, run_id):
+                state = "gone" if intent.concluded else "intended"
+                rows += [(intent.kind, state, why, size, key) for key, size, why in intent.objects]
+        shell.out.table(("kind", "state", "why", "bytes", "key"), rows)
+
+    shell.run(work())
+
+
+def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
+    async def work() -> None:
+        from holdfast.pipeline.gc.job import Gc  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.pipeline.options import Env  # noqa: PLC0415  # as above
+
+        async with (
+            _open(shell) as store,
+            engine_for(shell, store, master or "inline", []) as engine,
+            Watch(shell.out).shown() as watch,
+        ):
+            env = Env(store, store.ambient, engine, options_of(shell, None, service=False), watch.say)
+            found = await Gc(env).preview({"kinds": _names(kinds), "limit": limit})
+        if shell.out.as_json:
+            shell.out.document(found)
+            return
+        rows = _rows(found)
+        shell.out.table(COLUMNS, rows)
+        if not rows:
+            shell.out.note("there is no garbage")
+
+    shell.run(work())
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for kind, found in summary.get("kinds", {}).items():
+        for outcome, name in (("removed", "remove"), ("did", "mend"), ("kept", "keep")):
+            for why, count in sorted(found[outcome].items()):
+                example = (found["examples"].get(why) or [""])[0]
+                rows.append((kind, name, why, count, example))
+    return rows
+
+
+def _names(kinds: str | None) -> list[str] | None:
+    if kinds is None:
+        return None
+    found = [name.strip() for name in kinds.split(",") if name.strip()]
+    if not found:
+        raise Invalid("--kinds names none", remedy="leave it out to mean all")
+    return found
+
+
+@asynccontextmanager
+async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
+    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
+
+    settings = as_collector_of_garbage(shell.settings)
+    async with open_platform(settings.store.uri, settings=settings) as hf:
+        yield hf.store
+
+
+def as_collector_of_garbage(settings: "Settings") -> "Settings":
+    """The settings with the credentials of the one role that may delete, where there are any."""
+    own = settings.gc
+    if own.access_key_id is None:
+        return settings
+    given = {"access_key_id": own.access_key_id, "session_token": own.session_token}
+    secret = {"secret_access_key": own.secret_access_key, "secret_access_key_file": None}
+    return settings.model_copy(update={"s3": settings.s3.model_copy(update={**given, **secret})})

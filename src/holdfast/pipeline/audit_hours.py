@@ -1,0 +1,172 @@
+"""The audit of derived data, a day at a time; and whether accepted batches are listed in the hours of their records."""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import Any
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
+from holdfast.base.findings import Tally
+from holdfast.ingest.frame import Batch
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.reconcile import shares
+from holdfast.metrics import chunk, index, layout, listing
+from holdfast.metrics.audit import Hour, HourCheck
+from holdfast.metrics.audit_rules import RULES
+from holdfast.metrics.derive import Chunk
+from holdfast.metrics.manifest import ChunkRef, Kind, Table, UnitManifest
+from holdfast.metrics.windows import Windows
+from holdfast.objects.store import Store
+from holdfast.pipeline.audit_desk import Desk
+from holdfast.pipeline.audit_spans import Span
+from holdfast.pipeline.layout import hour_name
+from holdfast.pipeline.plan import Work, read_generation, version_of
+from holdfast.pipeline.unit import derive_again
+
+DAYS = "days"
+HOURS_KEPT = 16
+SHORT = 12
+"""Bytes of a manifest id that tell it from others."""
+
+
+async def days(store: Store) -> list[Span]:
+    """One span per day that has anything derived or listed."""
+    found: set[str] = set()
+    for prefix in (layout.BATCHES_BY_HOUR, layout.MANIFESTS):
+        async for page in store.list(prefix, delimiter=True):
+            found |= {folder.removeprefix(prefix) for folder in page.folders}
+    return [Span(DAYS, day) for day in sorted(found)]
+
+
+async def forward(desk: Desk, span: Span) -> Span | None:
+    windows = Windows.of(desk.windows)
+    sizes = set(windows.all) | {size async for size in _windows(desk.store)}
+    check = HourCheck(desk.store, desk.look, sizes)
+    for hour in [hour async for hour in _hours(desk.store, span.prefix)]:
+
+        async def one(tally: Tally, hour: int = hour) -> None:
+            found = await check.check(hour, tally)
+            desk.room -= len(found.manifests) + len(found.listings) + len(found.chunks)
+            if desk.look.deep:
+                for manifest in found.units:
+                    await _again(desk, found, manifest, windows, tally)
+
+        await desk.sure(one)
+    return None
+
+
+async def _hours(store: Store, day: str) -> AsyncIterator[int]:
+    found: set[int] = set()
+    for prefix in (layout.BATCHES_BY_HOUR, layout.MANIFESTS):
+        async for page in store.list(f"{prefix}{day}", delimiter=True):
+            found |= {hour for hour in map(layout.hour_in, page.folders) if hour is not None}
+    for hour in sorted(found):
+        yield hour
+
+
+async def _windows(store: Store) -> AsyncIterator[int]:
+    """Windows that rollups lie in, today's or of before."""
+    async for page in store.list(layout.ROLLUP, delimiter=True):
+        for folder in page.folders:
+            try:
+                yield layout.window_of(folder.removeprefix(f"{layout.ROLLUP}window=").rstrip("/"))
+            except HoldfastError:
+                continue  # a foreign folder
+
+
+# --- deep: derived again ---
+
+
+async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windows, tally: Tally) -> None:
+    """The same batches give the same rows; Parquet may have packed them in another way."""
+    unit = manifest.unit
+    rows = [found.rows.get(each.id) for each in unit.inputs]
+    if unit.kind is Kind.DAILY or unit.over or unit.version != version_of(unit.kind, windows) or None in rows:
+        tally.checked["units not derived again"] += 1
+        return
+    sources = tuple((row.manifest_id, row.blob_key) for row in rows if row is not None)
+    chunks, telemetry, unreadable = await derive_again(desk.store, Work(unit, sources, 0), windows, desk.limits)
+    tally.checked["units derived again"] += 1
+    if tuple(unreadable) != manifest.unreadable:
+        return  # the batches are not what they were: that is told of them
+    if (telemetry.records, telemetry.repeated) != (manifest.records, manifest.repeated):
+        told = f"its batches have {telemetry.records} records, and it counted {manifest.records}"
+        tally.find(RULES["wrong_count"], manifest.key, told)
+    made = {each.ref.key: each for each in chunks}
+    for ref in manifest.chunks:
+        told = await _differs(desk.store, ref, made.pop(ref.key, None))
+        if told:
+            tally.find(RULES["wrong_rows"], ref.key, told)
+    for key in made:
+        tally.find(RULES["wrong_rows"], key, f"{manifest.key} ought to name it")
+
+
+async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:
+    if made is None:
+        return "its batches give no such chunk"
+    if ref.crc32 == made.ref.crc32 and ref.bytes == made.ref.bytes:
+        return ""
+    try:
+        there = (await store.get(ref.key)).body
+        same = await blocking(_table, ref, there) == await blocking(_table, ref, made.body)
+    except (NotFound, Corrupt, Incompatible):
+        return ""  # told of the chunk itself
+    return "" if same else "its rows are not those that its batches give"
+
+
+def _table(ref: ChunkRef, body: bytes) -> Any:
+    if ref.table is Table.ROLLUP:
+        return chunk.table_of(chunk.decode(body, key=ref.key))
+    return index.decode(ref.table, body, key=ref.key)
+
+
+# --- batches against listings ---
+
+
+class Hours:
+    """Which batches are known to matter to an hour; the latest few hours are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[int, frozenset[bytes]] = OrderedDict()
+
+    async def knows(self, hour: int, manifest_id: str) -> bool:
+        short = bytes.fromhex(manifest_id)[:SHORT]
+        known = self._kept.get(hour)
+        if known is None or short not in known:
+            known = await self._read(hour)
+        self._kept[hour] = known
+        self._kept.move_to_end(hour)
+        while len(self._kept) > HOURS_KEPT:
+            self._kept.popitem(last=False)
+        return short in known
+
+    async def _read(self, hour: int) -> frozenset[bytes]:
+        """From the units of the current generation, which is one GET for each, and the listings it does not cover."""
+        found: set[str] = set()
+        covered: set[str] = set()
+        try:
+            generation = await read_generation(self._store, Kind.ROLLUP, hour)
+            for unit in generation.units if generation is not None else ():
+                manifest = UnitManifest.read(await self._store.get(layout.unit_key(hour, unit.unit_id)))
+                found |= {each.id for each in manifest.unit.inputs}
+            covered = set(() if generation is None else generation.listings)
+        except (NotFound, Corrupt, Incompatible):
+            covered = set()  # told of the hour; the listings themselves say what they say
+        for key in await listing.listings(self._store, hour):
+            if listing.id_in(key) not in covered:
+                try:
+                    found |= {row.manifest_id for row in await listing.read(self._store, [key])}
+                except (NotFound, Corrupt):
+                    continue  # as above
+        return frozenset(bytes.fromhex(each)[:SHORT] for each in found)
+
+
+async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:
+    """Of a batch that the reconciler has followed: every hour that it has records in knows it."""
+    own, _ = shares(batch, manifest.accepted_at_unix_ns)
+    for share in own:
+        tally.checked["batches in hours"] += 1
+        if not await hours.knows(share.hour, manifest.identity.manifest_id):
+            told = f"it has {share.records} records in {hour_name(share.hour)}, which does not list it"
+            tally.find(RULES["unlisted_batch"], manifest.key, told)

@@ -1,0 +1,8 @@
+"""Garbage collection and retention: what may go, on which proof, and the record of everything that went.
+
+``job`` is the job; each other module knows one kind of garbage. ``design/0052-garbage-and-retention.md`` has the rules.
+"""
+
+from holdfast.pipeline.gc.options import KINDS, GcOptions
+
+__all__ = ["KINDS", "GcOptions"]

@@ -1,0 +1,166 @@
+"""Raw batches past their retention: their bytes go, once everything that they say is rolled up and indexed.
+
+The order is the rule: the units that count it sealed, in every hour and in both kinds (``seal``), then the record of
+the expiry (``ingest.expired``), then the blob. The manifest stays for ever; the record beside it says what became of
+the bytes. The age is that of the reference by time, by the store's clock; and the batch must be as old by the time at
+which it was accepted.
+
+A shard is a day of acceptance. A day that was gone through to its end is marked with how many references it had, and
+is passed over until it has more.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from holdfast.base import codec
+from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.ingest import expired, layout, references
+from holdfast.ingest.expired import Expired
+from holdfast.ingest.frame import FrameInvalid
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.reconcile import shares
+from holdfast.ingest.settled import find_settled
+from holdfast.objects.store import OVERWRITE, Entry, Object, Store
+from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.record import Sweep
+from holdfast.pipeline.gc.seal import KINDS, Seals, decoded
+
+READS = 16
+GROUP = 500
+DAYS = "meta/pipeline/gc/days/"
+TEXTS = ("logs", "alerts", "total")
+"""Counts in a manifest of records whose text is nowhere else; ``total`` tells nothing apart."""
+
+EXPIRED = "past its retention, rolled up and indexed"
+DERIVED = "it refers to an expired batch"
+UNCOUNTED = "one of its hours does not count it"
+NOWHERE = "some of its records are in no hour"
+UNREADABLE = "it cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """A batch that may be let go as far as its age goes."""
+
+    manifest: AcceptedManifest
+    hours: tuple[int, ...]
+    generations: tuple[str, ...] = ()
+
+
+async def shards(store: Store) -> list[str]:
+    found: list[str] = []
+    async for page in store.list(layout.ACCEPTED_BY_TIME, delimiter=True):
+        found += [folder.removeprefix(layout.ACCEPTED_BY_TIME).rstrip("/") for folder in page.folders]
+    return found
+
+
+async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    raw_ns = ask.options.raw_batches_ns
+    if raw_ns is None or _start_ns(ask.shard) > ask.now_ns - raw_ns:
+        return
+    entries = [entry async for page in store.list(f"{layout.ACCEPTED_BY_TIME}{ask.shard}/") for entry in page.entries]
+    mark = await store.find(f"{DAYS}{ask.shard}.json")
+    if mark is not None and codec.decode(mark.body, key=mark.key).get("references") == len(entries):
+        return
+    out.tally.looked += len(entries)
+    left = False
+    seals = Seals(store, ambient, ask.apply)
+    for start in range(0, len(entries), GROUP):
+        group = entries[start : start + GROUP]
+        old = await map_bounded(group, lambda entry: _old(store, entry, ask, out), limit=READS)
+        gone = await _expire(store, [each for each in old if isinstance(each, Old)], seals, ask, out)
+        left |= gone < sum(each is not False for each in old)
+        if out.spent:
+            out.tally.more = True
+            return
+    if ask.apply and not left:
+        done = {"format": "holdfast.gc.day", "version": 1, "references": len(entries)}
+        await store.put(f"{DAYS}{ask.shard}.json", codec.encode(done), OVERWRITE)
+
+
+async def _old(store: Store, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
+    """The batch that a reference leads to, if it is old enough. False if it is expired already; True if it stays."""
+    try:
+        manifest = _manifest(await store.get(entry.key))
+    except (NotFound, Corrupt, Incompatible, Invalid):
+        out.keep(UNREADABLE, entry.key)
+        return True
+    age_ns = _age_ns(manifest, ask)
+    newest_ns = max(entry.modified_ns, manifest.accepted_at_unix_ns)
+    if age_ns is None or newest_ns > ask.now_ns - age_ns:
+        return True
+    if await expired.find_expired(store, manifest.identity) is not None:
+        return False
+    settled = await find_settled(store, manifest.identity)
+    if settled is not None:
+        return Old(manifest, settled.hours)
+    try:
+        body = (await store.get(manifest.raw_blob_key)).body
+        batch = await blocking(decoded, body, manifest.frame_sha256)
+    except (NotFound, FrameInvalid, Corrupt, Invalid):
+        out.keep(UNREADABLE, manifest.key)
+        return True
+    found, future = shares(batch, manifest.accepted_at_unix_ns)
+    if not found or future:
+        out.keep(NOWHERE, manifest.key)
+        return True
+    return Old(manifest, tuple(share.hour for share in found))
+
+
+async def _expire(store: Store, old: list[Old], seals: Seals, ask: Ask, out: Sweep) -> int:
+    """How many of these are let go."""
+    counted = [each for each in [await _counted(each, seals, out) for each in old] if each is not None]
+    chosen = counted[: out.room(len(counted))]
+    if ask.apply:
+        policy = f"retention.raw_batches_s = {(ask.options.raw_batches_ns or 0) // 1_000_000_000}"
+        records = [Expired.of_manifest(each.manifest, policy, each.generations) for each in chosen]
+        await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
+    for each in chosen:
+        await out.remove(each.manifest.raw_blob_key, each.manifest.frame_bytes, EXPIRED)
+        for reference in list(references.of_accepted(each.manifest))[1:]:  # by time it is still found
+            await out.remove_derived(reference.key, len(reference.body), DERIVED)
+    return len(chosen)
+
+
+async def _counted(each: Old, seals: Seals, out: Sweep) -> Old | None:
+    """The batch, with the generations that have counted all of it for good; None if one has not."""
+    keys: list[str] = []
+    ident = each.manifest.identity.manifest_id
+    for hour in each.hours:
+        for kind in KINDS:
+            seal = await seals.of(kind, hour)
+            if isinstance(seal, str):
+                out.keep(seal, each.manifest.key)
+                return None
+            if ident not in seal.inputs:
+                out.keep(seal.left.get(ident, UNCOUNTED), each.manifest.key)
+                return None
+            keys.append(seal.key)
+    return Old(each.manifest, each.hours, tuple(keys))
+
+
+def _manifest(found: Object) -> AcceptedManifest:
+    document = codec.decode(found.body, key=found.key)
+    key, inner = document.get("accepted_manifest_key"), document.get("accepted_manifest")
+    if not isinstance(key, str) or not isinstance(inner, dict):
+        raise Corrupt(f"{found.key}: names no manifest")
+    return AcceptedManifest.read(Object(key, codec.encode(inner), found.modified_ns, found.version))
+
+
+def _age_ns(manifest: AcceptedManifest, ask: Ask) -> int | None:
+    """How old the batch must be; None if it is kept for ever."""
+    raw_ns, logs_ns = ask.options.raw_batches_ns, ask.options.logs_ns
+    if not manifest.records or any(manifest.records.get(name) for name in TEXTS):
+        return None if raw_ns is None or logs_ns is None else max(raw_ns, logs_ns)
+    return raw_ns
+
+
+def _start_ns(day: str) -> int:
+    """When a day begins; of what is no day, the end of time."""
+    try:
+        moment = datetime.fromisoformat(day.removeprefix("date=")).replace(tzinfo=UTC)
+    except ValueError:
+        return 1 << 62
+    return int(moment.timestamp()) * 1_000_000_000

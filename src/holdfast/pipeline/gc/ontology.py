@@ -1,0 +1,143 @@
+"""Garbage of the ontology: superseded snapshots, attempts at commits that lost, parts of migrations that can never be
+committed (corrections 20 and 21), and what bulk loads staged that have died.
+
+A file that a manifest on a chain names is never touched, nor is an attempt at a commit that is still to come: its
+writer may only be slow. The order is listing first, then the head: what is listed and is not on the chain of a head
+that is at least as far never will be. A number that has one attempt has the chain's, and is not looked at; so what this
+costs is the listing, and a few manifests for each number for which several have tried.
+"""
+
+from collections.abc import AsyncIterator
+
+from holdfast.base.errors import Corrupt, Incompatible, NotFound
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.ontology import layout
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.compact import superseded
+from holdfast.ontology.ended import ended_chains
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import read_index
+from holdfast.ontology.loads import DEAD_NS, staged_loads
+from holdfast.ontology.refs import Place, TypeId, type_id
+from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.record import Sweep
+
+SNAPSHOT = "other snapshots have taken its place, or it was never published"
+LOST = "an attempt at a commit that another made"
+LOAD = "staged by a bulk load to which nothing was added for a day"
+PART = "part of a migration of an earlier head"
+UNKNOWN = "the chain cannot be followed there"
+EVERYTHING = "all"
+_SINGULAR = {"entities": "entity", "relations": "relation"}
+
+
+async def shards(store: Store) -> list[str]:
+    """One: listing is most of the work."""
+    async for page in store.list(layout.COMMITS, delimiter=True):
+        return [EVERYTHING] if page.folders or page.entries else []
+    return []
+
+
+async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    await _snapshots(store, ask, out)
+    await _attempts(store, out)
+    await _parts(store, out)
+    await _loads(store, ask, out)
+
+
+async def _snapshots(store: Store, ask: Ask, out: Sweep) -> None:
+    modified: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    async for page in store.list(layout.SNAPSHOTS):
+        modified |= {entry.key: entry.modified_ns for entry in page.entries}
+        sizes |= {entry.key: entry.size for entry in page.entries}
+    out.tally.looked += len(modified)
+    if not modified:
+        return
+    async for found in _types(store):
+        entries = (await read_index(store, found)).entries  # after the listing: what was published since is in it
+        for key in superseded(found, entries, modified, ask.now_ns):
+            if not await out.remove(key, sizes[key], SNAPSHOT):
+                return
+
+
+async def _types(store: Store) -> AsyncIterator[TypeId]:
+    async for key in store.keys(layout.INDICES):
+        folder, _, name = key.removeprefix(layout.INDICES).partition("/")
+        if folder in _SINGULAR and name.endswith(".json"):
+            yield type_id(_SINGULAR[folder], name.removesuffix(".json"))
+
+
+async def _attempts(store: Store, out: Sweep) -> None:
+    rivals = [group async for group in _rivals(store, out)]
+    if not rivals:
+        return
+    head = (await read_head(store)).place
+    roots = [place for place in (head, *await ended_chains(store)) if place is not None]
+    chain = Chain(store)
+    for number, folders in rivals:
+        if head is None or number > head.commit_id:
+            continue
+        try:
+            on_chain = {folder for folder in folders if await _is_on(chain, roots, number, folder)}
+        except (Corrupt, Incompatible, NotFound):
+            out.keep(UNKNOWN, folders[0])
+            continue
+        if not on_chain:
+            out.keep(UNKNOWN, folders[0])
+            continue
+        for folder in folders:
+            if folder not in on_chain and not await _remove_folder(store, folder, out):
+                return
+
+
+async def _rivals(store: Store, out: Sweep) -> AsyncIterator[tuple[int, list[str]]]:
+    """Numbers with more than one attempt. All attempts at one number stand together in a listing."""
+    number, folders = 0, list[str]()
+    async for page in store.list(layout.COMMITS, delimiter=True):
+        for folder in page.folders:
+            out.tally.looked += 1
+            found = layout.commit_of_folder(folder)
+            if found is None:
+                continue
+            if found != number and len(folders) > 1:
+                yield number, folders
+            number, folders = found, [*(folders if found == number else ()), folder]
+    if len(folders) > 1:
+        yield number, folders
+
+
+async def _is_on(chain: Chain, roots: list[Place], number: int, folder: str) -> bool:
+    place = Place(number, f"{folder}manifest.json")
+    return any([await chain.contains(root, place) for root in roots if number <= root.commit_id])
+
+
+async def _remove_folder(store: Store, folder: str, out: Sweep) -> bool:
+    async for page in store.list(folder):
+        for entry in page.entries:
+            if not await out.remove(entry.key, entry.size, LOST):
+                return False
+    return True
+
+
+async def _parts(store: Store, out: Sweep) -> None:
+    listed = [entry async for page in store.list(layout.STAGING) for entry in page.entries]
+    head = (await read_head(store)).place if listed else None
+    for entry in listed:
+        out.tally.looked += 1
+        number, token = layout.migration_of_part(entry.key)
+        if head is not None and token and 0 < number < head.commit_id:
+            await out.remove(entry.key, entry.size, PART)
+
+
+async def _loads(store: Store, ask: Ask, out: Sweep) -> None:
+    """Nothing on any chain names what a load has staged; one that is still at it has added something lately."""
+    staged = await staged_loads(store)
+    out.tally.looked += sum(len(each.keys) for each in staged)
+    for each in staged:
+        if ask.now_ns - each.modified_ns < DEAD_NS:
+            continue
+        for key, size in each.sizes.items():
+            if not await out.remove(key, size, LOAD):
+                return

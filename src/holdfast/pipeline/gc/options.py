@@ -1,0 +1,110 @@
+"""What can be set about garbage collection, and what a task is told."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from holdfast.base.config import Settings
+from holdfast.base.errors import Invalid
+from holdfast.metrics.layout import window_name, window_of
+
+SECOND_NS = 1_000_000_000
+HOUR_NS = 3_600 * SECOND_NS
+DAY_NS = 24 * HOUR_NS
+
+KINDS = {
+    "orphans": "raw blobs that no manifest names",
+    "derived": "chunks, units and generations that later ones have superseded",
+    "ontology": "superseded snapshots, and attempts at commits that lost",
+    "runs": "what deleted runs and lost attempts have left behind",
+    "records": "records of the pipeline's own work",
+    "expire-batches": "raw batches past retention, once rolled up and indexed",
+    "expire-rollups": "windows of rollups past retention",
+    "expire-runs": "finished runs past retention",
+    "expire-events": "settled events past retention",
+}
+"""In the order in which they are done: what one lets go, the next run of another takes away."""
+
+
+@dataclass(frozen=True)
+class GcOptions:
+    horizon_ns: int = 7 * DAY_NS
+    """``ingest.retry_horizon_s``."""
+    grace_ns: int = HOUR_NS
+    """How long superseded objects stay for readers that hold on to an older state; by the store's clock."""
+    every_ns: int = DAY_NS
+    apply: bool = False
+    raw_batches_ns: int | None = None
+    logs_ns: int | None = None
+    rollups_ns: dict[str, int] = field(default_factory=dict)
+    """By name of a window."""
+    runs_ns: int | None = None
+    events_ns: int | None = None
+    records_ns: int | None = None
+
+    def wanted(self, kinds: list[str]) -> list[str]:
+        """These kinds, or all for which there is anything to go by."""
+        if kinds:
+            return [kind for kind in KINDS if kind in kinds]
+        unset = {
+            "records": self.records_ns,
+            "expire-batches": self.raw_batches_ns,
+            "expire-rollups": self.rollups_ns or None,
+            "expire-runs": self.runs_ns,
+            "expire-events": self.events_ns,
+        }
+        return [kind for kind in KINDS if kind not in unset or unset[kind] is not None]
+
+
+def gc_options(settings: Settings) -> GcOptions:
+    kept = settings.retention
+    return GcOptions(
+        horizon_ns=settings.ingest.retry_horizon_s * SECOND_NS,
+        grace_ns=settings.gc.grace_s * SECOND_NS,
+        every_ns=settings.gc.every_s * SECOND_NS,
+        apply=settings.gc.apply,
+        raw_batches_ns=_ns(kept.raw_batches_s),
+        logs_ns=_ns(kept.logs_s),
+        rollups_ns=rollup_ages(kept.rollups),
+        runs_ns=_ns(kept.runs_s),
+        events_ns=_ns(kept.events_s),
+        records_ns=_ns(kept.records_s),
+    )
+
+
+def rollup_ages(text: str) -> dict[str, int]:
+    """``10s=30d,1m=90d``: how long the chunks of each window are kept."""
+    found: dict[str, int] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        window, equals, age = (each.strip() for each in part.partition("="))
+        if not equals:
+            raise Invalid(f"retention.rollups: {part!r} says no age", remedy="write it like 10s=30d,1m=90d")
+        found[window_name(window_of(window))] = window_of(age)
+    return found
+
+
+def _ns(seconds: int | None) -> int | None:
+    return None if seconds is None else seconds * SECOND_NS
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one task is told. ``now_ns`` is by the store's clock; None in a dry run that writes nothing."""
+
+    kind: str
+    shard: str
+    run_id: str
+    apply: bool
+    now_ns: int
+    proof_ns: int | None
+    """Through when an audit has seen every manifest and conflict, by the store's clock; None if none has."""
+    limit: int | None = None
+    options: GcOptions = field(default_factory=GcOptions)
+
+    def payload(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of(cls, payload: bytes) -> "Ask":
+        found: dict[str, Any] = json.loads(payload)
+        return cls(**{**found, "options": GcOptions(**found["options"])})

@@ -1,0 +1,232 @@
+"""The record of what garbage collection does: an intent before objects go, and what became of it after.
+
+    meta/pipeline/gc/v1/{run}/run.json                          what was asked, and the proof that it rests on
+    meta/pipeline/gc/v1/{run}/{kind}/{digest}.intent.json       keys that are about to go, each with its reason
+    meta/pipeline/gc/v1/{run}/{kind}/{digest}.done.json         they are gone
+
+An intent is named by the hash of what it says, so a task that is run again writes it again, deletes again what is gone
+already, and changes nothing. An intent without its end is one of a task that was cut short: whoever goes on with the
+run, or the next run, looks what became of its keys and says so (``settle``).
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from holdfast.base import codec
+from holdfast.base.aio import map_bounded
+from holdfast.base.codec import MALFORMED, Document
+from holdfast.base.errors import Corrupt, NotFound
+from holdfast.objects.store import ADDRESSED, Store
+from holdfast.pipeline.gc.options import Ask
+
+GC = "meta/pipeline/gc/v1/"
+INTENT = "holdfast.gc.intent"
+DONE = "holdfast.gc.done"
+RUN = "holdfast.gc.run"
+GROUP = 500
+"""Objects in one intent."""
+EXAMPLES = 3
+"""Keys that a summary names for each reason."""
+AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the objects that were looked at, by reason; sums of it are small whatever was looked at."""
+
+    looked: int = 0
+    removed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    bytes: int = 0
+    kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    did: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    more: bool = False
+    """The limit was reached."""
+
+    def note(self, why: str, key: str) -> None:
+        known = self.examples.setdefault(why, [])
+        if len(known) < EXAMPLES:
+            known.append(key)
+
+    def add(self, row: Document) -> None:
+        self.looked += row["looked"]
+        self.bytes += row["bytes"]
+        self.more |= row["more"]
+        for mine, theirs in ((self.removed, row["removed"]), (self.kept, row["kept"]), (self.did, row["did"])):
+            for why, count in theirs.items():
+                mine[why] += count
+        for why, keys in row["examples"].items():
+            for key in keys:
+                self.note(why, key)
+
+    def document(self) -> Document:
+        counts = {"removed": dict(self.removed), "kept": dict(self.kept), "did": dict(self.did)}
+        return {"looked": self.looked, "bytes": self.bytes, "more": self.more, "examples": self.examples, **counts}
+
+
+class Sweep:
+    """One task's removals. In a dry run everything is counted and nothing is done."""
+
+    def __init__(self, store: Store, ask: Ask) -> None:
+        self.store = store
+        self.ask = ask
+        self.tally = Tally()
+        self._doomed: list[tuple[str, int, str]] = []
+        self._left = ask.limit
+
+    @property
+    def spent(self) -> bool:
+        """Whether no more may be removed."""
+        return self._left is not None and self._left <= 0
+
+    def keep(self, why: str, key: str) -> None:
+        self.tally.kept[why] += 1
+        self.tally.note(why, key)
+
+    def did(self, what: str, key: str) -> None:
+        self.tally.did[what] += 1
+        self.tally.note(what, key)
+
+    async def remove(self, key: str, size: int, why: str) -> bool:
+        """Have it removed, on record; False if the limit is reached, and it stays."""
+        if self.spent:
+            self.tally.more = True
+            return False
+        if self._left is not None:
+            self._left -= 1
+        self.tally.removed[why] += 1
+        self.tally.bytes += size
+        self.tally.note(why, key)
+        if self.ask.apply:
+            self._doomed.append((key, size, why))
+            if len(self._doomed) >= GROUP:
+                await self.flush()
+        return True
+
+    async def remove_derived(self, key: str, size: int, why: str) -> None:
+        """What goes with something that was removed; it counts towards no limit."""
+        if self.ask.apply:
+            self.tally.removed[why] += 1
+            self.tally.bytes += size
+            self._doomed.append((key, size, why))
+            if len(self._doomed) >= GROUP:
+                await self.flush()
+
+    def room(self, wanted: int) -> int:
+        """How many of so many may be removed yet."""
+        if self._left is None or self._left >= wanted:
+            return wanted
+        self.tally.more = True
+        return max(0, self._left)
+
+    async def about_to(self, doomed: list[tuple[str, int, str]]) -> list[str]:
+        """Note, and put on record, what others are about to remove; the keys of the intents, for ``concluded``."""
+        for key, size, why in doomed:
+            self.tally.removed[why] += 1
+            self.tally.bytes += size
+            self.tally.note(why, key)
+        if self._left is not None:
+            self._left -= len(doomed)
+        if not self.ask.apply:
+            return []
+        groups = [doomed[start : start + GROUP] for start in range(0, len(doomed), GROUP)]
+        return [await intend(self.store, self.ask.run_id, self.ask.kind, group) for group in groups]
+
+    async def concluded(self, intents: list[str], gone: int) -> None:
+        for key in intents:
+            await conclude(self.store, key, gone=gone, kept=[])
+
+    async def flush(self) -> None:
+        """Intent, deletion, end: in this order."""
+        if not self._doomed:
+            return
+        doomed, self._doomed = self._doomed, []
+        key = await intend(self.store, self.ask.run_id, self.ask.kind, doomed)
+        await self.store.delete_many([each[0] for each in doomed])
+        await conclude(self.store, key, gone=len(doomed), kept=[])
+
+    async def row(self) -> Document:
+        await self.flush()
+        return self.tally.document()
+
+
+async def begin(store: Store, run_id: str, asked: Document) -> int:
+    """Put the run on record; the store's own time. The same again finds it there."""
+    key = f"{GC}{run_id}/run.json"
+    await store.put(key, codec.encode({"format": RUN, "version": 1, "run_id": run_id, **asked}), ADDRESSED)
+    return (await store.head(key)).modified_ns
+
+
+async def intend(store: Store, run_id: str, kind: str, doomed: list[tuple[str, int, str]]) -> str:
+    """Put on record what is about to go; the key of the intent."""
+    objects = [list(each) for each in sorted(doomed)]
+    body = codec.encode({"format": INTENT, "version": 1, "run_id": run_id, "kind": kind, "objects": objects})
+    key = f"{GC}{run_id}/{kind}/{hashlib.sha256(body).hexdigest()[:32]}.intent.json"
+    await store.put(key, body, ADDRESSED)
+    return key
+
+
+async def conclude(store: Store, intent_key: str, *, gone: int, kept: list[str]) -> None:
+    """Put on record what became of an intent."""
+    document = {"format": DONE, "version": 1, "intent": intent_key, "gone": gone, "kept": kept}
+    await store.put(_done_key(intent_key), codec.encode(document), ADDRESSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    key: str
+    run_id: str
+    kind: str
+    objects: tuple[tuple[str, int, str], ...]
+    concluded: bool = True
+
+
+async def intents(store: Store, run_id: str, *, unconcluded: bool = False) -> AsyncIterator[Intent]:
+    """What a run was about to remove, group by group; only what nobody has concluded, if that is asked for."""
+    folder = f"{GC}{run_id}/"
+    keys = {key async for key in store.keys(folder)}
+    for key in sorted(keys):
+        if not key.endswith(".intent.json") or (unconcluded and _done_key(key) in keys):
+            continue
+        document = codec.decode((await store.get(key)).body, key=key)
+        codec.expect(document, format_name=INTENT, newest=1, key=key)
+        try:
+            objects = tuple((str(name), int(size), str(why)) for name, size, why in document["objects"])
+            yield Intent(key, str(document["run_id"]), str(document["kind"]), objects, _done_key(key) in keys)
+        except MALFORMED as error:
+            raise Corrupt(f"{key}: not an intent of garbage collection ({error!r})") from error
+
+
+async def settle(store: Store, run_id: str) -> int:
+    """Look what became of intents that nobody has concluded, and put it on record; how many there were."""
+    count = 0
+    async for intent in intents(store, run_id, unconcluded=True):
+        there = await map_bounded([key for key, *_ in intent.objects], lambda key: _there(store, key), limit=AT_ONCE)
+        kept = [key for (key, *_), found in zip(intent.objects, there, strict=True) if found]
+        await conclude(store, intent.key, gone=len(intent.objects) - len(kept), kept=kept)
+        count += 1
+    return count
+
+
+async def runs(store: Store) -> list[str]:
+    """The runs that are on record, in no order."""
+    found: list[str] = []
+    async for page in store.list(GC, delimiter=True):
+        found += [folder.removeprefix(GC).rstrip("/") for folder in page.folders]
+    return found
+
+
+async def _there(store: Store, key: str) -> bool:
+    if key.endswith("/"):  # the folder of a run, whose tombstone stays
+        return len([found async for found in store.keys(key)]) > 1
+    try:
+        await store.head(key)
+    except NotFound:
+        return False
+    return True
+
+
+def _done_key(intent_key: str) -> str:
+    return f"{intent_key.removesuffix('.intent.json')}.done.json"

@@ -1,0 +1,133 @@
+"""What runs have left behind, and runs past their retention.
+
+Of a deleted run everything but its tombstone and what forks need (``runs.delete``): a deletion that was cut short, a
+payload that came after it. Of a finished run the segments and payloads that nothing refers to: sessions that came too
+late wrote them. A run that is not over is left alone.
+
+A shard is a range of ids. Folders that hold a journal and nothing more cost their share of a listing.
+"""
+
+from collections.abc import AsyncIterator
+
+from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Entry, Store
+from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.record import Sweep
+from holdfast.runs import layout
+from holdfast.runs.delete import check_deletable, delete, loose, remains
+from holdfast.runs.index import RunIndex
+from holdfast.runs.run import FINISHED
+
+GROUP = 2_000
+"""Runs in one shard."""
+DELETED = "its run was deleted"
+LOOSE = "its run is over, and nothing refers to it"
+YOUNG = "written a short time ago"
+DAMAGED = "the journal of its run cannot be read"
+EXPIRED = "the run ended longer ago than runs are kept"
+NEEDED = "it is past its retention, and forks need its payloads, or somebody works on it"
+PIPELINE = "pipeline."
+
+
+async def shards(store: Store) -> list[str]:
+    """Ranges of ids: from after one, up to and with another. Ends are kept, and no other id."""
+    ends: list[str] = []
+    count, last = 0, ""
+    async for page in store.list(layout.ROOT, delimiter=True):
+        for folder in page.folders:
+            count, last = count + 1, layout.run_of_folder(folder)
+            if count % GROUP == 0:
+                ends.append(last)
+    if count % GROUP:
+        ends.append(last)
+    return [f"{low}/{high}" for low, high in zip(["", *ends], ends, strict=False)]
+
+
+async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    low, _, high = ask.shard.partition("/")
+    async for run_id, entries in _folders(store, low, high):
+        out.tally.looked += 1
+        if any(entry.key != layout.journal_key(run_id) for entry in entries):
+            try:
+                await _sweep_run(store, ambient, run_id, entries, ask, out)
+            except Corrupt:
+                out.keep(DAMAGED, layout.journal_key(run_id))
+        if out.spent:
+            out.tally.more = True
+            return
+
+
+async def _sweep_run(store: Store, ambient: Ambient, run_id: str, entries: list[Entry], ask: Ask, out: Sweep) -> None:
+    stays = await remains(store, ambient, run_id, decide=ask.apply)
+    if stays is not None:
+        doomed, why = [entry for entry in entries if not entry.key.startswith(stays)], DELETED
+    else:
+        keys = set(await loose(store, run_id, [entry.key for entry in entries]))
+        doomed, why = [entry for entry in entries if entry.key in keys], LOOSE
+    for entry in doomed:
+        if entry.modified_ns > ask.now_ns - ask.options.grace_ns:
+            out.keep(YOUNG, entry.key)
+        elif not await out.remove(entry.key, entry.size, why):
+            return
+
+
+async def _folders(store: Store, low: str, high: str) -> AsyncIterator[tuple[str, list[Entry]]]:
+    """What lies in each run's folder, of runs after ``low`` up to ``high``."""
+    run_id, entries = "", list[Entry]()
+    # "0" is what follows the slash: everything in the folder of ``low`` stands before.
+    async for page in store.list(layout.ROOT, after=f"{layout.ROOT}{low}0" if low else None):
+        for entry in page.entries:
+            found = entry.key.removeprefix(layout.ROOT).partition("/")[0]
+            if found != run_id:
+                if entries:
+                    yield run_id, entries
+                if f"{found}/" > f"{high}/":
+                    return
+                run_id, entries = found, []
+            entries.append(entry)
+    if entries:
+        yield run_id, entries
+
+
+# --- retention ---
+
+
+async def expiring(store: Store) -> list[str]:
+    """One shard: runs that are over are found in their index, the earliest first."""
+    return ["index"]
+
+
+async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """Delete finished runs past their retention, but those of the pipeline, which have one of their own."""
+    await _expire(store, ambient, ask, out, ask.options.runs_ns, own=False)
+
+
+async def expire_own(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    await _expire(store, ambient, ask, out, ask.options.records_ns, own=True)
+
+
+async def _expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep, age_ns: int | None, *, own: bool) -> None:
+    if age_ns is None:
+        return
+    async for summary in RunIndex(store, ambient).list(status=FINISHED, until_ns=ask.now_ns - age_ns):
+        if summary.status == "deleted" or summary.workflow.startswith(PIPELINE) is not own:
+            continue
+        out.tally.looked += 1
+        if out.spent:
+            out.tally.more = True
+            return
+        await _delete(store, ambient, summary.run_id, ask, out)
+
+
+async def _delete(store: Store, ambient: Ambient, run_id: str, ask: Ask, out: Sweep) -> None:
+    """A tombstone takes the place of the journal, so the name is never forgotten; the rest goes."""
+    try:
+        if ask.apply:
+            await check_deletable(store, run_id)
+        intents = await out.about_to([(layout.run_folder(run_id), 0, EXPIRED)])
+        if ask.apply:
+            await delete(store, ambient, run_id)
+            await out.concluded(intents, 1)
+    except (Refused, NotFound, Conflict, Corrupt):
+        out.keep(NEEDED, layout.journal_key(run_id))

@@ -1,0 +1,111 @@
+"""``holdfast audit`` on a store in a folder: table, JSON and page, and the exit code."""
+
+import asyncio
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.audit_page import page_of
+from holdfast.cli.main import run
+from holdfast.objects.stack import open_store
+from holdfast.pipeline.audited import Audited
+from tests.unit.pipeline.field import Field
+
+
+class Desk:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.uri = f"file:{folder / 'store'}"
+        self._capsys = capsys
+
+    def fill(self) -> str:
+        """The key of one blob."""
+
+        async def work() -> str:
+            async with open_store(self.uri) as store:
+                field = Field(store)
+                await field.season(1, agents=2, batches=3)
+                return field.manifests[0].raw_blob_key
+
+        return asyncio.run(work())
+
+    def delete(self, key: str) -> None:
+        async def work() -> None:
+            async with open_store(self.uri) as store:
+                await store.delete(key)
+
+        asyncio.run(work())
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        code = run(["--store", self.uri, *words])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        found, out, err = self(*words, "--json")
+        assert found == code, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
+    return Desk(tmp_path, capsys)
+
+
+NOW = ("audit", "run", "--master", "inline", "--older-than", "0s")
+
+
+def test_an_audit_is_a_table_a_document_and_a_page_and_its_exit_code_tells(desk: Desk, tmp_path: Path) -> None:
+    blob = desk.fill()
+    assert desk("pipeline", "run", "--master", "inline")[0] == 0
+    good = desk.json(*NOW, "--deep")
+    assert (good["good"], good["findings"], good["checked"]["accepted"]) == (True, [], 6)
+    desk.delete(blob)
+    page = tmp_path / "report.html"
+    code, out, _ = desk(*NOW, "--html", str(page))
+    assert code == 1
+    assert "missing_blob: restore the object" in out
+    assert "1 error; bytes of 1 in 64, through " in out
+    shown = desk.json("audit", "show", code=1)
+    assert [(each["rule"], each["severity"]) for each in shown["findings"]] == [("missing_blob", "error")]
+    assert html.escape(shown["findings"][0]["key"]) in page.read_text()
+    listed = desk.json("audit", "list")
+    assert [each["errors"] for each in listed] == [1, 0]
+    assert desk.json("audit", "show", good["audit_id"])["good"]
+    code, _, err = desk("pipeline", "run", "audit", "--master", "inline")
+    assert (code, err) == (0, "")  # what is younger than ten minutes is not judged yet
+
+
+def test_scopes_can_be_named(desk: Desk) -> None:
+    desk.fill()
+    found = desk.json(*NOW, "--scope", "runs", "--scope", "bus")
+    assert (found["scopes"], "accepted" in found["checked"]) == (["runs", "bus"], False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["show"], 4, "no audit is on record here"),
+        (["show", "x"], 4, "there is no audit x"),
+        (["run", "--scope", "wires", "--master", "inline"], 2, "there is nothing called 'wires' to audit"),
+        (["run", "--inventory", "nowhere.json", "--master", "inline"], 1, "nowhere.json: No such file"),
+        (["run", "--html", "no/such/folder/x.html", "--master", "inline"], 2, "no/such/folder/x.html"),
+        (["list"], 0, "no audit is on record here"),
+    ],
+)
+def test_mistakes_are_one_clear_line(desk: Desk, words: list[str], code: int, told: str) -> None:
+    found, _, err = desk("audit", *words)
+    assert (found, told in err) == (code, True), err
+    assert "Traceback" not in err
+
+
+def test_nothing_from_a_store_becomes_markup() -> None:
+    finding = {"rule": "foreign_object", "severity": "warning", "key": "<script>", "message": "a & b", "remedy": "<b>"}
+    record = Audited("id", "run", ("ingest",), "scan", 64, 0, 0, 0, {"x": 1}, {"foreign_object": 1}, (finding,))
+    page = page_of(record)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "a &amp; b" in page
+    assert "Nothing is wrong" in page

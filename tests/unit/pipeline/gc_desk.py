@@ -1,0 +1,89 @@
+"""A store whose clock the test turns, with batches, orphans, audits, and garbage collection over all of it."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
+from holdfast.ingest.accept import Submission
+from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
+from holdfast.ingest.records import Gauge
+from holdfast.ingest.submit import submission_of
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore
+from holdfast.objects.store import ADDRESSED, CREATE, Store
+from holdfast.pipeline import audited
+from holdfast.pipeline.audited import Audited
+from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.gc.job import Gc
+from holdfast.pipeline.gc.options import DAY_NS, GcOptions
+from holdfast.pipeline.options import Env, Options
+from holdfast.sim.pipeline_kit import Straight
+from tests.unit.runs.desk import Watch
+
+HOUR = 3600 * 1_000_000_000
+DAY = DAY_NS
+
+
+def frame(number: int, variant: int = 0, agent: str = "agent") -> Submission:
+    """A batch of three records; variants are other bytes under the same identity."""
+    records = [Sequenced(10 * number + at, Gauge("m", float(at + variant), 490_000 * HOUR + at, {})) for at in range(3)]
+    body = encode(pack_sequenced(agent, "boot", records))
+    return submission_of(body, decode(body))
+
+
+@dataclass
+class GcDesk:
+    watch: Watch = field(default_factory=Watch)
+    shelf: Shelf = field(default_factory=Shelf)
+    options: GcOptions = field(default_factory=GcOptions)
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def store(self) -> Store:
+        return MemoryStore(self.shelf, clock=self.watch)
+
+    def opened(self) -> OpenStore:
+        """A store whose tasks have this desk's clock."""
+        return OpenStore(self.store, StoreSpec("memory", "desk"), self.usage, self.ambient)
+
+    @property
+    def ambient(self) -> Ambient:
+        return Ambient(self.watch, random.Random(7))
+
+    def env(self, store: Store | None = None) -> Env:
+        own = Observed(self.store, self.usage) if store is None else store
+        return Env(own, self.ambient, Inline(own), Options(gc=self.options))
+
+    def later(self, span_ns: int) -> None:
+        self.watch.advance(seconds=span_ns / 1e9)
+
+    async def put_blob(self, submission: Submission) -> str:
+        await self.store.put(submission.blob_key, submission.body, ADDRESSED)
+        return submission.blob_key
+
+    async def accept(self, submission: Submission) -> None:
+        await self.put_blob(submission)
+        manifest = submission.manifest(
+            accepted_at_unix_ns=self.watch.wall_ns(), collector_id="c", authority_id=None, write_id="w"
+        )
+        await self.store.put(manifest.key, manifest.encode(), CREATE)
+
+    async def audit(self, scopes: tuple[str, ...] = ("ingest",), **rest: Any) -> Audited:
+        """An audit that began and ended now."""
+        now = self.watch.wall_ns()
+        record = Audited(f"{now:020d}", "run", scopes, audited.SCAN, 1, now, now, now, **rest)
+        await self.store.put(record.key, record.encode("w"), CREATE)
+        return record
+
+    async def run(self, *kinds: str, run_id: str = "run-1", store: Store | None = None, **request: Any) -> Document:
+        return await Gc(self.env(store)).run(Straight(run_id), {"apply": True, "kinds": list(kinds), **request})
+
+    async def plan(self, *kinds: str) -> Document:
+        return await Gc(self.env()).preview({"kinds": list(kinds)})
+
+    def keys(self, prefix: str) -> list[str]:
+        return sorted(key for key in self.shelf.objects if key.startswith(prefix))

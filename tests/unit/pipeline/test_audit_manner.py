@@ -1,0 +1,207 @@
+"""How an audit goes about it: killed and resumed, beside writers, from a report, at what cost, in how much memory."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import pipeline
+from holdfast.base.findings import Look
+from holdfast.ingest import layout as ingest
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.store import OVERWRITE, Page
+from holdfast.pipeline import audit_desk, audited
+from holdfast.pipeline.audit import Audit, plan_spans
+from holdfast.pipeline.audit_spans import MOST_CUTS, divided
+from holdfast.pipeline.audited import KEPT, Scope
+from holdfast.pipeline.discover import DEEP_NS
+from tests.unit.pipeline.audit_desk import MINUTE, Place, place, wrong
+from tests.unit.pipeline.field import HOUR
+from tests.unit.pipeline.healthy import AGENTS, collect, collecting, frame
+from tests.unit.pipeline.healthy_others import errand
+from tests.unit.pipeline.test_reconcile import inventory_of
+
+
+async def batches(here: Place, count: int, *, first: int = 0) -> None:
+    """So many batches of one agent, reconciled and old."""
+    async with collecting(here) as collector:
+        for number in range(first, first + count):
+            at_ns = here.clock.now_ns - 20 * MINUTE
+            await collect(here, collector, frame("web-1", number * 100, 3, at_ns, number))
+    await pipeline.run(here.store, ["reconcile"], options=here.options)
+    here.clock.pass_by(DEEP_NS + HOUR)
+    await pipeline.run(here.store, ["reconcile"], options=here.options)
+    here.clock.pass_by(HOUR)
+
+
+class Died(BaseException):
+    """The driver is no more."""
+
+
+@pytest.mark.parametrize("step", ["_wave", "_publish"])
+async def test_the_next_driver_goes_on_where_a_dead_one_stood(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with place() as here:
+        await batches(here, 3)
+        does = getattr(Audit, step)
+        waves: list[str] = []
+
+        async def dies(self: Audit, *args: Any) -> Any:
+            found = await does(self, *args)
+            if step == "_publish" or len(waves) == 1:
+                raise Died
+            waves.append(str(args[-1]))
+            return found
+
+        monkeypatch.setattr(Audit, step, dies)
+        with pytest.raises(Died):
+            await here.audit()
+        monkeypatch.setattr(Audit, step, does)
+        ran = (await pipeline.run(here.store, ["audit"], options=here.options, takeover=True))[0]
+        assert ran.resumed
+        record = await audited.read(here.store, ran.summary["audit_id"])
+        assert (record.good, record.checked["accepted"]) == (True, 3)
+
+
+async def test_writers_at_work_are_no_finding() -> None:
+    """Collectors, the pipeline, runs and events go on while audits look, with time enough to be judged in between."""
+    async with place() as here:
+        stop = asyncio.Event()
+
+        async def write(turn: int) -> None:
+            async with collecting(here) as collector:
+                for number, agent in enumerate(AGENTS):
+                    at_ns = here.clock.now_ns - 20 * MINUTE
+                    await collect(here, collector, frame(agent, turn * 100, 6, at_ns, turn * 10 + number))
+                    await asyncio.sleep(0)
+            await errand.start(here.store, 8, run_id=f"errand-{turn}")
+            await here.derive()
+
+        async def audit_all_the_while() -> int:
+            count = 0
+            while not stop.is_set():
+                record = await here.audit()
+                assert wrong(record) == set()
+                count += 1
+            return count
+
+        for turn in range(3):
+            await write(turn)  # what the next audits judge
+            auditing = asyncio.ensure_future(audit_all_the_while())
+            await write(10 + turn)
+            stop.set()
+            assert await auditing >= 1
+            stop.clear()
+
+
+async def test_a_report_names_the_manifests(tmp_path: Path) -> None:
+    async with place() as here:
+        await batches(here, 3)
+        keys = [key async for key in here.store.keys(ingest.ACCEPTED)]
+        report = inventory_of(tmp_path, "csv", keys[:2])
+        with pytest.raises(AssertionError, match="does not say when it was made"):
+            await here.audit(inventory=str(report), scopes=["ingest"])
+        made_ns = here.clock.now_ns
+        document = json.loads(report.read_text())
+        report.write_text(json.dumps({**document, "creationTimestamp": str(made_ns // 1_000_000)}))
+        record = await here.audit(inventory=str(report), scopes=["ingest"])
+        assert (record.source, record.checked["accepted"]) == ("inventory", 2)
+        assert record.through_unix_ns == made_ns // 1_000_000 * 1_000_000 - DEEP_NS
+        assert record.good
+        # What the report does not name is followed from its references, and found.
+        assert record.checked["references followed"] >= 3 + 3 + 1
+        await here.store.delete(keys[0])
+        lost = await here.audit(inventory=str(report), scopes=["ingest"])
+        assert lost.found == {"dangling_by_time": 1, "dangling_by_blob": 1}
+
+
+async def test_what_it_costs() -> None:
+    """A batch: five requests. Everything else is listing, and does not grow with batches but by the thousand."""
+    spent: list[dict[str, int]] = []
+    for count in (4, 10):
+        async with place() as here:
+            await batches(here, count)
+            before = dict(here.store.usage.by_verb)
+            record = await here.audit(scopes=["ingest"])
+            assert (record.good, record.checked["accepted"], record.checked["references"]) == (True, count, 3 * count)
+            read = record.checked.get("blobs read", 0)
+            found = {verb: n - before.get(verb, 0) for verb, n in here.store.usage.by_verb.items()}
+            spent.append({**found, "get": found["get"] - read, "head": found["head"] + read})
+    few, many = spent
+    assert {verb: many[verb] - few[verb] for verb in ("get", "head", "put")} == {"get": 4 * 6, "head": 6, "put": 0}
+    assert all(each["list"] <= 7 + 3 * 16 for each in spent)  # blobs and both references to them, in 16 parts
+
+
+async def test_of_many_findings_the_first_are_on_record_and_all_in_a_list() -> None:
+    async with place() as here:
+        for number in range(KEPT + 7):
+            await here.store.put(f"{ingest.ACCEPTED}stray-{number:03d}", b"", OVERWRITE)
+        here.clock.pass_by(HOUR)
+        record = await here.audit(scopes=["ingest"])
+        assert record.found == {"foreign_object": KEPT + 7}
+        assert len(record.findings) == KEPT
+        (key,) = record.lists
+        lines = [json.loads(line) for line in (await here.store.get(key)).body.splitlines()]
+        assert [line["key"][-3:] for line in lines] == [f"{number:03d}" for number in range(KEPT + 7)]
+
+
+async def test_a_task_hands_back_what_is_more_than_it_takes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with place() as here:
+        await batches(here, 7)
+        whole = await here.audit()
+        here.clock.pass_by(HOUR)
+        monkeypatch.setattr(audit_desk.Desk, "__init__", _little_room(audit_desk.Desk.__init__))
+        record = await here.audit()
+        since = {name: whole.checked[name] + 1 for name in ("runs", "index of runs")}  # the first audit is a run too
+        assert record.checked == {**whole.checked, **since}
+        assert record.good
+
+
+def _little_room(does: Any) -> Any:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        does(self, *args, **kwargs)
+        self.room = 2
+
+    return init
+
+
+def test_only_some_bytes_are_read_and_others_each_time() -> None:
+    keys = [f"key-{number}" for number in range(20_000)]
+    chosen = [{key for key in keys if Look(0, 64, salt).closely(key)} for salt in ("one", "two")]
+    assert all(200 < len(each) < 450 for each in chosen)
+    assert len(chosen[0] & chosen[1]) < 40
+    assert all(Look(0, 1).closely(key) for key in keys[:100])
+
+
+class Lister(MemoryStore):
+    """A million runs that nobody has to store: only folders are listed."""
+
+    TOTAL = 1_000_000
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        if prefix != "runs/" or not delimiter:
+            async for page in super().list(prefix, after=after, delimiter=delimiter):
+                yield page
+            return
+        for start in range(0, self.TOTAL, 1000):
+            yield Page((), tuple(f"runs/run-{number:07d}/" for number in range(start, start + 1000)))
+
+
+async def test_a_million_keys_are_planned_in_a_bounded_number_of_spans() -> None:
+    store = Lister(Shelf())
+    spans = await divided(store, "runs", "runs/")
+    assert MOST_CUTS // 2 <= len(spans) <= MOST_CUTS + 1
+    for number in (0, 1, 499_999, 999_999, *range(0, Lister.TOTAL, 77_777)):
+        key = f"runs/run-{number:07d}/journal.jsonl"
+        assert sum(span.holds(key) for span in spans) == 1
+    forward, back = await plan_spans(store, [str(scope) for scope in Scope])
+    assert len(forward) == len(spans)
+    assert len(back) == 3
+
+
+async def test_what_is_to_be_audited_must_be_known() -> None:
+    async with place() as here:
+        with pytest.raises(AssertionError, match="there is nothing called 'wires' to audit"):
+            await here.audit(scopes=["wires"])

@@ -1,0 +1,256 @@
+"""Superseded chunks, units and generations: what goes, what a paused driver can no longer do, how readers go on."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt
+from holdfast.ingest.frame import Limits
+from holdfast.metrics import layout
+from holdfast.metrics.manifest import Generation, Kind
+from holdfast.metrics.windows import Windows
+from holdfast.objects.layer import Layer
+from holdfast.objects.observe import Usage
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
+from holdfast.pipeline.derive import Derive
+from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.gc import derived
+from holdfast.pipeline.options import Env, Options
+from holdfast.pipeline.plan import read_generation
+from holdfast.pipeline.reconcile import Reconcile
+from holdfast.platform.metrics import Metrics
+from holdfast.sim.pipeline_kit import Small, Straight, accept
+from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk
+
+EARLY = Small("agent", 0, 4, 0)
+LATE = Small("agent", 10, 14, 0)
+LATER = Small("agent", 20, 24, 0)
+
+
+class Ground(GcDesk):
+    """Derives hour 0 from batches of one agent."""
+
+    windows = ("1h",)
+
+    def derive(self, store: Store | None = None, windows: tuple[str, ...] = ("1h",)) -> Derive:
+        own = self.store if store is None else store
+        options = Options(windows=Windows.of(windows), records_per_unit=8)
+        return Derive(Env(own, self.ambient, Inline(own), options), "rollup", (Kind.ROLLUP,))
+
+    async def add(self, batch: Small) -> None:
+        manifest = batch.manifest(self.watch.wall_ns(), self.ambient.ids.write_id())
+        await accept(self.store, batch, manifest, refer=True)
+        await Reconcile(self.env()).run(Straight(f"reconcile-{batch.start}"), {})
+
+    async def rollup(self, windows: tuple[str, ...] = ("1h",)) -> None:
+        await self.derive(windows=windows).run(Straight("rollup"), {})
+
+    async def current(self) -> Generation:
+        found = await read_generation(self.store, Kind.ROLLUP, 0)
+        assert found is not None
+        return found
+
+    async def whole(self) -> tuple[int, int]:
+        """The number of the current generation and how many values it has; everything that it names is there."""
+        found = await self.current()
+        for unit in found.units:
+            assert layout.unit_key(0, unit.unit_id) in self.shelf.objects
+            assert all(ref.key in self.shelf.objects for ref in unit.chunks)
+        metrics = Metrics(self.store, self.ambient, Limits())
+        answer = await metrics.query("m", since=0, until=HOUR, step="1h", aggregate="count", by=[])
+        return found.number, int(answer.series[0].values[0])
+
+    async def collect(self, run_id: str = "gc") -> dict[str, int]:
+        found: dict[str, int] = (await self.run("derived", run_id=run_id))["kinds"]["derived"]["removed"]
+        return found
+
+
+async def derived_twice() -> Ground:
+    ground = Ground()
+    await ground.add(EARLY)
+    await ground.rollup()
+    await ground.add(LATE)
+    await ground.rollup()
+    return ground
+
+
+async def test_what_was_superseded_goes_after_a_while_and_nothing_else() -> None:
+    ground = await derived_twice()
+    assert await ground.collect("early") == {}
+    ground.later(2 * HOUR)
+    before = await ground.whole()
+    assert await ground.collect() == {derived.SUPERSEDED: 1, derived.UNNAMED: 2}
+    assert before == (2, 10)
+    assert await ground.whole() == (3, 10)  # the fence
+    assert len(ground.keys(layout.ROLLUP)) == 1
+    ground.later(2 * HOUR)
+    assert await ground.collect("again") == {derived.SUPERSEDED: 1}
+    assert await ground.whole() == (4, 10)
+
+
+async def test_late_data_after_a_fence_gets_units_of_another_name() -> None:
+    ground = await derived_twice()
+    ground.later(2 * HOUR)
+    await ground.collect()
+    await ground.add(LATER)
+    await ground.rollup()
+    assert await ground.whole() == (4, 15)
+    [unit] = (await ground.current()).units
+    assert unit.epoch == 3
+    await ground.rollup()  # nothing is due: it has the same name
+    assert (await ground.current()).number == 4
+
+
+async def test_a_plan_from_before_a_fence_is_never_published() -> None:
+    ground = await derived_twice()
+    await ground.add(LATER)
+    zombie = ground.derive()
+    plan = await zombie._plan("rollup", {})
+    await zombie._stage(plan)
+    ground.later(2 * HOUR)
+    assert derived.UNNAMED in await ground.collect()  # what the zombie has made, too
+    published = await zombie._publish(plan)
+    assert published["superseded"] == [0]
+    assert await ground.whole() == (3, 15)  # the last batch is read as it came
+    await ground.rollup()
+    assert await ground.whole() == (4, 15)
+
+
+async def test_a_task_that_finds_its_unit_done_cannot_lose_it() -> None:
+    """The settings of windows were changed and changed back: the first unit's name would be planned again."""
+    ground = Ground()
+    await ground.add(EARLY)
+    await ground.rollup()
+    await ground.rollup(windows=("10m", "1h"))
+    request = {"since_ns": 0, "until_ns": HOUR}
+    await ground.derive(windows=("10m", "1h")).run(Straight("other"), request)
+    ground.later(2 * HOUR)
+    back = ground.derive()
+    plan = await back._plan("rollup", request)
+    staged = await back._stage(plan)
+    assert staged["units"] == 1
+    await ground.collect()
+    assert (await back._publish(plan))["superseded"] == [0]
+    assert (await ground.whole())[1] == 5
+    plan = await back._plan("rollup", request)
+    await back._stage(plan)
+    await ground.collect("again")
+    await back._publish(plan)
+    assert (await ground.whole())[1] == 5
+
+
+async def test_a_driver_that_publishes_between_listing_and_fence_is_left_alone() -> None:
+    ground = await derived_twice()
+    await ground.add(LATER)
+    ground.later(2 * HOUR)
+
+    class Meanwhile(Layer):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key.startswith(layout.MANIFESTS):
+                await ground.rollup()
+            return await super().put(key, body, mode)
+
+    found = (await ground.run("derived", store=Meanwhile(ground.store)))["kinds"]["derived"]
+    assert found["removed"] == {}
+    assert found["kept"] == {derived.OVERTAKEN: 3}
+    assert await ground.whole() == (3, 15)
+
+
+async def test_two_fences_of_one_number_are_not_taken_for_each_other() -> None:
+    ground = await derived_twice()
+    before = await ground.current()
+    assert await derived.fence(ground.store, ground.ambient, before)
+    other = ground.ambient
+    other.ids.write_id()
+    assert not await derived.fence(ground.store, other, before)
+
+
+async def test_staged_units_of_a_kind_without_a_generation_are_nobodys_garbage() -> None:
+    ground = Ground()
+    await ground.add(EARLY)
+    await ground.rollup()
+    index = Derive(ground.derive()._env, "index", (Kind.INDEX,))
+    plan = await index._plan("index", {})
+    await index._stage(plan)
+    ground.later(30 * DAY)
+    found = (await ground.run("derived"))["kinds"]["derived"]
+    assert found["removed"] == {}
+    assert set(found["kept"]) == {derived.UNFENCED}
+    assert (await index._publish(plan))["superseded"] == []
+
+
+class Once(Layer):
+    """Lets others work before the first read of such a key."""
+
+    def __init__(self, inner: Store, prefix: str, work: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(inner)
+        self._prefix, self._work = prefix, [work]
+
+    async def get(self, key: str) -> Object:
+        if key.startswith(self._prefix) and self._work:
+            await self._work.pop()()
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("prefix", [layout.ROLLUP, layout.MANIFESTS])
+async def test_a_reader_that_meets_a_removed_object_begins_anew(prefix: str) -> None:
+    ground = await derived_twice()
+
+    async def others() -> None:
+        await ground.add(LATER)
+        await ground.rollup()
+        ground.later(2 * HOUR)
+        assert await ground.collect()
+
+    metrics = Metrics(Once(ground.store, prefix, others), ground.ambient, Limits())
+    answer = await metrics.query("m", since=0, until=HOUR, step="1h", aggregate="count", by=[])
+    assert answer.series[0].values == [15.0]
+    assert (await metrics.list("*", since=0, until=HOUR)).rows[0]["metric"] == "m"
+
+
+async def test_a_chunk_that_is_current_and_lost_is_damage_still() -> None:
+    ground = await derived_twice()
+    [key] = [ref.key for unit in (await ground.current()).units for ref in unit.chunks]
+    await ground.store.delete(key)
+    with pytest.raises(Corrupt, match="an object that is current is missing"):
+        await Metrics(ground.store, ground.ambient, Limits()).query("m", since=0, until=HOUR, step="1h")
+
+
+async def test_a_day_is_not_made_of_an_hour_whose_chunks_are_gone() -> None:
+    ground = Ground()
+    await ground.add(EARLY)
+    options = Options(windows=Windows.of(("1h", "1d")))
+    env = Env(ground.store, ground.ambient, Inline(ground.store), options)
+    hours, days = Derive(env, "rollup", (Kind.ROLLUP,)), Derive(env, "rollup", (Kind.DAILY,))
+    await hours.run(Straight("hour"), {})
+    request = {"since_ns": 0, "until_ns": 24 * HOUR}
+    plan = await days._plan("daily", request)
+    await ground.add(LATE)
+    await hours.run(Straight("hour"), {})
+    ground.later(2 * HOUR)
+    await ground.collect()
+    await days._stage(plan)
+    assert (await days._publish(plan))["superseded"] == [0]
+    summary: Document = await days.run(Straight("day"), request)
+    assert summary["published"] == 1
+    found = await read_generation(ground.store, Kind.DAILY, 0)
+    assert found is not None
+    assert not found.units[0].unreadable
+
+
+async def test_what_a_sweep_of_a_day_costs() -> None:
+    ground = await derived_twice()
+    ground.later(2 * HOUR)
+    ground.usage = Usage()
+    await ground.collect()
+    # Audits: 1 LIST. The run's record: 1 PUT, 1 HEAD. Days: 1 LIST. Of the day: its manifests, the windows, one window,
+    # the index: 4 LIST; 1 GET for the generation, 1 for the unit that none names; the fence: 1 PUT. Intent and end:
+    # 2 PUT. Intents that nobody concluded: 1 LIST.
+    assert {verb: count for verb, count in ground.usage.by_verb.items() if verb != "delete"} == {
+        "list": 7,
+        "get": 2,
+        "head": 1,
+        "put": 4,
+    }

@@ -1,0 +1,215 @@
+"""Orphan blobs: kept without proof, adopted, kept as evidence or removed with it, and every removal on record."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.base.errors import Denied, Invalid
+from holdfast.ingest import layout, references
+from holdfast.ingest.expired import Expired, record
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.quarantine import find_conflict
+from holdfast.ingest.resolutions import Resolution, Resolutions
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import Store
+from holdfast.pipeline.gc import orphans
+from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.record import GC, Sweep, intents, settle
+from tests.unit.pipeline.gc_desk import DAY, GcDesk, frame
+
+
+async def resolve(desk: GcDesk, number: int, variant: int) -> None:
+    lost = frame(number, variant)
+    resolutions = Resolutions(desk.store, desk.ambient)
+    await resolutions.decide(
+        lost.identity, lost.frame_sha256, Resolution.EXISTING_IS_AUTHORITATIVE, by="somebody", why="a bug"
+    )
+
+
+async def conflict(desk: GcDesk, *numbers: int) -> str:
+    """Two frames under each identity, the second on record and resolved; the key of the last."""
+    key = ""
+    for number in numbers:
+        await desk.accept(frame(number))
+        key = await desk.put_blob(frame(number, 1))
+    desk.later(8 * DAY)
+    await desk.audit()
+    await desk.run("orphans", run_id="first")
+    for number in numbers:
+        await resolve(desk, number, 1)
+    return key
+
+
+async def test_nothing_is_touched_before_an_audit_has_seen_past_its_retry_horizon() -> None:
+    desk = GcDesk()
+    key = await desk.put_blob(frame(1))
+    desk.later(30 * DAY)
+    assert (await desk.run("orphans"))["kinds"]["orphans"]["kept"] == {orphans.NO_AUDIT: 1}
+    young = await desk.put_blob(frame(2))
+    desk.later(6 * DAY)
+    await desk.audit(("runs",))
+    assert (await desk.run("orphans"))["kinds"]["orphans"]["kept"] == {orphans.NO_AUDIT: 2}
+    await desk.audit(incomplete={"ingest": "cut short"})
+    assert (await desk.run("orphans"))["kinds"]["orphans"]["kept"] == {orphans.NO_AUDIT: 2}
+    await desk.audit()
+    desk.later(30 * DAY)  # an audit proves nothing about what has grown old since
+    found = (await desk.run("orphans", run_id="run-2"))["kinds"]["orphans"]
+    assert found["kept"] == {orphans.YOUNG: 1}
+    assert found["examples"][orphans.YOUNG] == [young]
+    assert found["did"] == {"adopted": 1}
+    assert key in desk.shelf.objects
+    assert young in desk.shelf.objects
+
+
+async def test_what_is_adopted_is_a_batch_like_any_other() -> None:
+    desk, batch = GcDesk(), frame(1)
+    await desk.put_blob(batch)
+    desk.later(8 * DAY)
+    await desk.audit()
+    await desk.run("orphans")
+    manifest = AcceptedManifest.read(await desk.store.get(layout.accepted_key(batch.identity)))
+    assert (manifest.collector_id, manifest.frame_sha256) == ("gc", batch.frame_sha256)
+    assert references.by_time(manifest).key in desk.shelf.objects
+    assert (await desk.run("orphans", run_id="run-2"))["kinds"]["orphans"]["kept"] == {
+        "the manifest of its identity names it": 1
+    }
+
+
+async def test_the_bytes_that_lost_a_conflict_go_when_it_is_resolved_and_that_is_on_record() -> None:
+    desk = GcDesk()
+    key = await conflict(desk, 1)
+    lost = frame(1, 1)
+    assert await find_conflict(desk.store, lost.identity, lost.frame_sha256) is not None
+    size = len(desk.shelf.objects[key].body)
+    found = await desk.run("orphans", run_id="run-2")
+    assert (found["removed"], found["bytes"], found["settled"]) == (1, size, 0)
+    assert key not in desk.shelf.objects
+    assert frame(1).blob_key in desk.shelf.objects
+    told = [intent async for intent in intents(desk.store, "run-2")]
+    assert [each.objects for each in told] == [((key, size, "it lost a conflict that is resolved"),)]
+    assert all(each.concluded for each in told)
+    assert (await desk.run("orphans", run_id="run-3"))["removed"] == 0
+
+
+async def test_a_plan_reads_alone_and_says_the_same() -> None:
+    desk = GcDesk()
+    key = await conflict(desk, 1)
+    await desk.put_blob(frame(2))
+    before = dict(desk.shelf.objects)
+    found = (await desk.plan("orphans"))["kinds"]["orphans"]
+    assert found["removed"] == {"it lost a conflict that is resolved": 1}
+    assert found["examples"]["it lost a conflict that is resolved"] == [key]
+    assert found["kept"] == {orphans.YOUNG: 1, "the manifest of its identity names it": 1}
+    assert desk.shelf.objects == before
+    with pytest.raises(Invalid, match="there is no kind of garbage 'orphan'"):
+        await desk.plan("orphan")
+
+
+async def test_a_resend_of_an_expired_batch_is_removed_again() -> None:
+    desk, batch = GcDesk(), frame(1)
+    await desk.accept(batch)
+    manifest = AcceptedManifest.read(await desk.store.get(layout.accepted_key(batch.identity)))
+    await record(desk.store, Expired.of_manifest(manifest, "retention.raw_batches_s = 1", ()))
+    desk.later(8 * DAY)
+    await desk.audit()
+    found = (await desk.run("orphans"))["kinds"]["orphans"]
+    assert found["removed"] == {"its batch was expired, and sent again since": 1}
+    assert batch.blob_key not in desk.shelf.objects
+    assert manifest.key in desk.shelf.objects
+
+
+async def test_no_more_than_the_limit_goes() -> None:
+    desk = GcDesk()
+    await conflict(desk, *range(4))
+    found = await desk.run("orphans", run_id="run-2", limit=3)
+    assert found["removed"] == 3
+    assert found["kinds"]["orphans"]["more"]
+    assert (await desk.run("orphans", run_id="run-3", limit=3))["removed"] == 1
+
+
+class NoDeletes(Layer):
+    """Credentials that may not delete; or a process that dies right there."""
+
+    async def delete_many(self, keys: object) -> None:
+        raise Denied("403: deletes are for garbage collection")
+
+
+async def test_who_may_not_delete_leaves_an_intent_and_the_next_run_says_what_became_of_it() -> None:
+    desk = GcDesk()
+    key = await conflict(desk, 1)
+    with pytest.raises(Denied):
+        await desk.run("orphans", run_id="run-2", store=NoDeletes(desk.store))
+    assert key in desk.shelf.objects
+    [left] = [intent async for intent in intents(desk.store, "run-2")]
+    assert (left.concluded, [each[0] for each in left.objects]) == (False, [key])
+    assert await settle(desk.store, "run-2") == 1
+    done = desk.shelf.objects[left.key.replace("intent", "done")].body
+    assert b'"gone":0' in done
+    assert key.encode() in done
+    assert await settle(desk.store, "run-2") == 0
+
+
+async def test_a_run_that_goes_on_after_a_crash_concludes_what_the_first_began() -> None:
+    desk = GcDesk()
+    key = await conflict(desk, 1)
+
+    class Dies(Layer):
+        async def delete_many(self, keys: object) -> None:
+            await desk.store.delete(key)
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await desk.run("orphans", run_id="run-2", store=Dies(desk.store))
+    found = await desk.run("orphans", run_id="run-2")
+    assert (found["removed"], found["settled"]) == (0, 1)
+    told = [intent async for intent in intents(desk.store, "run-2")]
+    assert [(each.concluded, each.objects[0][0]) for each in told] == [(True, key)]
+
+
+async def test_shards_follow_from_the_first_page() -> None:
+    desk = GcDesk()
+    assert await orphans.shards(desk.store) == []
+    await desk.put_blob(frame(1))
+    assert await orphans.shards(desk.store) == ["00-100"]
+
+    class Many(Layer):
+        async def list(self, prefix: str = "", **rest: object):  # type: ignore[no-untyped-def]
+            async for page in self.inner.list(prefix):
+                key = f"{layout.BLOBS}01/47/0147{'a' * 60}.lmbatch"  # a thousand in a two hundredth of all hashes
+                yield replace(page, entries=(replace(page.entries[0], key=key),) * 1_000)
+
+    ranges = await orphans.shards(Many(desk.store))
+    assert len(ranges) == 10
+    assert (ranges[0][:3], ranges[-1][-4:]) == ("00-", "-100")
+
+
+async def test_each_shard_sees_its_own_blobs_and_no_other() -> None:
+    desk = GcDesk()
+    for number in range(40):
+        await desk.put_blob(frame(number))
+    every = Ask("orphans", "00-100", "r", False, 0, None)
+
+    async def looked(shard: str, store: Store) -> int:
+        out = Sweep(store, replace(every, shard=shard))
+        await orphans.sweep(store, desk.ambient, out.ask, out)
+        return out.tally.looked
+
+    parts = [await looked(shard, desk.store) for shard in ("00-40", "40-80", "80-c0", "c0-100")]
+    assert sum(parts) == await looked("00-100", desk.store) == 40
+    assert all(parts)
+
+
+async def test_what_is_referred_to_costs_a_share_of_a_listing() -> None:
+    desk = GcDesk()
+    for number in range(20):
+        await desk.accept(frame(number))
+        key = layout.accepted_key(frame(number).identity)
+        for reference in references.of_accepted(AcceptedManifest.read(await desk.store.get(key))):
+            await references.write(desk.store, reference)
+    desk.later(8 * DAY)
+    await desk.audit()
+    await desk.run("orphans")
+    # Audits: 1 LIST, 1 GET. The run's own record: 1 PUT, 1 HEAD. Holds, authority: 2 GET. Blobs: 1 LIST to plan, 2 to
+    # sweep (blobs, references). Intents that nobody concluded: 1 LIST.
+    assert desk.usage.by_verb == {"get": 3, "list": 5, "put": 1, "head": 1}
+    assert desk.keys(GC) == [f"{GC}run-1/run.json"]

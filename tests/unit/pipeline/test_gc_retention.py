@@ -1,0 +1,306 @@
+"""Retention: bytes go once they are counted for good, everybody says that they expired, and what comes later counts."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.base.codec import Document
+from holdfast.base.errors import NotFound
+from holdfast.ingest import layout as ingest
+from holdfast.ingest.expired import find_expired
+from holdfast.ingest.frame import Limits
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.records import Counter, Gauge, Log
+from holdfast.metrics import layout
+from holdfast.metrics.manifest import Kind
+from holdfast.metrics.windows import Windows
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.pipeline.derive import Derive
+from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.gc import batches, seal, windows
+from holdfast.pipeline.gc.options import GcOptions, rollup_ages
+from holdfast.pipeline.options import Env, Options
+from holdfast.pipeline.plan import read_generation
+from holdfast.pipeline.reconcile import Reconcile
+from holdfast.platform.logs import Logs
+from holdfast.platform.metrics import Metrics
+from holdfast.sim.pipeline_kit import Straight
+from tests.unit.pipeline.field import START, Field
+from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk
+
+SECOND = 1_000_000_000
+WINDOWS = ("10s", "1m", "1h", "1d")
+
+
+class Ground(GcDesk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = replace(self.options, raw_batches_ns=30 * DAY, logs_ns=30 * DAY)
+        self.field = Field(self.store)
+        self.watch.ns = START + 10 * DAY
+
+    def jobs(self, store: Store | None = None) -> list[Any]:
+        own = self.store if store is None else store
+        env = Env(own, self.ambient, Inline(own), Options(windows=Windows.of(WINDOWS), records_per_unit=50))
+        kinds: list[Any] = [Derive(env, "rollup", (Kind.ROLLUP, Kind.DAILY)), Derive(env, "index", (Kind.INDEX,))]
+        return [Reconcile(env), *kinds]
+
+    async def derive(self, request: Document | None = None) -> Document:
+        summaries: list[Document] = [
+            await job.run(Straight(self.ambient.ids.unique()), request or {}) for job in self.jobs()
+        ]
+        self.later(HOUR)
+        return summaries[0]
+
+    async def accept(self, agent: str, records: dict[int, Any]) -> AcceptedManifest:  # type: ignore[override]
+        """Late or not, it is accepted now."""
+        found = await self.field.accept(agent, "boot", records, at_ns=self.watch.wall_ns())
+        self.later(SECOND)
+        return found
+
+    async def expire(self, run_id: str = "expire") -> Document:
+        self.later(31 * DAY)
+        found: Document = (await self.run("expire-batches", run_id=run_id))["kinds"]["expire-batches"]
+        return found
+
+    def metrics(self) -> Metrics:
+        return Metrics(self.store, self.ambient, Limits())
+
+    async def asked(
+        self, metric: str, aggregate: str, step: str = "1h", hours: int = 4
+    ) -> dict[tuple[str, int], float]:
+        answer = await self.metrics().query(
+            metric, since=START, until=START + hours * HOUR, step=step, aggregate=aggregate, by=["agent"]
+        )
+        assert answer.read.unreadable == ()
+        return {
+            (each.labels["agent"], at): value
+            for each in answer.series
+            for at, value in zip(each.times_ns, each.values, strict=True)
+        }
+
+
+def gauges(start: int, count: int, at: int = 0, value: float = 1.0) -> dict[int, Any]:
+    return {
+        seq: Gauge("m", value + seq, START + at + (seq - start) * SECOND, {}) for seq in range(start, start + count)
+    }
+
+
+async def test_bytes_go_once_counted_and_the_manifest_says_so_for_ever() -> None:
+    ground = Ground()
+    manifest = await ground.accept("a", gauges(0, 10))
+    assert (await ground.expire("early"))["kept"] == {seal.NOT_DERIVED: 1}
+    await ground.derive()
+    before = await ground.asked("m", "sum")
+    found = await ground.expire()
+    assert found["removed"] == {batches.EXPIRED: 1, batches.DERIVED: 2}
+    assert ground.keys(ingest.BLOBS) == []
+    assert manifest.key in ground.shelf.objects
+    record = await find_expired(ground.store, manifest.identity)
+    assert record is not None
+    assert (record.frame_sha256, record.policy) == (manifest.frame_sha256, "retention.raw_batches_s = 2592000")
+    assert [key.rpartition("/")[2] for key in record.generations] == ["rollup-00000002.json", "index-00000002.json"]
+    assert await ground.asked("m", "sum") == before == {("a", START): 55.0}
+    assert (await ground.expire("again"))["removed"] == {}
+
+
+async def test_nobody_calls_an_expired_batch_missing() -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(0, 10) | {10: Log("disk is full", START)})
+    await ground.derive()
+    await ground.expire()
+    summary = await ground.derive({"full": True, "began_ns": 1})
+    assert (summary["expired"], summary["batches"], summary["problems"]) == (1, 0, 0)
+    logs = await Logs(ground.store, ground.ambient, Limits()).search("disk", since=START, until=START + HOUR)
+    assert (logs.rows, len(logs.read.expired), logs.read.unreadable) == ([], 1, ())
+    with pytest.raises(NotFound, match="the bytes of 1 batches were expired"):
+        await ground.metrics().query("m", since=START, until=START + HOUR, step="3s")
+    await ground.accept("a", gauges(20, 5))
+    finer = await ground.metrics().query("m", since=START, until=START + HOUR, step="3s", aggregate="count")
+    assert (sum(finer.series[0].values), len(finer.read.expired), finer.read.unreadable) == (5.0, 1, ())
+
+
+async def test_batches_with_logs_are_kept_as_long_as_logs_are() -> None:
+    ground = Ground()
+    ground.options = replace(ground.options, logs_ns=None)
+    await ground.accept("a", gauges(0, 3))
+    await ground.accept("a", {10: Log("disk is full", START)})
+    await ground.derive()
+    assert (await ground.expire())["removed"][batches.EXPIRED] == 1
+    ground.options = replace(ground.options, logs_ns=365 * DAY)
+    assert batches.EXPIRED not in (await ground.expire("half"))["removed"]
+    ground.later(365 * DAY)
+    assert (await ground.expire("late"))["removed"][batches.EXPIRED] == 1
+
+
+async def test_late_data_for_a_sealed_hour_is_counted_beside_it() -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(0, 10))
+    await ground.derive()
+    await ground.expire()
+    await ground.accept("a", gauges(20, 5, at=60 * SECOND))
+    assert await ground.asked("m", "count") == {("a", START): 15.0}  # before it is derived
+    await ground.derive()
+    generation = await read_generation(ground.store, Kind.ROLLUP, layout.hour_of(START))
+    assert generation is not None
+    assert [(unit.sealed, unit.inputs, len(unit.over)) for unit in generation.units] == [(True, 1, 0), (False, 1, 1)]
+    assert await ground.asked("m", "count") == {("a", START): 15.0}
+    assert await ground.asked("m", "max") == {("a", START): 25.0}
+    assert await ground.asked("m", "count", step="1d", hours=24 * 2) != {}
+    await ground.expire("second")
+    assert ground.keys(ingest.BLOBS) == []
+    await ground.accept("a", gauges(40, 5, at=90 * SECOND))
+    await ground.derive()
+    assert await ground.asked("m", "count") == {("a", START): 20.0}
+
+
+async def test_a_batch_that_shares_numbers_with_an_expired_one_adds_only_what_is_new() -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(10, 10))
+    await ground.derive()
+    await ground.expire()
+    await ground.accept("a", gauges(5, 10, at=HOUR, value=100.0))  # claims 10 to 14 for another hour
+    assert await ground.asked("m", "count") == {("a", START): 10.0, ("a", START + HOUR): 5.0}
+    await ground.derive()
+    assert await ground.asked("m", "count") == {("a", START): 10.0, ("a", START + HOUR): 5.0}
+    await ground.accept("a", gauges(18, 6, at=20 * SECOND))  # and in the same hour
+    await ground.derive()
+    assert await ground.asked("m", "count") == {("a", START): 14.0, ("a", START + HOUR): 5.0}
+
+
+async def test_numbers_that_an_expired_batch_did_not_have_are_free() -> None:
+    ground = Ground()
+    sparse = {seq: record for seq, record in gauges(0, 10).items() if seq % 2 == 0}
+    await ground.accept("a", {**sparse, 9: Gauge("m", 1.0, START, {})})
+    await ground.derive()
+    await ground.expire()
+    await ground.accept("a", gauges(0, 9))
+    await ground.derive()
+    assert await ground.asked("m", "count") == {("a", START): 10.0}
+
+
+async def test_batches_that_share_numbers_with_others_are_kept() -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(0, 10))
+    await ground.accept("a", gauges(5, 10))
+    await ground.accept("a", gauges(30, 5))  # counted with them
+    await ground.accept("a", gauges(50, 5, at=HOUR))
+    await ground.derive()
+    found = await ground.expire()
+    assert found["kept"] == {seal.SHARES: 3}
+    assert found["removed"][batches.EXPIRED] == 1
+
+
+async def test_one_that_comes_before_its_numbers_are_settled_is_derived_again() -> None:
+    ground = Ground()
+    first = await ground.accept("a", gauges(10, 10))
+    await ground.derive()
+    ground.later(31 * DAY)
+
+    class Meanwhile(Layer):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key.startswith(ingest.SETTLED):
+                await ground.accept("a", gauges(5, 10, at=HOUR, value=100.0))
+                await ground.derive()  # without knowing that the first is to expire
+            return await super().put(key, body, mode)
+
+    found = (await ground.run("expire-batches", store=Meanwhile(ground.store)))["kinds"]["expire-batches"]
+    assert found["kept"] == {seal.SHARES: 1}
+    assert first.raw_blob_key in ground.shelf.objects
+    await ground.derive()
+    assert await ground.asked("m", "count") == {("a", START): 10.0, ("a", START + HOUR): 5.0}
+
+
+async def test_a_driver_that_was_paused_cannot_undo_a_seal() -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(0, 10))
+    await ground.derive()
+    await ground.accept("a", gauges(20, 5))
+    reconcile, rollup, _ = ground.jobs()
+    await reconcile.run(Straight("late"), {})
+    plan = await rollup._plan("rollup", {})
+    await ground.derive()
+    await ground.expire()
+    await rollup._stage(plan)
+    assert (await rollup._publish(plan))["superseded"] != []
+    assert await ground.asked("m", "count") == {("a", START): 15.0}
+
+
+async def test_nothing_expires_while_a_chunk_is_damaged_or_a_listing_not_covered() -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(0, 10))
+    await ground.derive()
+    await ground.accept("a", gauges(20, 5))
+    await ground.jobs()[0].run(Straight("late"), {})
+    assert set((await ground.expire())["kept"]) == {seal.NOT_COVERED}
+    await ground.derive()
+    [key, *_] = ground.keys(layout.INDEX)
+    whole = ground.shelf.objects[key].body
+    for body in (whole[:-1] + b"x",):
+        for name in ground.keys(layout.INDEX):
+            await ground.store.put(name, body)
+    assert set((await ground.expire("damaged"))["kept"]) == {seal.DAMAGED}
+    assert len(ground.keys(ingest.BLOBS)) == 2
+
+
+async def test_windows_past_their_retention_are_let_go_hour_by_hour() -> None:
+    ground = Ground()
+    ground.options = replace(ground.options, rollups_ns=rollup_ages("10s=30d, 1m=90d, 1h=1d"))
+    await ground.accept("a", gauges(0, 10))
+    await ground.derive()
+    ground.later(40 * DAY)
+    found = (await ground.run("expire-rollups"))["kinds"]["expire-rollups"]
+    assert found["did"] == {"window 10s let go": 1}
+    assert found["kept"] == {windows.NEEDED: 1}
+    assert (await ground.run("expire-rollups", run_id="run-2"))["kinds"]["expire-rollups"]["did"] == {}
+    ground.later(2 * HOUR)
+    await ground.run("derived", run_id="run-3")
+    assert ground.keys(f"{layout.ROLLUP}window=10s/") == []
+    assert await ground.asked("m", "count", step="10s") == {("a", START): 10.0}  # from the batch itself
+    await ground.accept("a", gauges(20, 5, at=60 * SECOND))
+    await ground.derive()
+    generation = await read_generation(ground.store, Kind.ROLLUP, layout.hour_of(START))
+    assert generation is not None
+    assert {ref.window_ns // SECOND for unit in generation.units for ref in unit.chunks} == {60, 3600}
+    assert await ground.asked("m", "count") == {("a", START): 15.0}
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_is_let_go_when_counts_sums_and_extremes_are_those_of_plain_python(seed: int) -> None:
+    """Batches come in time, late and sharing numbers; some expire in between. Nothing is lost or counts twice."""
+    rng = random.Random(seed)
+    ground = Ground()
+    plain: dict[tuple[str, int], tuple[int, float]] = {}
+    next_seq = {"a": 0, "b": 0}
+    for turn in range(7):
+        for _ in range(rng.randrange(1, 4)):
+            agent = rng.choice("ab")
+            start = max(0, next_seq[agent] - rng.choice((0, 0, 2)))
+            records = {}
+            for seq in range(start, start + rng.randrange(2, 7)):
+                # The same number always says the same: who counts it does not matter then.
+                at = START + (seq * 7919 % 3) * HOUR + (seq * 104_729 % 3600) * SECOND
+                records[seq] = (Gauge if seq % 3 else Counter)("m" if seq % 3 else "n", float(seq % 11), at, {})
+                plain[agent, seq] = (at // HOUR * HOUR, float(seq % 11))
+            await ground.accept(agent, records)
+            next_seq[agent] = max(next_seq[agent], start + len(records))
+        if rng.random() < 0.7:
+            await ground.derive()
+        if rng.random() < 0.5:
+            await ground.expire(f"expire-{turn}")
+            await ground.run("derived", run_id=f"gc-{turn}")
+    for finish in (False, True):
+        if finish:
+            await ground.derive()
+        for metric, residue in (("m", False), ("n", True)):
+            expected: dict[tuple[str, int], list[float]] = {}
+            for (agent, seq), (hour, value) in plain.items():
+                if (seq % 3 == 0) is residue:
+                    expected.setdefault((agent, hour), []).append(value)
+            for aggregate, function in (("count", len), ("sum", sum), ("min", min), ("max", max)):
+                wanted = {key: float(function(values)) for key, values in expected.items()}
+                assert await ground.asked(metric, aggregate) == wanted, (metric, aggregate)
+    assert GcOptions().wanted([]) == ["orphans", "derived", "ontology", "runs"]

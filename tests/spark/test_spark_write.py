@@ -14,9 +14,9 @@ from holdfast.ontology import layout
 from holdfast.ontology.errors import InvalidValue
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.verify import verify
-from holdfast.pipeline.compact import compact
+from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.datasource import register
-from holdfast.pipeline.load import load
+from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.sink import foreach_batch
 from tests.integration.servers import S3Server

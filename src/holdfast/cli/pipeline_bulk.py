@@ -97,7 +97,7 @@ async def _loaded(
     if isinstance(engine, Inline):
         parts = [await staged(store, name, typed.form(), _batches(source, style))]
     else:
-        from holdfast.pipeline.load import Staging, staged_files  # noqa: PLC0415  # as above
+        from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
 
         watch.say("stage", 0, 0)
         parts = await staged_files(engine, Staging(store.spec, name, typed), source, style.value)
@@ -129,7 +129,7 @@ def compact(
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.pipeline.compact import compact as compacted  # noqa: PLC0415  # as above
+        from holdfast.pipeline.compaction import compact as compacted  # noqa: PLC0415  # as above
 
         async with (
             open_pipeline(shell) as store,

@@ -33,6 +33,9 @@ class Customer(Entity):
     age: Field[int | None] = Field(default=None)
 
 
+CUSTOMER_ID = Form(Customer).type_id
+
+
 class Product(Entity):
     sku: Field[str] = Field(primary_key=True)
 

@@ -53,6 +53,13 @@ class Collector:
     def resident_bytes(self) -> int:
         return int(self._process.memory_info().rss)
 
+    async def puts(self) -> int:
+        """To the store, since it started."""
+        async with httpx.AsyncClient() as http:
+            page = (await http.get(f"{self.private}/metrics")).text
+        lines = [line for line in page.splitlines() if line.startswith("holdfast_store_requests_total{")]
+        return int(sum(float(line.split()[-1]) for line in lines if 'verb="put"' in line))
+
     async def accept(self, batches: Batches, number: int, senders: int) -> list[float]:
         """Seconds that each answer took."""
         made = [request(batches.make(), self.token, batches.seq_end) for _ in range(number)]
@@ -89,8 +96,8 @@ Put = Callable[[str, bytes], Awaitable[Any]]
 """Creates one object, as durably as the store at hand can."""
 
 
-async def floor(put: Put, batches: Batches, number: int, writers: int, *, puts: int = 2) -> None:
-    """The same bytes under keys like ours, then small objects: none is hashed or looked into."""
+async def floor(put: Put, batches: Batches, number: int, writers: int) -> None:
+    """The same bytes under keys like ours, then a small object: none is hashed or looked into."""
     waiting = iter([batches.make() for _ in range(number)])
     small = b"0" * MANIFEST_BYTES
 
@@ -98,8 +105,7 @@ async def floor(put: Put, batches: Batches, number: int, writers: int, *, puts: 
         for body in waiting:
             name = f"{next(_numbers):064x}"
             await put(f"raw-blobs/v1/sha256/{name[-2:]}/{name[-4:-2]}/{name}.lmbatch", body)
-            for each in range(puts - 1):
-                await put(f"accepted/v1/agent=00/boot=0{each}/{name}.json", small)
+            await put(f"accepted/v1/agent=00/boot=00/{name}.json", small)
 
     await asyncio.gather(*(writer() for _ in range(writers)))
 

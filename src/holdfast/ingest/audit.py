@@ -10,17 +10,17 @@ Errors: whatever is wrong with one batch is a finding about it; only a store tha
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout, references
-from holdfast.ingest.audit_gatherings import Gathered
 from holdfast.ingest.audit_rules import RULES
 from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
+from holdfast.ingest.gathering import Gathered
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.references import Reference
 from holdfast.ingest.resolutions import Resolutions
@@ -60,9 +60,12 @@ class BatchCheck:
     look: Look
     limits: Limits
     resolutions: Resolutions
-    gathered: Gathered
     reconciled_ns: int = 0
     """What the store had of references by time before then, the reconciler has followed."""
+    gathered: Gathered = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gathered = Gathered(self.store)
 
     async def accepted(self, entry: Entry, tally: Tally) -> Seen:
         """One accepted manifest, and what hangs on it."""
@@ -137,12 +140,12 @@ class BatchCheck:
         """Whether the reconciler has followed the batch. Its own two references are asked for only then."""
         by_time, by_blob, blob_by_time = references.of_accepted(manifest)
         found = await self._reference(BY_TIME, by_time, manifest.key, tally)
-        told_ns = found.modified_ns if found is not None else await self.gathered.when(manifest)
-        followed = told_ns is not None and told_ns < self.reconciled_ns
-        # A batch that was gathered gets its reference from the reconciler.
-        if found is None and (told_ns is None or followed):
+        # The reference by time of a batch that was gathered is the reconciler's to write.
+        known_ns = found.modified_ns if found is not None else await self.gathered.at_ns(manifest)
+        followed = known_ns is not None and known_ns < self.reconciled_ns
+        if found is None and (known_ns is None or followed):
             tally.find(RULES["missing_by_time"], manifest.key, f"there is no {by_time.key}")
-        tally.checked["not reconciled yet"] += told_ns is not None and not followed
+        tally.checked["not reconciled yet"] += known_ns is not None and not followed
         for kind, reference, rule in (
             (BY_BLOB, by_blob, "missing_by_blob"),
             (BLOB_BY_TIME, blob_by_time, "missing_blob_by_time"),

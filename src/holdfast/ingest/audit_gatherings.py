@@ -1,13 +1,12 @@
-"""Gatherings: what collectors wrote down of many batches at once, against the manifests; and who was gathered when.
+"""Gatherings: what collectors wrote down of many batches at once, against the manifests. Reads alone.
 
 Errors: whatever is wrong with a gathering is a finding about it; only a store that does not answer fails a look.
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout
 from holdfast.ingest.audit_rules import RULES
@@ -16,41 +15,6 @@ from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.objects.store import Entry, Store
 
 AT_ONCE = 16
-HOURS_KEPT = 4
-
-
-@dataclass(slots=True)
-class Gathered:
-    """When batches were gathered, by the store's clock; of the latest few hours of acceptance that were asked for."""
-
-    store: Store
-    _kept: OrderedDict[str, dict[str, int]] = field(default_factory=OrderedDict)
-
-    async def when(self, manifest: AcceptedManifest) -> int | None:
-        """None if no gathering has the batch."""
-        hour = layout.hour_path(manifest.accepted_at_unix_ns)
-        for again in (False, True):
-            if hour not in self._kept or again:
-                self._kept[hour] = await self._read(hour)
-            self._kept.move_to_end(hour)
-            found = self._kept[hour].get(manifest.identity.manifest_id)
-            if found is not None:
-                break
-        while len(self._kept) > HOURS_KEPT:
-            self._kept.popitem(last=False)
-        return found
-
-    async def _read(self, hour: str) -> dict[str, int]:
-        """All of an hour. What cannot be read says nothing, and is a finding of its own."""
-        found: dict[str, int] = {}
-        async for page in self.store.list(f"{layout.GATHERINGS}{hour}"):
-            for entry in page.entries:
-                try:
-                    manifests = manifests_in(await self.store.get(entry.key))
-                except (NotFound, Corrupt, Incompatible):
-                    continue
-                found |= {each.identity.manifest_id: entry.modified_ns for each in manifests}
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,26 @@ Errors of ``manifests_in``: ``Corrupt`` for an object that cannot be read, ``Inc
 known here.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from holdfast.base import codec
+from holdfast.base.aio import map_bounded
 from holdfast.base.codec import MALFORMED, Document
-from holdfast.base.errors import Corrupt, Incompatible, Invalid
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.layout import Gathering
 from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.objects.store import Object
+from holdfast.objects.store import Entry, Object, Store
 
 SCHEMA = "holdfast.acceptances.v1"
 ID_DIGITS = 32
+AT_ONCE = 16
+HOURS = 24
+"""Of which it is known what was gathered in them; the rest is read again when somebody asks."""
 
 
 def gather(manifests: Sequence[AcceptedManifest], written_at_ns: int) -> tuple[str, bytes]:
@@ -58,3 +64,39 @@ def _own_key(fields: Document) -> str:
     return layout.accepted_key(
         BatchIdentity(fields["agent_id"], fields["boot_id"], fields["seq_start"], fields["seq_end"])
     )
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Which batches were gathered, and when the store had that; for audits. An hour is read when it is asked for."""
+
+    store: Store
+    _hours: dict[str, dict[bytes, int]] = field(default_factory=dict)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def at_ns(self, manifest: AcceptedManifest) -> int | None:
+        """By the store's clock; None if it was not gathered."""
+        hour = layout.hour_path(manifest.accepted_at_unix_ns)
+        async with self._reading:
+            if hour not in self._hours:
+                if len(self._hours) >= HOURS:
+                    del self._hours[next(iter(self._hours))]
+                self._hours[hour] = await self._read(hour)
+        return self._hours[hour].get(_short(manifest))
+
+    async def _read(self, hour: str) -> dict[bytes, int]:
+        entries = [entry async for page in self.store.list(f"{layout.GATHERINGS}{hour}") for entry in page.entries]
+        found: dict[bytes, int] = {}
+        for part in await map_bounded(entries, self._of, limit=AT_ONCE):
+            found |= part
+        return found
+
+    async def _of(self, entry: Entry) -> dict[bytes, int]:
+        try:
+            return {_short(each): entry.modified_ns for each in manifests_in(await self.store.get(entry.key))}
+        except (NotFound, Corrupt, Incompatible):
+            return {}  # whoever follows gatherings reports it; for an audit its batches were not gathered
+
+
+def _short(manifest: AcceptedManifest) -> bytes:
+    return bytes.fromhex(manifest.identity.manifest_id)[:12]

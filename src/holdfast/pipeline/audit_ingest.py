@@ -8,7 +8,7 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck, part_of
 from holdfast.ingest.audit_back import Back, Side, sha256_of_reference
-from holdfast.ingest.audit_gatherings import Gathered, GatheringCheck
+from holdfast.ingest.audit_gatherings import GatheringCheck
 from holdfast.ingest.audit_rules import RULES
 from holdfast.ingest.resolutions import Resolutions
 from holdfast.objects.store import Entry
@@ -57,7 +57,7 @@ def _accepted(desk: Desk, check: BatchCheck) -> Callable[[Entry, Tally], Awaitab
 
 def batch_check(desk: Desk) -> BatchCheck:
     resolutions = Resolutions(desk.store, Ambient.system())  # it only reads
-    return BatchCheck(desk.store, desk.look, desk.limits, resolutions, Gathered(desk.store), desk.reconciled_ns)
+    return BatchCheck(desk.store, desk.look, desk.limits, resolutions, desk.reconciled_ns)
 
 
 async def back(desk: Desk, span: Span) -> Span | None:

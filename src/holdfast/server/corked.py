@@ -35,6 +35,11 @@ class Corked:
             self._turns = True
             self._loop.call_soon(self._turned)
 
+    def push(self, data: bytes) -> None:
+        """A whole answer: nothing more is to come, so it does not wait."""
+        self._transport.write(self._waiting + data)
+        self._waiting = b""
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

@@ -74,7 +74,7 @@ class Intake:
         self._decoders = asyncio.Semaphore(DECODERS)
         self.draining = False
 
-    async def take(self, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
+    async def take(self, headers: Mapping[str, str], body: bytes | AsyncIterator[bytes]) -> dict[str, Any]:
         """The answer to a batch that is accepted, or was before. Everything else is raised."""
         if self.draining:
             raise Fault("draining", "this collector is about to end", remedy="send it to another collector")
@@ -82,7 +82,7 @@ class Intake:
         with self._limits.request(token.token_id):
             claim = self._claim(token, headers)
             with self._limits.memory(claim.length):
-                data = await self._read(claim, body)
+                data = body if isinstance(body, bytes) else await self._read(claim, body)
                 began = self._clock.monotonic_ns()
                 answer = await self._accept(claim, data)
                 self._meters.seconds.observe((self._clock.monotonic_ns() - began) / 1_000_000_000)

@@ -2,7 +2,8 @@
 
 uvicorn speaks HTTP. What it leaves open is closed here: a connection has a limited time for the head of a request and
 for the rest of it, however few bytes it sends at a time, and as long to read what is written to it; there are only so
-many connections; and what is no HTTP is answered in the one JSON shape.
+many connections; and what is no HTTP is answered in the one JSON shape. Small requests to one path may take a short way
+past the parser (``shortcut``), under the same limits.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from holdfast.base.errors import Invalid, Refused
 from holdfast.server.corked import Corked
 from holdfast.server.faults import Fault, failure_of
+from holdfast.server.shortcut import Cycle, Shortcut, plain_head, response
 
 HEAD_BYTES = 16 << 10
 """The longest head of a request."""
@@ -95,10 +97,10 @@ class Server(uvicorn.Server):
         yield
 
 
-def server_for(app: Any, wire: Wire) -> Server:
+def server_for(app: Any, wire: Wire, shortcut: Shortcut | None = None) -> Server:
     config = uvicorn.Config(
         app,
-        http=guarded(wire),
+        http=guarded(wire, shortcut),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -121,13 +123,18 @@ def server_for(app: Any, wire: Wire) -> Server:
     return Server(config)
 
 
-def guarded(wire: Wire) -> type[H11Protocol]:
+def guarded(wire: Wire, shortcut: Shortcut | None = None) -> type[H11Protocol]:
     """uvicorn makes protocols from a class alone, so the limits are in the class."""
-    return type("GuardedProtocol", (_Guarded,), {"wire": wire})
+    return type("GuardedProtocol", (_Guarded,), {"wire": wire, "shortcut": shortcut})
 
 
 class _Guarded(H11Protocol):
     wire: ClassVar[Wire]
+    shortcut: ClassVar[Shortcut | None]
+    _short: Cycle | None = None
+    """The request that is on the short way."""
+    _rest: bytes = b""
+    """What came after it, while it was under way."""
     _timer: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _phase: object = None
@@ -163,6 +170,63 @@ class _Guarded(H11Protocol):
         if self.transport.is_closing():
             self._await_reader()
 
+    def data_received(self, data: bytes) -> None:
+        if self._short is not None:
+            self._unset_keepalive_if_required()
+            self._more(self._short, data)
+            return
+        if self.shortcut is not None and self._between_requests():
+            head = plain_head(data, self.shortcut.path)
+            if head is not None:
+                self._unset_keepalive_if_required()
+                self._begin(Cycle(head), self.shortcut, data[head.size :])
+                return
+        super().data_received(data)
+
+    def _between_requests(self) -> bool:
+        """The parser has nothing under way and nothing in its hands."""
+        conn = self.conn
+        idle = conn.their_state is h11.IDLE and conn.our_state is h11.IDLE and not conn.trailing_data[0]
+        return idle and not self.transport.is_closing()
+
+    def _begin(self, cycle: Cycle, shortcut: Shortcut, data: bytes) -> None:
+        self._short = cycle
+        self.cycle = cycle  # type: ignore[assignment]  # as far as uvicorn looks at one
+        self._more(cycle, data)
+        task = self.loop.create_task(self._answer(cycle, shortcut))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def _more(self, cycle: Cycle, data: bytes) -> None:
+        rest = cycle.feed(data)
+        if rest:  # the next request, before this one was answered
+            self._rest += rest
+            self.flow.pause_reading()
+        self._finish(cycle)
+        self._watch()
+
+    async def _answer(self, cycle: Cycle, shortcut: Shortcut) -> None:
+        answered = await shortcut.answer(cycle.head.headers, cycle.body(), self.client)
+        cycle.response_complete = True
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        keep = cycle.keep_alive
+        self.transport.push(response(answered, self.server_state.default_headers, keep_alive=keep))  # type: ignore[attr-defined]  # Corked
+        if not keep:
+            self.transport.close()
+        self._finish(cycle)
+        self.on_response_complete()
+
+    def _finish(self, cycle: Cycle) -> None:
+        """Once it is answered and its body has come to its end, the next request begins."""
+        if cycle.missing or not cycle.response_complete or self._short is not cycle:
+            return
+        self._short = None
+        rest, self._rest = self._rest, b""
+        if rest and not self.transport.is_closing():
+            self.flow.resume_reading()
+            self.loop.call_soon(self.data_received, rest)
+
     def handle_events(self) -> None:
         super().handle_events()
         self._watch()
@@ -173,7 +237,7 @@ class _Guarded(H11Protocol):
         self._half_closed = (
             cycle is not None
             and not cycle.response_complete
-            and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+            and self._their_state() in (h11.DONE, h11.MUST_CLOSE)
             and self.transport.get_extra_info("sslcontext") is None
         )
         return self._half_closed or None
@@ -190,7 +254,7 @@ class _Guarded(H11Protocol):
 
     def _watch(self) -> None:
         """One timer per phase: bytes that trickle in do not wind it up again."""
-        state = self.conn.their_state
+        state = self._their_state()
         idle = state is h11.IDLE and self.timeout_keep_alive_task is not None
         phase = None if idle else state
         if phase is self._phase:
@@ -202,6 +266,11 @@ class _Guarded(H11Protocol):
         elif phase is h11.SEND_BODY:
             # The one who reads the body has the same time, and answers better; this ends what nobody reads any more.
             self._timer = self.loop.call_later(self.wire.body_timeout_s + 1, self._too_slow)
+
+    def _their_state(self) -> object:
+        if self._short is None:
+            return self.conn.their_state
+        return h11.SEND_BODY if self._short.missing else h11.DONE
 
     def _stop(self) -> None:
         if self._timer is not None:

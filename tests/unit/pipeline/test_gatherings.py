@@ -19,6 +19,7 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
+from tests.unit.pipeline.audit_desk import place, wrong
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees
 
 BATCHES = 5
@@ -189,3 +190,19 @@ async def test_a_query_collector_brings_them_in_and_looks_only_at_what_was_writt
         await reconcile(store)  # which writes references of what is known
         gets = store.usage.requests("get")
         assert (await follower.poll(), store.usage.requests("get") - gets, follower.problems) == (0, 0, 0)
+
+
+async def test_an_audit_misses_their_references_only_after_the_reconciler_was_there() -> None:
+    async with place() as here:
+        field = here.field
+        manifests = await gathered(field, at_ns=START + 2 * HOUR)
+        here.clock.pass_by(HOUR)
+        assert wrong(await here.audit()) == set()
+        await here.derive()
+        assert wrong(await here.audit()) == set()
+        await gathered(field, BATCHES, at_ns=here.clock.wall_ns())
+        await here.derive()
+        assert wrong(await here.audit()) == set()
+        gone = manifests[0]
+        await here.store.delete(ingest.accepted_by_time_key(gone.accepted_at_unix_ns, gone.identity))
+        assert wrong(await here.audit()) == {("missing_by_time", gone.key)}

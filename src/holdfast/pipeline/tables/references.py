@@ -3,6 +3,8 @@
 A stream gives each number out once, to whichever batch it met first; in one micro-batch the lower identity has it. So
 of a batch that shares numbers with others somebody must know which of those were given out before: manifests around it
 are listed, and of the few that overlap the reference is looked at.
+
+A batch that its collector gathered with others has its reference from the reconciler: a stream has it after that.
 """
 
 from collections import defaultdict

@@ -1,5 +1,5 @@
 """Garbage of the ontology: superseded snapshots, attempts at commits that lost, parts of migrations that can never be
-committed (corrections 20 and 21).
+committed, and what dead loads have staged (corrections 20 and 21).
 
 A file that a manifest on a chain names is never touched, nor is an attempt at a commit that is still to come: its
 writer may only be slow. The order is listing first, then the head: what is listed and is not on the chain of a head
@@ -18,6 +18,7 @@ from holdfast.ontology.compact import superseded
 from holdfast.ontology.ended import ended_chains
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index
+from holdfast.ontology.loads import DEAD_NS, staged_loads
 from holdfast.ontology.refs import Place, TypeId, type_id
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
@@ -25,6 +26,8 @@ from holdfast.pipeline.gc.record import Sweep
 SNAPSHOT = "other snapshots have taken its place, or it was never published"
 LOST = "an attempt at a commit that another made"
 PART = "part of a migration of an earlier head"
+LOAD = "staged by a load that has ended, or that nobody goes on with"
+ALIVE = "staged by a load that may be under way"
 UNKNOWN = "the chain cannot be followed there"
 EVERYTHING = "all"
 _SINGULAR = {"entities": "entity", "relations": "relation"}
@@ -41,6 +44,13 @@ async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     await _snapshots(store, ask, out)
     await _attempts(store, out)
     await _parts(store, out)
+    for load in await staged_loads(store):
+        out.tally.looked += len(load.keys)
+        if ask.now_ns - load.modified_ns < DEAD_NS:
+            out.keep(ALIVE, layout.load_prefix(load.load))
+            continue
+        for key in load.keys:
+            await out.remove(key, load.size // len(load.keys), LOAD)
 
 
 async def _snapshots(store: Store, ask: Ask, out: Sweep) -> None:

@@ -18,7 +18,8 @@ from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline.plan import Work, read_generation
 from holdfast.pipeline.unit import make
 from holdfast.runs import layout as runs
-from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, an_hour, fault, first, publish
+from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first
+from tests.unit.pipeline.planted_hours import an_hour, publish
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of
 
 TOLD: list[Fault] = []

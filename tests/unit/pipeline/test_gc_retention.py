@@ -17,7 +17,7 @@ from holdfast.metrics import layout
 from holdfast.metrics.manifest import Kind
 from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import batches, seal, windows
@@ -155,6 +155,26 @@ async def test_late_data_for_a_sealed_hour_is_counted_beside_it() -> None:
     await ground.accept("a", gauges(40, 5, at=90 * SECOND))
     await ground.derive()
     assert await ground.asked("m", "count") == {("a", START): 20.0}
+
+
+class NothingSettled(Layer):
+    """Numbers stay anybody's."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        return Written(Version("nothing")) if key.startswith(ingest.SETTLED) else await super().put(key, body, mode)
+
+
+@pytest.mark.parametrize(("layer", "counted"), [(Layer, 15.0), (NothingSettled, 20.0)])
+async def test_unless_numbers_are_settled_they_count_twice(layer: type[Layer], counted: float) -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(10, 10))
+    await ground.derive()
+    ground.later(31 * DAY)
+    await ground.run("expire-batches", store=layer(ground.store))
+    await ground.accept("a", gauges(5, 10, at=HOUR, value=100.0))  # claims 10 to 14 for another hour
+    await ground.derive()
+    found = await ground.metrics().query("m", since=START, until=START + 2 * HOUR, step="1h", aggregate="count", by=[])
+    assert sum(found.series[0].values) == counted
 
 
 async def test_a_batch_that_shares_numbers_with_an_expired_one_adds_only_what_is_new() -> None:

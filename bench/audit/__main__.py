@@ -107,6 +107,7 @@ def main() -> None:
         command = [sys.executable, "-m", "bench.audit", "--one", str(keys // share)]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         results[f"synthetic {keys // share:,}"] = json.loads(told)
+        print(told, end="", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         master = None if given.master == "inline" else given.master
         results |= asyncio.run(real(REAL // share, Path(folder), master))

@@ -1,6 +1,6 @@
 """``python -m bench.scale [--quick] [--agents N] [--minutes M] [--out FILE]``
 
-A fleet of 1,000 agents, and one of 100, each for some minutes of virtual time with the default intervals: requests per
+A fleet of 1,000 agents, and one of none, each for some minutes of virtual time with the default intervals: requests per
 batch for accepting and for deriving, what an idle minute costs, bytes that stay; and the dollars per month that follow.
 Nothing is timed, so the figures are exact and the same on every machine.
 """
@@ -12,8 +12,9 @@ from typing import Any
 
 from bench.lib import RESULTS, facts, table, write_results
 from bench.scale.costs import Rate, month, rate
-from bench.scale.world import BATCH_S, Seen, simulate
+from bench.scale.world import BATCH_S, simulate
 
+VERBS = ("put", "get", "head", "list")
 FLEETS = (1_000, 100_000, 10_000_000)
 BATCHES_S = (BATCH_S, 300)
 
@@ -33,13 +34,14 @@ def rows_of(cost: Rate) -> list[list[str]]:
 HEADER = ["agents", "a batch every", "batches/s", "accept", "derive", "idle", "store", "dollars per month"]
 
 
-def requests_of(seen: dict[str, Any]) -> list[list[str]]:
+def requests_of(idle: dict[str, Any], busy: dict[str, Any]) -> list[list[str]]:
     rows = []
     for part in ("collectors", "pipeline"):
-        counted = seen[part]["requests"]
-        per_batch = [f"{counted.get(verb, 0) / seen['batches']:.3f}" for verb in ("put", "get", "head", "list")]
-        rows.append([f"{seen['agents']:,} agents: {part}", *per_batch])
-    return rows
+        spent, anyway = busy[part]["requests"], idle[part]["requests"]
+        per_batch = [(spent.get(verb, 0) - anyway.get(verb, 0)) / busy["batches"] for verb in VERBS]
+        rows.append([part, *(f"{each:.2f}" for each in per_batch)])
+    per_round = [idle["pipeline"]["requests"].get(verb, 0) / idle["rounds"] for verb in VERBS]
+    return [*rows, ["a minute without batches", *(f"{each:.2f}" for each in per_round)]]
 
 
 def main() -> None:
@@ -54,13 +56,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to write the JSON (default for a whole run: bench/results)")
     chosen = parser.parse_args()
     agents, minutes = (20, 2) if chosen.quick else (chosen.agents, chosen.minutes)
-    fleets: list[Seen] = [simulate(agents // 10, minutes), simulate(agents, minutes)]
-    small, large = (asdict(fleet) for fleet in fleets)
-    cost = rate(small, large)
-    print(table(["requests per batch", "PUT", "GET", "HEAD", "LIST"], [*requests_of(small), *requests_of(large)]))
+    idle, busy = asdict(simulate(0, minutes)), asdict(simulate(agents, minutes))
+    cost = rate(idle, busy)
+    print(table(["requests per batch", "PUT", "GET", "HEAD", "LIST"], requests_of(idle, busy)))
     print()
     print(table(HEADER, rows_of(cost)))
-    document = {"facts": facts("holdfast"), "fleets": [small, large], "dollars": asdict(cost)}
+    document = {"facts": facts("holdfast"), "idle": idle, "busy": busy, "dollars": asdict(cost)}
     out = chosen.out or (None if chosen.quick else RESULTS / "scale.json")
     if out is not None:
         write_results(out, document)

@@ -1,5 +1,5 @@
-"""Dollars per month from what was counted: straight lines through two fleets, so that what a round costs whatever
-happens is told apart from what a batch costs.
+"""Dollars per month from what was counted: of a fleet, and of one that sends nothing, so that what a round costs
+whatever happens is told apart from what a batch costs.
 
 Prices are those of S3 standard in the cheapest regions; they are estimates for planning. Traffic within a region is
 free. A month has 730 hours.
@@ -31,14 +31,12 @@ def dollars(requests: dict[str, int]) -> float:
     return sum(_PRICES[verb] * count for verb, count in requests.items())
 
 
-def rate(small: dict[str, Any], large: dict[str, Any]) -> Rate:
-    """From two fleets that were simulated for equally many rounds."""
-    more = large["batches"] - small["batches"]
-    derive = (dollars(large["pipeline"]["requests"]) - dollars(small["pipeline"]["requests"])) / more
-    idle = (dollars(small["pipeline"]["requests"]) - derive * small["batches"]) / small["rounds"]
-    accept = dollars(large["collectors"]["requests"]) / large["batches"]
-    stored = sum(size for _, size in large["stored"].values()) / large["batches"]
-    return Rate(accept, derive, idle, stored)
+def rate(idle: dict[str, Any], busy: dict[str, Any]) -> Rate:
+    """From a fleet of nobody and one that sends, simulated for equally many rounds."""
+    nothing, something = dollars(idle["pipeline"]["requests"]), dollars(busy["pipeline"]["requests"])
+    accept = dollars(busy["collectors"]["requests"]) / busy["batches"]
+    stored = sum(size for _, size in busy["stored"].values()) / busy["batches"]
+    return Rate(accept, (something - nothing) / busy["batches"], nothing / idle["rounds"], stored)
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from typing import Any
 
 import holdfast
-from holdfast.base.errors import HoldfastError
+from holdfast.base.errors import NotFound
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.results import meta
@@ -35,12 +36,9 @@ async def answers(hf: Any) -> dict[str, Any]:
             current[change.identity[0]] = change.fields["round"]
     found["fed"] = sorted(set(current.values()))
     async with SqlTables(hf.store) as tables:
-        try:
+        found["sql"] = []
+        with suppress(NotFound):  # there is none yet, or none any more
             found["sql"] = sorted({row["round"] for row in (await tables.run("SELECT * FROM Guest")).to_pylist()})
-        except HoldfastError as error:
-            found["sql"] = []
-            if "there is no table Guest" not in str(error):
-                raise
     return found
 
 

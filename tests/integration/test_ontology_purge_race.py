@@ -22,7 +22,7 @@ from tests.integration.run_places import Place, place_for
 
 ROOT = Path(__file__).parents[2]
 BY: Any = {"turn": Open(), "by": "x", "why": "y"}
-GUESTS, COMMITS, LIVES = 6, 4, 3
+GUESTS, COMMITS, LIVES = 6, 4, 2
 
 
 @pytest.fixture(params=["file", "s3"])

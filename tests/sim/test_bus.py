@@ -11,6 +11,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Handler, Schedule, on
 from holdfast.bus.claim import Action, Claim, Fail, step
 from holdfast.bus.claims import Claims, Hold
+from holdfast.bus.feed import Feed
 from holdfast.bus.publish import Boundary
 from holdfast.bus.retry import Retry
 from holdfast.bus.runner import Runner
@@ -19,6 +20,7 @@ from holdfast.objects.store import IfMatch
 from holdfast.sim.checkers.bus import (
     EMITTED_ONCE,
     EVERY_TICK,
+    IN_ORDER,
     NOT_AGAIN,
     ONCE_PER_KEY,
     ONCE_PER_TICK,
@@ -141,6 +143,42 @@ class Keyless(BusEvents):
 
 def test_keyless_publish_does_harm() -> None:
     assert ONCE_PER_KEY in rules(first_broken(Keyless, range(60)))
+
+
+class InAnyOrder(BusEvents):
+    """Its handlers take events of one key as they come."""
+
+    @property
+    def is_ordered(self) -> bool:
+        return False
+
+
+class HeadsOfTheDue(Feed):
+    """Of every key hands out the oldest that is due: who waits for a retry is overtaken."""
+
+    def heads(self, handler: str) -> dict[str, str]:
+        section, heads = self.fresh_view(handler), dict[str, str]()
+        for name in sorted(self.due(handler, self._ambient.clock.wall_ns())):
+            heads.setdefault(section.open[name].order_key or "", name)
+        return heads
+
+
+class OvertakingBus(Bus):
+    def runner(self, handlers: Iterable[Handler], **options: Any) -> Runner:
+        runner = super().runner(handlers, **options)
+        runner.feed.__class__ = HeadsOfTheDue
+        return runner
+
+
+class Overtaking(BusEvents):
+    def bus(self, process: Process) -> Bus:
+        given = super().bus(process)
+        return OvertakingBus(given.store, given.ambient, given.namespace, given.options)
+
+
+@pytest.mark.parametrize("naive", [InAnyOrder, Overtaking])
+def test_a_naive_order_does_harm(naive: type[Scenario]) -> None:
+    assert IN_ORDER in rules(first_broken(naive, range(100)))
 
 
 class TidyClaims(Claims):

@@ -7,7 +7,6 @@ import pytest
 from holdfast.base.codec import Document
 from holdfast.bus.event import Envelope
 from holdfast.bus.layout import spelled_id
-from holdfast.objects.store import CREATE
 from holdfast.platform.durable import BusCourier
 from holdfast.runs.context import Context
 from holdfast.runs.courier import Post
@@ -33,7 +32,7 @@ class Anonymous(BusCourier):
         for document in documents:
             ident = spelled_id(self._ambient.ids.unique())
             envelope = Envelope.parse({**document, "id": ident}, key="naive")
-            await self._store.put(envelope.key, envelope.body(), CREATE)
+            await self._scribe.put(envelope)
 
 
 class NewIds(PlatformSteps):

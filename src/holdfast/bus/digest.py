@@ -143,17 +143,16 @@ def join(one: Fold, other: Fold) -> Fold:
 def apply(section: Section, change: Change) -> Section:
     """The section with what the worker has learnt.
 
-    What lies in a pile must not be at hand as well: who says of a name before the cursor that it has found it, and not
-    by a sweep, tells what others have known for long.
+    Up to the cursor every name is known. Who says that it has found one there, and not by a sweep, tells what others
+    have known for long: it may be settled and folded, or lie in a pile, and must not be at hand as well.
     """
     cursor = max(section.cursor, change.cursor)
-    stale = section.cursor if section.piles else ""
     opened = {
         **section.open,
         **{
             name: item
             for name, item in change.found.items()
-            if name not in section.recent and (name > stale or name in change.late)
+            if name not in section.recent and (name > section.cursor or name in change.late)
         },
     }
     for name, due_ns in change.due.items():
@@ -227,14 +226,17 @@ def next_cursor(section: Section, change: Change, seen_to: str, now_ns: int) -> 
 
 
 def forget_before(section: Section, name: str) -> Section:
-    """The section after everything before ``name`` was cleaned up."""
+    """The section after everything before ``name`` was cleaned up.
+
+    Nobody may have looked at ``name`` itself yet, so the cursor stays before it, at its moment.
+    """
     bucket = layout.bucket(name)
     return replace(
         section,
         open={each: item for each, item in section.open.items() if each >= name},
         recent=frozenset(each for each in section.recent if each >= name),
         folded={each: value for each, value in section.folded.items() if each >= bucket},
-        cursor=max(section.cursor, name),
+        cursor=max(section.cursor, name.partition("_")[0]),
     )
 
 

@@ -19,7 +19,7 @@ from holdfast.bus import layout
 from holdfast.bus.bodies import Bodies
 from holdfast.bus.digest import Digest, DigestShape, Section
 from holdfast.bus.known import OPEN_LIMIT, Known
-from holdfast.bus.pile import LATER, READY, Move, best, rank
+from holdfast.bus.pile import LATER, READY, Move, best, in_rank
 from holdfast.bus.piles import LostSheet, Piles
 from holdfast.bus.publish import Boundary
 from holdfast.objects.register import Register
@@ -35,6 +35,7 @@ FETCH = OPEN_LIMIT // 2
 LONG_LOOK = 16
 """A look of so many pages ends with the present: what has come since it began is for the next one."""
 READS_AT_ONCE = 32
+FIRST_LOOK = 32
 SHARE = OPEN_LIMIT
 """So many new events are read before the others are told."""
 HELP = 64
@@ -67,6 +68,8 @@ class Feed(Known):
         self._piles = Piles(store, namespace, ambient)
         self.envelope = Bodies(store, namespace).read
         self._greeted = False
+        self._step = self._at_once = FIRST_LOOK
+        """How many events may be read before the digest is, and how many of them are left."""
         self.more = False
         """The last poll ended before the end, because there was enough to do."""
         self.unread = 0
@@ -83,6 +86,7 @@ class Feed(Known):
         folder = layout.event_folder(self.namespace)
         after = layout.event_key(self.namespace, cursor) if cursor else None
         fresh, pages, seen_to, self.unread = 0, 0, "", 0
+        self._step = self._at_once = FIRST_LOOK
         async for page in self._store.list(folder, after=after):
             pages += 1
             names = [layout.name_of(entry.key) for entry in page.entries]
@@ -183,22 +187,30 @@ class Feed(Known):
     async def learn(self, names: Iterable[str], *, greedy: bool = True) -> int:
         """Sort names into the sections that do not know them; how many were read.
 
-        Of many, some are read, and the digest is written, which says what others have read meanwhile.
+        Of many, few are read at first, then more and more, and the digest in between, which says who shares the work by
+        now. Others' are read when there is nothing left of our own, and told before the next ones are. For ordered
+        delivery everything is read, in the order of names, so that nobody hears of an event before those it waits for.
         """
         fresh = 0
-        while new := self._chosen(names, greedy=greedy):
-            if fresh:
-                await self.flush()
-                new = self._chosen(names, greedy=greedy)
-            fresh += len(new)
-            await self._read_new(new)
+        while mine := self._own(names):
+            if not self._at_once:
+                self._step *= 2
+                self._at_once = self._step
+                await self.read()
+                continue
+            mine = mine[: self._at_once]
+            await self._read_new(mine)
+            fresh += len(mine)
+            self._at_once -= len(mine)
+        while greedy and (others := self.spread(self._unknown(names))[:HELP]):
+            await self._read_new(others)
+            fresh += len(others)
+            await self.flush()
         return fresh
 
-    def _chosen(self, names: Iterable[str], *, greedy: bool) -> list[str]:
-        """The next names to read: this worker's own, or else some of the others'."""
-        new = self._unknown(names)
-        mine = [name for name in new if self.is_mine(name)]
-        return mine[:SHARE] if mine or not greedy else self.spread(new)[:HELP]
+    def _own(self, names: Iterable[str]) -> list[str]:
+        """The names that this worker should read."""
+        return [name for name in self._unknown(names) if self._ordered or self.is_mine(name)]
 
     def _unknown(self, names: Iterable[str]) -> list[str]:
         views = [self.view(handler) for handler in self.handlers]
@@ -278,8 +290,8 @@ class Feed(Known):
             later = [row for row in rows if row[1].due_ns > now_ns and not (ordered and row[1].order_key is not None)]
             for kind, some in ((READY, ready), (LATER, later)):
                 if len(some) > SPILL_AT and handler not in moves:
-                    last = sorted(some, key=lambda row, kind=kind, ordered=ordered: rank(row, kind, ordered=ordered))
-                    moves[handler] = await self._piles.spill(last[OPEN_LIMIT:], kind, ordered=ordered)
+                    last = in_rank(some, kind, ordered=ordered)[OPEN_LIMIT:]
+                    moves[handler] = await self._piles.spill(last, kind, ordered=ordered)
         return moves
 
     async def _tidy(self, moves: Mapping[str, Move]) -> None:

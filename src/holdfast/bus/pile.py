@@ -51,11 +51,15 @@ def rank(row: Row, kind: str, *, ordered: bool) -> Rank:
     return (0, name) if ordered else (-item.priority, name)
 
 
+def in_rank(rows: Iterable[Row], kind: str, *, ordered: bool) -> list[Row]:
+    return sorted(rows, key=lambda row: rank(row, kind, ordered=ordered))
+
+
 class Sheet(NamedTuple):
     """An object of sorted rows."""
 
     id: str
-    count: int
+    rows: int
     head: Rank
 
 
@@ -75,7 +79,7 @@ class Pile:
 
     @property
     def count(self) -> int:
-        return sum(sheet.count for sheet in self.sheets) - self.start
+        return sum(sheet.rows for sheet in self.sheets) - self.start
 
     def document(self) -> list[Any]:
         return [
@@ -83,7 +87,7 @@ class Pile:
             self.level,
             self.start,
             list(self.head),
-            [[s.id, s.count, list(s.head)] for s in self.sheets],
+            [[s.id, s.rows, list(s.head)] for s in self.sheets],
         ]
 
     @classmethod

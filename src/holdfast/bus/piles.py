@@ -16,7 +16,7 @@ from holdfast.base import codec
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
-from holdfast.bus.pile import FAN, LATER, Item, Move, Pile, Row, Sheet, rank, read_item
+from holdfast.bus.pile import FAN, LATER, Item, Move, Pile, Row, Sheet, in_rank, rank, read_item
 from holdfast.objects.store import CREATE, Store
 
 FORMAT = "holdfast.bus.sheet"
@@ -55,7 +55,7 @@ class Piles:
 
     async def spill(self, rows: Sequence[Row], kind: str, *, ordered: bool) -> Move:
         """Write rows as a pile of its own."""
-        ranked = sorted(rows, key=lambda row: rank(row, kind, ordered=ordered))
+        ranked = in_rank(rows, kind, ordered=ordered)
         cuts = [ranked[at : at + ROWS] for at in range(0, len(ranked), ROWS)]
         sheets = tuple([await self._write(cut, kind, ordered=ordered) for cut in cuts])
         pile = Pile(kind, 0, 0, sheets[0].head, sheets)

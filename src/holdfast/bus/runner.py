@@ -21,11 +21,13 @@ from holdfast.bus.delivery import Delivery, Ended
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.feed import Feed
 from holdfast.bus.handler import Context, Handler
+from holdfast.bus.helping import Helping
 from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Publisher
 from holdfast.bus.schedule import Schedule, Ticker
 from holdfast.bus.sessions import Session, prune
 from holdfast.bus.sweep import Sweep, attempted
+from holdfast.bus.worked import Worked
 from holdfast.objects.store import Store
 
 log = telemetry.logger("bus")
@@ -42,23 +44,6 @@ _MENDING_NS = 3_600 * 1_000 * _MS
 """How long an event is left alone whose claim cannot be read."""
 _YIELD_NS = 50 * _MS
 """How long an event is left alone that another worker has just taken from under us."""
-
-
-@dataclass(slots=True)
-class Worked:
-    """What a runner has done so far."""
-
-    handled: int = 0
-    failed: int = 0
-    dead: int = 0
-    lost: int = 0
-    """Events that another worker took over while this one was at them."""
-    handed_back: int = 0
-    fired: int = 0
-    """Ticks of schedules that this runner published."""
-    in_flight: int = 0
-    waiting: int = 0
-    """Open events that are not due yet, as of the last look."""
 
 
 @dataclass
@@ -95,14 +80,9 @@ class Runner:
             self.store, self.namespace, self.ambient, boundary=self.boundary, max_chain_depth=options.max_chain_depth
         )
         types = {each.id: each.types for each in self.handlers}
+        ordered = {each.id for each in self.handlers if each.ordered}
         self.feed = Feed(
-            self.store,
-            self.namespace,
-            self.ambient,
-            types,
-            self.session_id,
-            ordered={each.id for each in self.handlers if each.ordered},
-            boundary=self.boundary,
+            self.store, self.namespace, self.ambient, types, self.session_id, ordered=ordered, boundary=self.boundary
         )
         self.claims = Claims(
             self.store,
@@ -118,11 +98,14 @@ class Runner:
         self._polled_ns: int | None = None
         self._look_ns = 0
         """How long the last look took."""
+        self._waited = False
+        """Nothing has happened for as long as there is between two polls."""
         self._hungry = False
         self._suspects: list[tuple[Handler, str]] = []
         self._alone: tuple[str, str] | None = None
         self._polls = 0
         self._looked_ns: int | None = None
+        self._helping = Helping()
         self._greedy = False
         """Nothing of this worker's own is left to do, so it helps the others."""
 
@@ -203,7 +186,7 @@ class Runner:
     async def _poll(self) -> None:
         if self.feed.unwritten or self._polled_ns is None:
             await self.feed.flush()
-        began_ns, self._hungry = self.ambient.clock.monotonic_ns(), False
+        began_ns, self._hungry, self._waited = self.ambient.clock.monotonic_ns(), False, False
         self._polls += 1
         # A worker that is never idle must not starve the others'; and what comes first of an ordering key is known only
         # to who has read everything.
@@ -212,6 +195,7 @@ class Runner:
         self._polled_ns = self._looked_ns = self.ambient.clock.monotonic_ns()
         # After a long look it works at least as long as it has looked: whatever comes in, work goes on.
         self._look_ns = self._polled_ns - began_ns
+        self._helping.polled()
 
     async def _mend(self) -> None:
         if self.mend is not None:
@@ -238,16 +222,13 @@ class Runner:
         return found == 0 and self._is_idle()
 
     def _is_idle(self) -> bool:
-        now_ns = self.ambient.clock.wall_ns()
-        soon_ns = now_ns + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
+        soon_ns = self.ambient.clock.wall_ns() + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         self.worked.waiting = sum(self.feed.view(handler.id).count for handler in self.handlers)
-        return (
-            not self._running and not self.feed.unread and not any(due is not None and due <= soon_ns for due in dues)
-        )
+        return not (self._running or self.feed.unread or any(due is not None and due <= soon_ns for due in dues))
 
     def _poll_is_due(self) -> bool:
-        if self._polled_ns is None:
+        if self._polled_ns is None or self._waited:
             return True
         poll_ns = self.options.poll_ms * _MS
         rest_ns = 0 if self._hungry and self._look_ns < poll_ns else max(poll_ns, self._look_ns)
@@ -267,6 +248,7 @@ class Runner:
             names = self._wanted(handler, min(room, self.options.claim_limit))
             if names:
                 started += await self._claim_for(handler, names)
+        self._helping.over()
         self.worked.in_flight = len(self._running)
         return started
 
@@ -277,7 +259,7 @@ class Runner:
         section = self.feed.view(handler.id)
         names: list[str] = []
         others: list[str] = []
-        greedy = self._greedy or self._polls % HELP_EVERY == 0
+        greedy = self._helping.allowed and (self._greedy or self._polls % HELP_EVERY == 0)
         for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
             key = section.open[name].order_key if handler.ordered else None
             if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
@@ -288,10 +270,11 @@ class Runner:
                 others.append(name)
             if len(names) == count:
                 return names
-        return names + self.feed.spread(others)[: min(count - len(names), HELP_WITH)]
+        return names + self._helping.choose(self.feed.spread(others)[: min(count - len(names), HELP_WITH)])
 
     async def _claim_for(self, handler: Handler, names: list[str]) -> int:
         outcomes = await asyncio.gather(*(self.claims.take(name, handler.id) for name in names), return_exceptions=True)
+        self._helping.judge(names, [isinstance(outcome, Hold) for outcome in outcomes])
         spent = await self._spent([outcome for outcome in outcomes if isinstance(outcome, Hold)])
         started = 0
         for name, outcome in zip(names, outcomes, strict=True):
@@ -382,12 +365,11 @@ class Runner:
         now_ns = self.ambient.clock.wall_ns()
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
         ahead_ms = [(due - now_ns) / _MS for due in dues if due is not None and due > now_ns]
-        # What is due and was not claimed is another's: it has a little while, then this worker helps.
-        others = self.feed.unread or any(due is not None and due <= now_ns for due in dues)
-        wait_ms = min([self.options.poll_ms / 4 if others else self.options.poll_ms, *ahead_ms])
+        wait_ms = min([self.options.poll_ms, *ahead_ms])
         waits: list[asyncio.Future[Any]] = [*self._running.values(), stopping]
         ended, _ = await asyncio.wait(waits, timeout=max(wait_ms, 1) / 1000, return_when=asyncio.FIRST_COMPLETED)
         self._greedy = not ended and not self._running
+        self._waited = not ended and wait_ms >= self.options.poll_ms
 
     async def _beat(self) -> None:
         while True:

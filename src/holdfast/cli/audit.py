@@ -14,8 +14,8 @@ import typer
 from holdfast.base.clock import iso
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.audit_page import page_of
+from holdfast.cli.engines import engine_for, options_of
 from holdfast.cli.output import counted
-from holdfast.cli.pipeline import engine_of, options_of
 from holdfast.cli.pipeline_view import Watch
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_span
@@ -78,7 +78,7 @@ def run(
 
         check_scopes(scope or ())
         options = options_of(shell, None, service=False)
-        async with _open(shell) as store, engine_of(shell, store, master, conf or []) as engine:
+        async with _open(shell) as store, engine_for(shell, store, master, conf or []) as engine:
             async with Watch(shell.out).shown() as watch:
                 ended = await pipeline.run(
                     store, ["audit"], engine=engine, options=options, request=request, takeover=takeover, say=watch.say

@@ -108,7 +108,12 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
         async with opening as store:
             try:
                 await run_collector(
-                    store, section, query=query, unsafe_any_place=unsafe_any_place, on_serving=on_serving
+                    store,
+                    section,
+                    query=query,
+                    unsafe_any_place=unsafe_any_place,
+                    overlap_s=settings.pipeline.overlap_s,
+                    on_serving=on_serving,
                 )
             except asyncio.CancelledError:
                 raise Terminated from None  # a second signal: it was asked to end, and then told to

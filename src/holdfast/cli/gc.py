@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.cli.pipeline import engine_of, options_of
+from holdfast.cli.engines import engine_for, options_of
 from holdfast.cli.pipeline_view import Watch
 from holdfast.cli.shell import Shell, noun_app
 
@@ -66,7 +66,7 @@ def run(
 
         async with (
             _open(shell) as store,
-            engine_of(shell, store, master or "inline", []) as engine,
+            engine_for(shell, store, master or "inline", []) as engine,
             Watch(shell.out).shown() as watch,
         ):
             ended = await rooms.run(
@@ -160,7 +160,7 @@ def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None)
 
         async with (
             _open(shell) as store,
-            engine_of(shell, store, master or "inline", []) as engine,
+            engine_for(shell, store, master or "inline", []) as engine,
             Watch(shell.out).shown() as watch,
         ):
             env = Env(store, store.ambient, engine, options_of(shell, None, service=False), watch.say)

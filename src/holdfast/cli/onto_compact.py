@@ -41,7 +41,8 @@ def compact(
                 async with live(shell.out, checklist):
                     done = [await compactor.perform(each) for outlook in outlooks for each in outlook.merges]
                     removed = [*await compactor.sweep(types), *await sweep_loads(store)]
-            _tell(shell, outlooks, done, removed, compactor, apply=apply)
+            figures = (compactor.bytes_read, compactor.bytes_written)
+            told_compaction(shell, outlooks, done, removed, figures, apply=apply)
 
     shell.run(work())
 
@@ -53,15 +54,17 @@ def _chosen(types: Sequence[TypeId], name: str | None) -> list[TypeId]:
     return found
 
 
-def _tell(
+def told_compaction(
     shell: Shell,
     outlooks: Sequence[Outlook],
     done: Sequence[Compacted],
     removed: Sequence[str],
-    compactor: Compactor,
+    figures: tuple[int, int],
     *,
     apply: bool,
 ) -> None:
+    """``figures`` are the bytes that were read and written."""
+    bytes_read, bytes_written = figures
     if shell.out.as_json:
         shell.out.document(
             {
@@ -69,8 +72,8 @@ def _tell(
                 "planned": [_planned(each) for each in outlooks],
                 "rewrites": [_rewrite(each) for each in done],
                 "removed": list(removed),
-                "bytes_read": compactor.bytes_read,
-                "bytes_written": compactor.bytes_written,
+                "bytes_read": bytes_read,
+                "bytes_written": bytes_written,
                 "write_amplification": amplification(done),
             }
         )
@@ -85,7 +88,7 @@ def _tell(
         return
     shell.out.line(
         f"{sum(each.published for each in done)} snapshots published, {len(removed)} old ones removed; "
-        f"{compactor.bytes_read:,} bytes read, {compactor.bytes_written:,} written, "
+        f"{bytes_read:,} bytes read, {bytes_written:,} written, "
         f"{amplification(done):.2f} per byte of new rows"
     )
 

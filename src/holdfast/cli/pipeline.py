@@ -5,14 +5,13 @@ the next one, which goes on where it stood.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.cli import pipeline_bulk
+from holdfast.cli.engines import engine_for, open_pipeline, options_of
 from holdfast.cli.pipeline_view import Watch, plan_rows, run_rows, show_history, show_status
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 app = noun_app()
 
-INLINE = "inline"
 SHORTEST_S = 1.0
 """Between two rounds: each asks the store what is due."""
 
@@ -89,10 +87,10 @@ def run(
         return
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_pipeline(shell) as store:
             options = options_of(shell, settle, service=every is not None)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
-            async with engine_of(shell, store, master, conf or []) as engine:
+            async with engine_for(shell, store, master, conf or []) as engine:
                 if every_s is not None:
                     await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
                     return
@@ -105,6 +103,10 @@ def run(
     shell.run(work())
 
 
+app.command("load")(pipeline_bulk.load)
+app.command("compact")(pipeline_bulk.compact)
+
+
 @app.command()
 def plan(
     context: typer.Context, jobs: Jobs = None, since: Since = None, until: Until = None, settle: Settle = None
@@ -115,7 +117,7 @@ def plan(
     async def work() -> None:
         from holdfast.pipeline.drive import preview  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        async with _open(shell) as store:
+        async with open_pipeline(shell) as store:
             options = options_of(shell, settle, service=False)
             found = await preview(store, jobs or [], options=options, request=_range(store, since, until))
             columns, rows = plan_rows(found)
@@ -132,7 +134,7 @@ def status(context: typer.Context) -> None:
     shell = Shell.of(context)
 
     async def work() -> None:
-        async with _open(shell) as store:
+        async with open_pipeline(shell) as store:
             await show_status(shell.out, store)
 
     shell.run(work())
@@ -151,7 +153,7 @@ def history(
         from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
 
         check_names([] if job is None else [job])
-        async with _open(shell) as store:
+        async with open_pipeline(shell) as store:
             await show_history(shell.out, store, job, limit)
 
     shell.run(work())
@@ -167,60 +169,6 @@ def _check_every(every_s: float | None, once: list[str], metrics: str | None) ->
         raise Invalid(f"--every leaves a pause of {every_s:g} s", remedy="give a second or more, such as 60s")
     if once:
         raise Invalid(f"--every takes whatever is due, and {once[0]} is for one run", remedy="give one of them")
-
-
-@asynccontextmanager
-async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
-    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
-
-    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
-        yield hf.store
-
-
-@asynccontextmanager
-async def engine_of(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
-    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
-
-    wanted = master or shell.settings.pipeline.master
-    if wanted == INLINE:
-        yield Inline(store)
-        return
-    if store.spec.scheme == "memory":
-        raise Invalid(
-            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
-        )
-    from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
-    from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
-
-    settings = {name: value for each in conf for name, value in read_conf(each).items()}
-    engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
-    await blocking(check_ready, wanted)
-    try:
-        yield engine
-    finally:
-        await engine.close()
-
-
-def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
-    from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
-    from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
-    from holdfast.pipeline import Options  # noqa: PLC0415  # as above
-    from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
-
-    section, ingest = shell.settings.pipeline, shell.settings.ingest
-    settle_ns = section.settle_s * 1_000_000_000 if service else 0
-    return Options(
-        overlap_ns=section.overlap_s * 1_000_000_000,
-        settle_ns=settle_ns if settle is None else parse_span(settle),
-        windows=Windows.of(name.strip() for name in section.windows.split(",")),
-        batches_at_once=section.batches_at_once,
-        records_per_unit=section.records_per_unit,
-        stale_hours=section.stale_hours,
-        lease_ttl_ms=section.lease_ttl_ms,
-        limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
-        settings=shell.settings,
-        gc=gc_options(shell.settings),
-    )
 
 
 def _range(store: "OpenStore", since: str | None, until: str | None) -> dict[str, Any]:

@@ -62,7 +62,6 @@ class BatchCheck:
     resolutions: Resolutions
     reconciled_ns: int = 0
     """What the store had of references by time before then, the reconciler has followed."""
-    seen: Seen = field(default_factory=Seen)
     gathered: Gathered = field(init=False)
 
     def __post_init__(self) -> None:

@@ -3,8 +3,7 @@
     expired/v1/agent={hex}/boot={hex}/{start}-{end}.json    beside the manifest of the same identity
 
 A manifest is never changed, so the record stands beside it. It is created before the blob goes, and never deleted.
-Whoever misses the bytes of an accepted batch looks here before it speaks of damage. ``gone`` names the sequence numbers
-that the batch had, where they are not all of its range: whatever shares numbers with it later must know them.
+Whoever misses the bytes of an accepted batch looks here before it speaks of damage.
 
 Errors: ``Corrupt`` for a record that cannot be read; ``Incompatible`` for a schema that this client does not know.
 """
@@ -32,31 +31,19 @@ class Expired:
     """Why: the setting and its value."""
     generations: tuple[str, ...] = ()
     """Keys of the generations that had counted all of it."""
-    gone: tuple[tuple[int, int], ...] | None = None
-    """Its sequence numbers, as inclusive ranges; None if they are all from the first to the last."""
 
     @property
     def key(self) -> str:
         return layout.expired_key(self.identity)
 
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        return self.gone if self.gone is not None else ((self.identity.seq_start, self.identity.seq_end),)
-
     @classmethod
-    def of_manifest(
-        cls,
-        manifest: AcceptedManifest,
-        policy: str,
-        generations: tuple[str, ...],
-        gone: tuple[tuple[int, int], ...] | None,
-    ) -> "Expired":
+    def of_manifest(cls, manifest: AcceptedManifest, policy: str, generations: tuple[str, ...]) -> "Expired":
         blob = (manifest.frame_sha256, manifest.frame_bytes, manifest.raw_blob_key)
-        return cls(manifest.identity, *blob, policy, generations, gone)
+        return cls(manifest.identity, *blob, policy, generations)
 
     def document(self) -> Document:
         identity = self.identity
-        found: Document = {
+        return {
             "schema": SCHEMA,
             "agent_id": identity.agent_id,
             "boot_id": identity.boot_id,
@@ -69,7 +56,6 @@ class Expired:
             "policy": self.policy,
             "generations": list(self.generations),
         }
-        return found if self.gone is None else {**found, "gone": [list(each) for each in self.gone]}
 
     @classmethod
     def read(cls, found: Object) -> "Expired":
@@ -82,7 +68,6 @@ class Expired:
         try:
             numbers = (int(document["seq_start"]), int(document["seq_end"]))
             identity = BatchIdentity(str(document["agent_id"]), str(document["boot_id"]), *numbers)
-            gone = document.get("gone")
             return cls(
                 identity,
                 str(document["frame_sha256"]),
@@ -90,7 +75,6 @@ class Expired:
                 str(document["raw_blob_key"]),
                 str(document["policy"]),
                 tuple(map(str, document["generations"])),
-                None if gone is None else tuple((int(first), int(last)) for first, last in gone),
             )
         except MALFORMED as error:
             raise Corrupt(f"{found.key}: not the record of an expired batch ({error!r})") from error

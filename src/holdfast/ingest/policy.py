@@ -85,7 +85,7 @@ def bucket_policy(bucket: Bucket) -> Policy:
         _deny("AcceptedOnlyByCreation", ["s3:PutObject"], [accepted], _unconditional()),
         _deny("AcceptedNeverCopied", ["s3:PutObject"], [accepted], {"Null": {"s3:x-amz-copy-source": "false"}}),
         _deny("AcceptedNeverDeleted", DELETES, [accepted]),
-        _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED)]),
+        _deny("ExpiriesNeverForgotten", DELETES, [bucket.arn(layout.EXPIRED), bucket.arn(layout.SETTLED)]),
         _deny("BlobsDeletedByGarbageCollectionAlone", DELETES, [blobs], _everybody_but(bucket.gc_role_arn)),
         _deny("NothingUnencryptedOnTheWire", ["s3:*"], [bucket.bucket_arn, f"{bucket.bucket_arn}/*"], _plain_http()),
     ]
@@ -103,7 +103,7 @@ def bucket_policy(bucket: Bucket) -> Policy:
 
 def role_policies(bucket: Bucket) -> dict[str, Policy]:
     """What each role may do, and nothing else."""
-    read = [layout.ACCEPTED, RAW_BLOBS, QUARANTINE, layout.EXPIRED, *DERIVED, *CONTROL]
+    read = [layout.ACCEPTED, RAW_BLOBS, QUARANTINE, layout.EXPIRED, layout.SETTLED, *DERIVED, *CONTROL]
     written = [layout.ACCEPTED, RAW_BLOBS, layout.CONFLICTS, *DERIVED]
     return {
         "collector": _role(
@@ -118,7 +118,7 @@ def role_policies(bucket: Bucket) -> dict[str, Policy]:
             read=[*read, *COLLECTED, *OVERSEEN],
             # It closes identities, records what it lets go, publishes fences, and keeps a journal of its own.
             write=[
-                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, *DERIVED),
+                *(layout.ACCEPTED, layout.CONFLICTS, layout.EXPIRED, layout.SETTLED, *DERIVED),
                 *("manifests/v1/", "runs/", "runs-index/v1/", "bus/", "meta/pipeline/"),
             ],
             delete=[RAW_BLOBS, *DERIVED, *COLLECTED],

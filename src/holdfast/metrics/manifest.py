@@ -234,15 +234,15 @@ class Generation:
     def sealed(self, bucket: int) -> list[Current]:
         return [each for each in self.units if each.bucket == bucket and each.sealed]
 
-    def covers(self, bucket: int, inputs: Iterable[Input], beside: Iterable[str] = ()) -> bool:
+    def covers(self, bucket: int, inputs: Iterable[Input], over: Iterable[str] = ()) -> bool:
         """Whether the bucket's unit was made from exactly these inputs; of no inputs, whether there is no unit. Inputs
-        of sealed units are not among these, nor are those ``beside``: expired batches that have no records here.
+        of sealed units are not among these; ``over`` are settled batches that came first.
         """
         current, wanted = self.unit(bucket), tuple(inputs)
         if current is None or not wanted:
             return current is None and not wanted
-        over = (*(each.unit_id for each in self.sealed(bucket)), *sorted(beside))
-        unit = Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version, current.epoch, over)
+        beneath = (*(each.unit_id for each in self.sealed(bucket)), *over)
+        unit = Unit(self.kind, self.hour, self.buckets, bucket, wanted, self.version, current.epoch, beneath)
         return unit.id == current.unit_id
 
     def kept(self, unit: Current) -> Current:

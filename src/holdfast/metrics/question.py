@@ -26,6 +26,7 @@ from holdfast.metrics.matchers import AGENT, Matcher, Operator
 REACH_NS = 300 * SECOND_NS
 MOST_STEPS = 11_000
 """Of one answer."""
+LONGEST_STEP = 36_500 * DAY_NS
 AIM = 60
 """Steps of an answer for which nobody has said how long they are, about."""
 NICE_SECONDS = (10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86_400)
@@ -109,6 +110,9 @@ def ask(
     if q is not None and not 0.0 <= q <= 1.0:
         raise Invalid(f"{q} is no part of a whole", remedy="give a quantile from 0 to 1, such as 0.95")
     step = default_step(until_ns - since_ns) if step_ns is None else step_ns
+    if step > LONGEST_STEP:
+        longest = LONGEST_STEP // DAY_NS
+        raise Invalid(f"a step is longer than {longest:,} days", remedy="ask for shorter steps, such as 1d")
     if step <= 0 or step % SECOND_NS:
         raise Invalid(f"a step of {step} ns is not a number of whole seconds", remedy="such as 10s, 1m or 1h")
     since, until = since_ns // step * step, -(-until_ns // step) * step

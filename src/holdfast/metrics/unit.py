@@ -56,7 +56,7 @@ class Unit:
     epoch: int = 0
     """The number of the last generation that was a fence when the unit was planned; see ``Generation``."""
     over: tuple[str, ...] = ()
-    """Ids of the sealed units on which it lies: what their inputs counted it does not count again."""
+    """Ids of the sealed units on which it lies, and of settled batches whose numbers it leaves to them."""
 
     def __post_init__(self) -> None:
         if self.buckets < 1 or self.buckets & (self.buckets - 1) or not 0 <= self.bucket < self.buckets:

@@ -22,6 +22,7 @@ from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.groups import worked_out
+from holdfast.ontology.ledger import fate
 from holdfast.ontology.paths import check_depth
 from holdfast.ontology.phrases import Described
 from holdfast.ontology.refs import TypeId
@@ -51,7 +52,10 @@ class Wording:
 
 async def understood(tables: SqlTables, wording: Wording) -> tuple[Ask, tuple[str, ...]]:
     """The question, and the columns of its answer."""
-    ask, described = _ask(wording, await tables.tables(wording.when))
+    known = await tables.tables(wording.when)
+    if wording.type_name not in known and (gone := fate(await tables.engine.pinned(), wording.type_name)) is not None:
+        raise gone
+    ask, described = _ask(wording, known)
     names = column_names(ask.shape)
     for name in wording.columns:
         if name not in names:

@@ -15,43 +15,33 @@ on, and for two drivers at once, because one of them loses the head and then loo
 Small loads on small types are decided in this process, the others wherever ``run`` puts them.
 """
 
-import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology import layout, stager
+from holdfast.ontology.attempt import Bulk
+from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Rules, Tally
 from holdfast.ontology.errors import BulkOutdated, Overtaken, SnapshotGone
-from holdfast.ontology.footer import of_footer, stats_of
 from holdfast.ontology.form import Form
 from holdfast.ontology.index import Entry, resolve
 from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.manifest import FileEntry
 from holdfast.ontology.merge import Target
+from holdfast.ontology.model import Mixin
 from holdfast.ontology.outcome import Commit, told
-from holdfast.ontology.ranged import TAIL_BYTES
-from holdfast.ontology.refs import Position, TypeHead, TypeId
-from holdfast.ontology.rows import marks
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.prepared import Prepared, Source, vanished
+from holdfast.ontology.refs import Position, TypeId
 from holdfast.ontology.sheaf import KeyRange, Sheaf, key_ranges
-from holdfast.ontology.sketch import ROWS_MAX
-from holdfast.ontology.splice import Assembly, Footer, Piece, constant, footer_bytes, metadata_of
+from holdfast.ontology.stager import SIZES, Sizes
 
 TRIES = 8
-SMALL_ROWS = 400_000
-SMALL_BYTES = 128 << 20
-"""A load with so much to look at, at most, is decided where it is committed."""
-FILES_BYTES = 64 << 20
-"""What one task reads of what is current."""
-PIECE_BYTES = 8 << 20
-PARALLEL = 8
 DOUBTS = RetryPolicy(attempts=8, base_ms=50, max_ms=5_000, deadline_ms=120_000)
 
 Task = Callable[[Store, Ambient, Document], Awaitable[list[Document]]]
@@ -83,121 +73,28 @@ class Request:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A part: staged under its key, or at hand."""
-
-    name: str
-    size: int
-    body: bytes | None = None
+# --- the load ---
 
 
-# --- the commit ---
-
-
-@dataclass
-class Prepared:
-    """Rows that were decided on a type's head: what a commit asks of a bulk."""
-
-    store: Store
-    target: Target
-    head: TypeHead
-    generation: int
-    parts: Sequence[Source]
-    partial: Sequence[str]
-    source: str | None
-    batch: int
-    marks: list[str] = field(default_factory=list)
-    """Of the attempts that a file was written for."""
-    _footers: dict[str, Footer] = field(default_factory=dict)
+class Session(Protocol):
+    """What a load asks of an ontology's session."""
 
     @property
-    def type_id(self) -> TypeId:
-        return self.target.type_id
+    def store(self) -> Store: ...
 
-    def stands(self, ledger: Ledger, version_id: int) -> bool:
-        same = (ledger.head_of(self.type_id), version_id) == (self.head, self.target.version_id)
-        return same and (ledger.generation_of(self.type_id) == self.generation or not self.head.files)
+    @property
+    def chain(self) -> Chain: ...
 
-    async def place(self, commit_id: int, mark: str) -> FileEntry:
-        key = layout.data_key(commit_id, mark, *self.type_id)
-        self.marks.append(mark)
-        await map_bounded(self.parts, self._footer, limit=PARALLEL)
-        assembly, tail = await blocking(self._assembled, commit_id)
-        digest = hashlib.sha256()
-        whole = bytearray() if assembly.rows <= ROWS_MAX else None
+    async def agreed(self, of: type[Mixin]) -> tuple[Ledger, int]: ...
 
-        async def pieces() -> AsyncIterator[bytes]:
-            nonlocal digest
-            digest = hashlib.sha256()
-            if whole is not None:
-                whole.clear()
-            for piece in assembly.pieces:
-                async for some in self._bytes(piece):
-                    digest.update(some)
-                    if whole is not None:
-                        whole.extend(some)
-                    yield some
-
-        await self.store.put_stream(key, pieces)
-        stats = (
-            await blocking(stats_of, bytes(whole), key=key)
-            if whole is not None
-            else await blocking(lambda: of_footer(metadata_of(tail), assembly.size, unique=True))
-        )
-        version_id = self.target.version_id or 1
-        return FileEntry(self.type_id, key, assembly.rows, version_id, digest.hexdigest(), stats)
-
-    def _assembled(self, commit_id: int) -> tuple[Assembly, bytes]:
-        commit = {"commit_id": constant("commit_id", commit_id)}
-        assembly = Assembly(self._footers[self.parts[0].name])
-        for part in self.parts:
-            assembly.add(part.name, self._footers[part.name], replace=commit)
-        return assembly, assembly.finish(marks(self.target.nodes, self.partial))
-
-    async def _footer(self, part: Source) -> None:
-        if part.name in self._footers:
-            return
-        if part.body is not None:
-            tail = part.body
-        else:
-            tail = await self._range(part.name, max(part.size - TAIL_BYTES, 0), part.size)
-            if (wanted := footer_bytes(tail, part.name)) > len(tail):
-                tail = await self._range(part.name, part.size - wanted, part.size)
-        self._footers[part.name] = await blocking(Footer.parse, tail, part.name)
-
-    async def _bytes(self, piece: Piece) -> AsyncIterator[bytes]:
-        if isinstance(piece, bytes):
-            yield piece
-            return
-        held = next((part.body for part in self.parts if part.name == piece.source), None)
-        if held is not None:
-            yield held[piece.start : piece.end]
-            return
-        for start in range(piece.start, piece.end, PIECE_BYTES):
-            yield await self._range(piece.source, start, min(start + PIECE_BYTES, piece.end))
-
-    async def _range(self, key: str, start: int, end: int) -> bytes:
-        try:
-            found = await self.store.range(key, start, end)
-        except NotFound as error:
-            raise _vanished(key) from error
-        if len(found) != end - start:
-            raise Corrupt(f"{key}: a staged part is shorter than it was")
-        return found
-
-
-def _vanished(key: str) -> Conflict:
-    return Conflict(f"{key}: what was staged is gone: somebody took this load for dead", remedy="load again")
-
-
-# --- the load ---
+    async def land(self, bulk: Bulk, metadata: Mapping[str, Any], if_head: int | None = None) -> Commit | None: ...
 
 
 class Loader:
     """Decides and commits what was staged. One session, one type."""
 
-    def __init__(self, onto: Ontology, ambient: Ambient, form: Form[Any], run: Run) -> None:
+    def __init__(self, onto: Session, ambient: Ambient, form: Form[Any], run: Run, sizes: Sizes = SIZES) -> None:
+        self._sizes = sizes
         self._onto = onto
         self._store = onto.store
         self._ambient = ambient
@@ -208,27 +105,24 @@ class Loader:
         """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
         for _ in range(TRIES):
             ledger, version_id = await self._onto.agreed(self._form.python)
-            position = None if request.source is None else ledger.sinks.get(request.source)
-            if position is not None and position.batch >= request.batch:
+            if (position := self._position(request, ledger)) is not None:
                 return await self._committed_before(position, ledger)
             try:
                 prepared, tally = await self._prepared(request, sheaves, ledger, version_id)
                 tally.check(self._form.type_id, request.rules)
-                if prepared is None and request.if_head is None:
+                if prepared is None:
+                    _check_head(request, ledger)
                     return Landed(tally, None)
                 return await self._land(request, prepared, tally)
             except (BulkOutdated, Overtaken, SnapshotGone):
                 continue
             except NotFound as error:
-                raise _vanished(str(error)) from error
+                raise vanished(str(error)) from error
         raise Conflict(
             f"{self._form.type_id.label}: others keep committing to it", remedy="load when there is less going on"
         )
 
-    async def _land(self, request: Request, prepared: Prepared | None, tally: Tally) -> Landed:
-        if prepared is None:
-            await self._onto.commit(dict(request.metadata), if_head=request.if_head)
-            return Landed(tally, None)
+    async def _land(self, request: Request, prepared: Prepared, tally: Tally) -> Landed:
         budget = DOUBTS.start(self._ambient)
         while True:
             try:
@@ -240,6 +134,11 @@ class Loader:
                 continue
             ours = commit is not None and any(f"-{mark}/" in commit.manifest_path for mark in prepared.marks)
             return Landed(tally, commit, replayed=not ours)
+
+    def _position(self, request: Request, ledger: Ledger) -> Position | None:
+        """How far the source has come, if the batch is committed."""
+        found = None if request.source is None else ledger.sinks.get(request.source)
+        return found if found is not None and found.batch >= request.batch else None
 
     async def _committed_before(self, position: Position, ledger: Ledger) -> Landed:
         place = await self._onto.chain.at(ledger.place, position.commit_id)
@@ -257,7 +156,7 @@ class Loader:
         found = await resolve(self._store, self._onto.chain, ledger, type_id)
         census = stager.Census(type_id, max(found.generation, 1), ledger.commit_id, request.rules.instead)
         entries = found.entries
-        if _small(sheaves, entries):
+        if _small(sheaves, entries, self._sizes):
             parts, partial, tally = await self._here(request, target, sheaves, census, entries)
         else:
             parts, partial, tally = await self._elsewhere(request, target, sheaves, census, entries)
@@ -297,12 +196,13 @@ class Loader:
     ) -> tuple[list[Source], list[str], Tally]:
         groups = [
             {"load": request.load, "census": census.document(), "files": [[each.path, _size(each)] for each in group]}
-            for group in _grouped(entries)
+            for group in _grouped(entries, self._sizes.files_bytes)
         ]
         listed = await self._run("state", state_task, groups)
         if any("gone" in each for each in listed):
             raise SnapshotGone(f"{listed[0]}")
         states = [Sheaf.parse(each) for each in listed]
+        begun = [*sheaves, *states] if request.rules.instead else sheaves
         payloads = [
             {
                 "number": number,
@@ -315,7 +215,7 @@ class Loader:
                 "state": _reached(states, reach),
                 "rules": request.rules.document(),
             }
-            for number, reach in enumerate(key_ranges([*sheaves, *states] if request.rules.instead else sheaves))
+            for number, reach in enumerate(key_ranges(begun, self._sizes.range_rows))
         ]
         done = await self._run("decide", range_task, payloads)
         tally, partial = Tally(), set[str]()
@@ -326,27 +226,36 @@ class Loader:
         return [Source(each["key"], each["size"]) for each in ordered], sorted(partial), tally
 
 
-def _small(sheaves: Sequence[Sheaf], entries: Sequence[Entry]) -> bool:
+def _check_head(request: Request, ledger: Ledger) -> None:
+    if request.if_head not in (None, ledger.commit_id):
+        raise Conflict(
+            f"head is commit {ledger.commit_id}, and commit {request.if_head} was expected",
+            remedy="read what has changed, decide again, and load with the new head",
+        )
+
+
+def _small(sheaves: Sequence[Sheaf], entries: Sequence[Entry], sizes: Sizes) -> bool:
     if any(entry.stats is None for entry in entries):
         return False
     stats = [entry.stats for entry in entries if entry.stats is not None]
     rows = sum(sheaf.rows for sheaf in sheaves) + sum(each.rows for each in stats)
-    return rows <= SMALL_ROWS and sum(s.size for s in sheaves) + sum(each.size for each in stats) <= SMALL_BYTES
+    count = sum(sheaf.size for sheaf in sheaves) + sum(each.size for each in stats)
+    return rows <= sizes.small_rows and count <= sizes.small_bytes
 
 
 def _size(entry: Entry) -> int | None:
     return None if entry.stats is None else entry.stats.size
 
 
-def _grouped(entries: Sequence[Entry]) -> list[list[Entry]]:
+def _grouped(entries: Sequence[Entry], limit: int) -> list[list[Entry]]:
     groups: list[list[Entry]] = []
-    filled = FILES_BYTES
+    filled = limit
     for entry in entries:
-        if filled >= FILES_BYTES:
+        if filled >= limit:
             groups.append([])
             filled = 0
         groups[-1].append(entry)
-        filled += _size(entry) or FILES_BYTES
+        filled += _size(entry) or limit
     return groups
 
 

@@ -12,7 +12,7 @@ happens in between, a reader either finds the old entries or the new one, and bo
 * Damaged inputs end the compaction of their type with ``Corrupt``; nothing is published.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
@@ -159,19 +159,29 @@ class Compactor:
 
     async def perform(self, wanted: Merge) -> Compacted:
         began = self._ambient.clock.monotonic_ns()
+        await self.begin([wanted.type_id])
+        made = await self.snapshot(wanted)
+        in_time = self._ambient.clock.monotonic_ns() - began < GRACE_NS // 2
+        published = in_time and await self.publish(wanted.type_id, made.entry)
+        if not published:
+            await self._store.delete(made.entry.path)
+        return replace(made, published=published)
+
+    async def begin(self, types: Iterable[TypeId]) -> None:
+        """Before anything is read: what is redacted from now on makes it worthless."""
         self._redacted = (await self._ledger()).redacted
-        await self._check_redactions(wanted.type_id)
+        for type_id in types:
+            await self._check_redactions(type_id)
+
+    async def snapshot(self, wanted: Merge) -> Compacted:
+        """Merge, check and write; not published yet."""
         made = await self._merged(wanted, Sight(0 if self._redacted is None else self._redacted.commit_id))
         entry = self._entry(wanted, made)
         # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
         if isinstance(await self._store.put(entry.path, made.body, CREATE), Lost):
             raise Conflict(f"{entry.path}: somebody has drawn the same key")
         self.bytes_written += len(made.body)
-        in_time = self._ambient.clock.monotonic_ns() - began < GRACE_NS // 2
-        published = in_time and await self.publish(wanted.type_id, entry)
-        if not published:
-            await self._store.delete(entry.path)
-        return Compacted(wanted, entry, made.rows, len(made.body), published)
+        return Compacted(wanted, entry, made.rows, len(made.body), published=False)
 
     async def _check_redactions(self, type_id: TypeId) -> None:
         """While payload is being destroyed some files still have it: what is read then must not be published."""
@@ -258,23 +268,33 @@ class Compactor:
 
         ``Ambiguous`` if an index that names it may still come to be: then the file must stay.
         """
+        return entry.path in await self.publish_all(type_id, [entry])
+
+    async def publish_all(self, type_id: TypeId, snapshots: Sequence[Entry]) -> set[str]:
+        """The same for several of one type in one step; the paths of those that have a place."""
         doubt: Ambiguous | None = None
         for _ in range(TRIES):
             index = await read_index(self._store, type_id)
             ledger = await self._ledger()  # after the index, so that it knows no less
-            if any(each.path == entry.path for each in index.entries):
-                return True
+            there = {each.path for each in index.entries} & {each.path for each in snapshots}
+            if len(there) == len(snapshots):
+                return there
             whole = await brought_forward(self._chain, ledger, index)
-            entries = replaced(whole.entries, entry) if self._has_place(type_id, entry, ledger) else None
-            if ledger.redacted != self._redacted:
-                entries = None  # what was read may have been redacted since
-            if entries is None or folded(entries, (), type_id) != ledger.head_of(type_id):
+            entries, placed = whole.entries, set(there)
+            for entry in snapshots:
+                made = replaced(entries, entry) if self._has_place(type_id, entry, ledger) else None
+                if entry.path not in there and made is not None:
+                    entries, placed = made, {*placed, entry.path}
+            # What was read may have been redacted since; and what cannot be proved is not published.
+            if ledger.redacted != self._redacted or folded(entries, (), type_id) != ledger.head_of(type_id):
+                placed = there
+            if placed == there:
                 if doubt is not None:
                     raise doubt
-                return False
+                return there
             try:
                 if await write_index(self._store, self._ambient, replace(whole, entries=entries)):
-                    return True
+                    return placed
                 doubt = None  # what it rested on is gone: no earlier try can land any more
             except Ambiguous as error:
                 doubt = error  # the next look tells

@@ -28,7 +28,7 @@ SHOWN = 3
 STATE = ("commit_id", "digest", "other", "retracted")
 """Columns of what is current, besides the identity; ``fields_json`` where rows may be retracted."""
 
-Mask = "np.ndarray[Any, np.dtype[np.bool_]]"
+_GIVEN = "_given"
 
 
 class Policy(StrEnum):
@@ -150,9 +150,8 @@ def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa
         return rows.filter(pa.array(~again))
     if rules.latest_by not in rows.column_names:
         raise Invalid(f"latest_by is {rules.latest_by!r}, which is no field of this type")
-    order = pc.sort_indices(
-        rows, sort_keys=[(name, "ascending") for name in (*keys, rules.latest_by)], null_placement="at_start"
-    )
+    given = rows.append_column(_GIVEN, rows.column(rules.latest_by).is_valid())  # one without the field is the oldest
+    order = pc.sort_indices(given, sort_keys=[(name, "ascending") for name in (*keys, _GIVEN, rules.latest_by)])
     rows = rows.take(order).combine_chunks()
     again = _repeats(rows, keys)
     tied = again & ~_steps(rows.column(rules.latest_by)) & _steps(rows.column("fields_json"))

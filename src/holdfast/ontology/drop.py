@@ -19,7 +19,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
 from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.ledger import Ledger, fate
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redact import Watch, perform
 from holdfast.ontology.redactions import Redaction
@@ -76,7 +76,7 @@ def find_type(ledger: Ledger, name: str, *, ended: bool = False, also: Iterable[
     known |= {each for each, lives in ledger.lives.items() if ended and not all(life.purged for life in lives)}
     found = sorted(each for each in known if name in (each.name, each.label))
     if not found:
-        raise NotFound(f"there is no type {name}", remedy="see holdfast onto info")
+        raise fate(ledger, name) or NotFound(f"there is no type {name}", remedy="see holdfast onto info")
     if len(found) > 1:
         raise NotFound(f"{name} is an entity and a relation", remedy=f"say {found[0].label} or {found[1].label}")
     return found[0]

@@ -127,13 +127,13 @@ async def read_index(store: Store, type_id: TypeId) -> Index:
 
 def read_entries(document: Document, type_id: TypeId, version: Version) -> Index:
     """What a document says, well formed or not; an exception if it is none of an index."""
-    entries = tuple(sorted(map(_entry, document["entries"]), key=lambda entry: entry.first))
+    entries = tuple(sorted(map(entry_of, document["entries"]), key=lambda entry: entry.first))
     known = ("type_name", "max_indexed_commit", "entries", "write_id")
     extra = {name: value for name, value in document.items() if name not in known}
     return Index(type_id, int(document["max_indexed_commit"]), entries, version, extra)
 
 
-def _entry(document: Mapping[str, Any]) -> Entry:
+def entry_of(document: Mapping[str, Any]) -> Entry:
     head = document.get("type_head")
     return Entry(
         int(document["min_commit_id"]),

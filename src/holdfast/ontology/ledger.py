@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from holdfast.base.clock import parse_iso
-from holdfast.base.errors import check
+from holdfast.base.errors import NotFound, check
 from holdfast.ontology.manifest import Manifest, Registered, Summary
 from holdfast.ontology.refs import UNTOUCHED, FileRef, Life, Place, Position, SchemaRef, TypeHead, TypeId, fold
 from holdfast.ontology.stats import FileStats
@@ -66,6 +66,21 @@ class Ledger:
         """The life that the type had then, if it has ended since."""
         ended = self.lives.get(type_id, ())
         return next((life for life in ended if life.generation <= commit_id < life.end), None)
+
+
+def fate(ledger: Ledger, name: str) -> NotFound | None:
+    """Why there is nothing of a type that there was; None if there never was one, or still is."""
+    ended = {each: lives[-1] for each, lives in ledger.lives.items() if lives and name in (each.name, each.label)}
+    if not ended or any(name in (each.name, each.label) for each in (*ledger.heads, *ledger.schemas)):
+        return None
+    type_id, life = max(ended.items(), key=lambda item: item[1].end)
+    if life.purged:
+        said = f"commit {life.end} dropped {type_id.name}, and its rows were purged from all of history"
+        return NotFound(said, remedy=f"who and why: holdfast onto commits show {life.end}")
+    return NotFound(
+        f"commit {life.end} dropped {type_id.name}",
+        remedy=f"ask as of an earlier moment, such as commit {life.end - 1}",
+    )
 
 
 EMPTY = Ledger()
@@ -137,6 +152,8 @@ def next_summary(
     recent = (*ledger.recent, *refs)
     since = 0 if ledger.base is None else ledger.base.commit_id
     positions = {**ledger.sinks, **(sinks or {})}
+    emptied = {ref.path for ref in ledger.recent if (dropped or {}).get(ref.type_id)}
+    known = {path: each for path, each in ledger.stats.items() if path not in emptied}  # keys are among them
     full = commit_id % FULL_EVERY == 0 or ledger.foreign or len(recent) > RECENT_LIMIT
     return Summary(
         attempt_id=attempt_id,
@@ -144,7 +161,7 @@ def next_summary(
         base=ledger.base,
         skips=ledger.spine,
         recent=recent,
-        stats={**ledger.stats, **{path: each.short() for path, each in (stats or {}).items()}},
+        stats={**known, **{path: each.short() for path, each in (stats or {}).items()}},
         type_heads=_live(heads) if full else {each: heads.get(each) for each in changed},
         schemas=_live(schemas) if full else {each: schemas.get(each) for each in changed},
         outbox_before=ledger.outbox,

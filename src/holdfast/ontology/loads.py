@@ -19,10 +19,18 @@ DEAD_NS = 24 * 3600 * 10**9
 @dataclass
 class StagedLoad:
     load: str
-    keys: list[str] = field(default_factory=list)
-    size: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of its objects, by key."""
     modified_ns: int = 0
     """When its latest object was written, by the store's clock."""
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.sizes)
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
 
 
 async def staged_loads(store: Store) -> list[StagedLoad]:
@@ -32,8 +40,7 @@ async def staged_loads(store: Store) -> list[StagedLoad]:
         for entry in page.entries:
             load = layout.load_of_key(entry.key) or ""
             each = found.setdefault(load, StagedLoad(load))
-            each.keys.append(entry.key)
-            each.size += entry.size
+            each.sizes[entry.key] = entry.size
             each.modified_ns = max(each.modified_ns, entry.modified_ns)
     return [found[load] for load in sorted(found)]
 

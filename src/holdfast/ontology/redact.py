@@ -99,10 +99,11 @@ async def perform(store: Store, ambient: Ambient, place: Place, *, watch: Watch 
         return found
 
     changed = [each for each in await map_bounded(wanted, one, limit=PARALLEL) if each is not None]
+    told = await _forget_keys(store, {ref.path for ref in wanted}) if redaction.identity is None else []
     await _renew_index(store, ambient, redaction.type_id, {each.path: each.stats for each in changed})
     await _remove_snapshots(store, redaction)
     await remove(store, await leftovers(store, Ordered(redaction, place)))
-    body = record_body(changed, place, iso(ambient.clock.wall_ns()))
+    body = record_body(changed, told, place, iso(ambient.clock.wall_ns()))
     await store.put(layout.redaction_key(place.path), body, CREATE)
     return len(changed)
 
@@ -145,6 +146,28 @@ async def _tell_manifest(store: Store, ref: FileRef, body: bytes, commit_id: int
 
 
 # --- what was derived from it ---
+
+
+async def _forget_keys(store: Store, paths: set[str]) -> list[str]:
+    """Manifests of later commits, and of attempts at them, name the least and the greatest keys of recent files."""
+    keys: list[str] = []
+    async for page in store.list(layout.COMMITS, delimiter=True):
+        keys += [f"{folder}manifest.json" for folder in page.folders]
+
+    async def one(key: str) -> str | None:
+        for _ in range(TRIES):
+            found = await store.find(key)
+            document = codec.decode(found.body, key=key) if found is not None else {}
+            recent, stats = document.get("recent") or [], document.get("recent_stats") or []
+            kept = [None if ref[3] in paths else each for ref, each in zip(recent, stats, strict=False)]
+            if found is None or kept == stats:
+                return None
+            body = codec.encode({**document, "recent_stats": kept})
+            if not isinstance(await store.put(key, body, IfMatch(found.version)), Lost):
+                return key
+        raise Conflict(f"{key}: others keep rewriting it")
+
+    return [key for key in await map_bounded(keys, one, limit=PARALLEL) if key is not None]
 
 
 async def _renew_index(store: Store, ambient: Ambient, type_id: TypeId, stats: Mapping[str, FileStats | None]) -> None:

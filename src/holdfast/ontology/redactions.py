@@ -83,7 +83,8 @@ class Rewritten:
     stats: FileStats | None = None
 
 
-def record_body(files: list[Rewritten], place: Place, finished_at: str) -> bytes:
+def record_body(files: list[Rewritten], manifests: list[str], place: Place, finished_at: str) -> bytes:
+    """``manifests`` are those that changed besides the ones of the files."""
     listed = [
         {
             "path": each.path,
@@ -94,6 +95,8 @@ def record_body(files: list[Rewritten], place: Place, finished_at: str) -> bytes
         for each in files
     ]
     document: Document = {"commit_id": place.commit_id, "files": listed, "finished_at": finished_at}
+    if manifests:
+        document["manifests"] = sorted(manifests)
     return codec.encode(codec.stamp(document, format_name=FORMAT, version=1, write_id=place.path))
 
 
@@ -109,7 +112,8 @@ async def rewritten(store: Store, place: Place) -> list[str] | None:
         return None
     document = codec.decode(found.body, key=key)
     codec.expect(document, format_name=FORMAT, newest=1, key=key)
-    return [path for each in document["files"] for path in (str(each["path"]), str(each["manifest_path"]))]
+    files = [path for each in document["files"] for path in (str(each["path"]), str(each["manifest_path"]))]
+    return [*files, *map(str, document.get("manifests", ()))]
 
 
 def disk_cache(store: Store) -> Cached | None:

@@ -20,8 +20,6 @@ from holdfast.ontology.delta import Identity
 
 GROUP_ROWS = 4_096
 """Of a sheaf: a range of keys that ends within a row group reads it for a part."""
-RANGE_ROWS = 400_000
-"""About, of what is decided together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +115,21 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     return table.take(order)
 
 
-def bound(table: pa.Table, keys: Sequence[str]) -> tuple[bytes, tuple[Part, ...]]:
+def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) -> tuple[bytes, tuple[Part, ...]]:
     """A sorted table as a sheaf's bytes, and its parts. Blocking."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=False, write_statistics=False) as out:
-        out.write_table(table, row_group_size=GROUP_ROWS)
+        out.write_table(table, row_group_size=group_rows)
     columns = [table.column(name) for name in keys]
     parts = []
-    for start in range(0, table.num_rows, GROUP_ROWS):
-        last = min(start + GROUP_ROWS, table.num_rows) - 1
+    for start in range(0, table.num_rows, group_rows):
+        last = min(start + group_rows, table.num_rows) - 1
         ends = [tuple(column[at].as_py() for column in columns) for at in (start, last)]
         parts.append(Part(ends[0], ends[1], last + 1 - start))
     return sink.getvalue().to_pybytes(), tuple(parts)
 
 
-def key_ranges(sheaves: Iterable[Sheaf], rows: int = RANGE_ROWS) -> list[KeyRange]:
+def key_ranges(sheaves: Iterable[Sheaf], rows: int) -> list[KeyRange]:
     """All keys, divided where about so many rows have begun."""
     begun = sorted((part.first, part.rows) for sheaf in sheaves for part in sheaf.parts)
     cuts: list[Identity] = []

@@ -27,7 +27,7 @@ from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.filters.jsonsql import json_path
 from holdfast.ontology.filters.operand import pieces
 from holdfast.ontology.filters.scope import Sql, quoted
-from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.ledger import Ledger, fate
 from holdfast.ontology.loaded import duck_type
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape, of_schema
@@ -213,6 +213,8 @@ class SqlTables:
             by_name = {each.lower(): each for each in tables}
         known = by_name.get(name.lower()) or (by_name.get(parts["type"].lower()) if parts is not None else None)
         if known is None or parts is None:
+            if parts is not None and (gone := fate(moment.ledger, parts["type"])) is not None:
+                raise gone
             close = get_close_matches(name, [*tables, *(f"{each}__history" for each in tables)], n=1)
             listed = ", ".join(tables) or "none yet"
             remedy = f"did you mean {close[0]}?" if close else f"the tables are: {listed}"

@@ -28,19 +28,37 @@ from holdfast.ontology.parquet import other_digest
 from holdfast.ontology.ranged import Ranged
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks
-from holdfast.ontology.sheaf import KeyRange, Sheaf, bound, in_order
+from holdfast.ontology.sheaf import GROUP_ROWS, KeyRange, Sheaf, bound, in_order
 
 CHECK_ROWS = 16_384
 """Rows that are checked together."""
-SHEAF_ROWS = 400_000
-SHEAF_BYTES = 96 << 20
-"""A sheaf has at most about so many rows, and so many bytes before they are packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is held at once. Larger means fewer objects."""
+
+    sheaf_rows: int = 400_000
+    sheaf_bytes: int = 96 << 20
+    """A sheaf has at most about so many rows, and so many bytes before they are packed."""
+    group_rows: int = GROUP_ROWS
+    range_rows: int = 400_000
+    """About, of what is decided together."""
+    small_rows: int = 400_000
+    small_bytes: int = 128 << 20
+    """A load with so much to look at, at most, is decided where it is committed."""
+    files_bytes: int = 64 << 20
+    """What one task reads of what is current."""
+
+
+SIZES = Sizes()
 
 
 class Stager:
     """Rows of one type into sheaves, as they come."""
 
-    def __init__(self, store: Store, ambient: Ambient, load: str, form: Form[Any]) -> None:
+    def __init__(self, store: Store, ambient: Ambient, load: str, form: Form[Any], sizes: Sizes = SIZES) -> None:
+        self._sizes = sizes
         self._store = store
         self._ambient = ambient
         self._load = load
@@ -70,8 +88,8 @@ class Stager:
         self.rows += table.num_rows
         self._waiting.append(table)
         if (
-            sum(each.num_rows for each in self._waiting) >= SHEAF_ROWS
-            or sum(each.nbytes for each in self._waiting) >= SHEAF_BYTES
+            sum(each.num_rows for each in self._waiting) >= self._sizes.sheaf_rows
+            or sum(each.nbytes for each in self._waiting) >= self._sizes.sheaf_bytes
         ):
             await self._flush()
 
@@ -80,9 +98,17 @@ class Stager:
         if not sum(each.num_rows for each in waiting):
             return
         partial, self._partial = tuple(sorted(self._partial)), set()
-        self.sheaves.append(
-            await _staged(self._store, self._ambient, self._load, self._form.type_id, "rows", waiting, partial)
+        sheaf = await _staged(
+            self._store,
+            self._ambient,
+            self._load,
+            self._form.type_id,
+            "rows",
+            waiting,
+            partial,
+            self._sizes.group_rows,
         )
+        self.sheaves.append(sheaf)
 
 
 def _checked(form: Form[Any], given: Sequence[pa.Table], partial: set[str]) -> pa.Table:
@@ -109,9 +135,10 @@ async def _staged(
     what: str,
     tables: Sequence[pa.Table],
     partial: tuple[str, ...] = (),
+    group_rows: int = GROUP_ROWS,
 ) -> Sheaf:
     keys = names.key_columns(type_id.kind)
-    body, parts = await blocking(lambda: bound(in_order(pa.concat_tables(tables), keys), keys))
+    body, parts = await blocking(lambda: bound(in_order(pa.concat_tables(tables), keys), keys, group_rows))
     key = layout.load_key(load, *type_id, what, ambient.ids.unique())
     if isinstance(await store.put(key, body, CREATE), Lost):
         raise SnapshotGone(f"{key}: somebody has drawn the same key")
@@ -148,7 +175,7 @@ async def stage_state(
     for path, size in files:
         async for table in state_tables(store, census, path, size):
             waiting.append(table)
-            if sum(each.num_rows for each in waiting) >= SHEAF_ROWS:
+            if sum(each.num_rows for each in waiting) >= SIZES.sheaf_rows:
                 sheaves.append(await _staged(store, ambient, load, census.type_id, "state", waiting))
                 waiting = []
     if sum(each.num_rows for each in waiting):

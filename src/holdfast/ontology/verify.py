@@ -19,6 +19,7 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.ended import ended_chains
 from holdfast.ontology.finding import Finding, Report, by_weight
+from holdfast.ontology.footer import REDACTED
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
@@ -62,6 +63,10 @@ class _Run:
     findings: list[Finding] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
     digests: dict[TypeId, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    redacted: Place | None = None
+    """The latest commit that destroys payload."""
+    marked: bool = False
+    """A file that lost payload is not what was said of it."""
 
     def complain(self, kind: str, key: str, message: str) -> None:
         self.findings.append(Finding(kind, key, message))
@@ -75,29 +80,28 @@ async def verify(store: Store, *, deep: bool = False, watch: Watch | None = None
 
     A check that payload is destroyed under compares files with what was said of them before: it is done again.
     """
-    before = await _destroyed(store)
-    report = await _verified(store, deep=deep, watch=watch)
+    run = await _verified(store, deep=deep, watch=watch)
     for _ in range(TRIES - 1):
-        if report.good or (after := await _destroyed(store)) == before:
+        if run.report().good or not await _overtaken(run):
             break
-        before = after
-        report = await _verified(store, deep=deep, watch=watch)
-    return report
+        run = await _verified(store, deep=deep, watch=watch)
+    return run.report()
 
 
-async def _destroyed(store: Store) -> tuple[Place | None, int]:
-    """The latest order to destroy payload, and how many were carried through."""
+async def _overtaken(run: _Run) -> bool:
+    """Whether what is wrong may only seem so: a file was rewritten after its manifest was read."""
     try:
-        ledger = await Chain(store).ledger((await read_head(store)).place)
+        return (
+            run.marked or (await Chain(run.store).ledger((await read_head(run.store)).place)).redacted != run.redacted
+        )
     except Corrupt:
-        return None, 0
-    return ledger.redacted, len([key async for key in store.keys(layout.REDACTIONS)]) if ledger.redacted else 0
+        return False
 
 
-async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> Report:
+async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> _Run:
     run = _Run(store, deep, watch if watch is not None else lambda _: None)
     if not await _read_head(run):
-        return run.report()
+        return run
     await _list(run)
     check = await _walk(run)
     run.findings += check.findings
@@ -109,7 +113,7 @@ async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> Report:
         await _check_indexes(run, check, ledger)
         run.findings += await check_schemas(store, ledger)
         run.findings += await _check_leftovers(run)
-    return run.report()
+    return run
 
 
 async def verify_indexes(store: Store, *, watch: Watch | None = None) -> Report:
@@ -156,14 +160,19 @@ async def _list_prefix(run: _Run, prefix: str) -> None:
         run.watch(Stage("listing", len(run.sizes), 0))
 
 
-async def _walk(run: _Run) -> ChainCheck:
+def _listed(run: _Run) -> dict[int, list[str]]:
+    """Manifests by the number of their commit."""
     attempts: dict[int, list[str]] = defaultdict(list)
     for key in run.sizes:
         place = layout.commit_of_manifest(key)
         if place is not None:
             attempts[place].append(key)
+    return attempts
+
+
+async def _walk(run: _Run) -> ChainCheck:
     total = run.head.commit_id
-    check = await walk(run.store, run.head, attempts, lambda done: run.watch(Stage("manifests", done, total)))
+    check = await walk(run.store, run.head, _listed(run), lambda done: run.watch(Stage("manifests", done, total)))
     run.checked["commits"] = len(check.manifests)
     return check
 
@@ -204,8 +213,10 @@ async def _check_files(run: _Run, check: ChainCheck) -> None:
         except NotFound:
             return commit_id, entry, [Finding("file_missing", entry.path, "it has just vanished")], None
         findings, digest = await blocking(check_data, body, entry, commit_id)
-        if findings and mark_of(body, entry.path) in ordered:
+        mark = mark_of(body, entry.path) if findings and body.endswith(b"PAR1") else 0
+        if mark in ordered:
             findings = []  # its manifest will be told; that the order is not finished is a finding of its own
+        run.marked |= bool(findings and mark)
         return commit_id, entry, findings, digest
 
     ordered = {
@@ -229,6 +240,7 @@ async def _check_redactions(run: _Run, check: ChainCheck) -> list[Finding]:
     for manifest in check.manifests:
         if REDACTS in manifest.extra:
             run.checked["redactions"] += 1
+            run.redacted = max(filter(None, (run.redacted, manifest.place)))
             if not await finished(run.store, manifest.place):
                 message = f"commit {manifest.commit_id} orders payload to be destroyed, and nobody says that it was"
                 found.append(Finding("redaction_unfinished", manifest.path, message))
@@ -277,16 +289,16 @@ async def _check_ended(run: _Run) -> set[str]:
     found: set[str] = set()
     for place in await ended_chains(run.store):
         key = layout.restart_key(place.path)
-        try:
-            files = await Chain(run.store).files(0, place, checkpoints=False)
-        except Corrupt as error:
+        then = await walk(run.store, Head(place.commit_id, place.path), _listed(run), lambda _: None)
+        if not then.whole:
+            wrong = then.findings[0].message
             run.complain(
-                "ended_unreadable", key, f"commits 1 to {place.commit_id} of before cannot be followed: {error}"
+                "ended_unreadable", key, f"commits 1 to {place.commit_id} of before cannot be followed: {wrong}"
             )
             continue
         run.complain("ended_chain", key, f"commits 1 to {place.commit_id} of before the store was made anew lie here")
-        found |= {folder for ref in files if (folder := layout.folder_of(ref.path)) is not None}
-        found.add(place.path.removesuffix("manifest.json"))
+        paths = [*then.places, *(entry.path for manifest in then.manifests for entry in manifest.files)]
+        found |= {folder for path in paths if (folder := layout.folder_of(path)) is not None}
     return found
 
 
@@ -366,5 +378,7 @@ async def _check_snapshots(run: _Run, named: Mapping[str, tuple[TypeId, Entry]])
         found = await run.store.find(path) if path in run.sizes else None
         if found is not None:  # it may have been superseded just now
             body, expected = found.body, run.digests.get(type_id, {})
-            run.findings += await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected)
+            wrong = await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected)
+            run.marked |= bool(wrong and REDACTED in body)
+            run.findings += wrong
         run.watch(Stage("snapshots", number + 1, len(named)))

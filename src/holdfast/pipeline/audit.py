@@ -6,7 +6,7 @@ counted), *publish* (the record), *verify*. Every wave of tasks is a step of its
 the rest to the next. It writes nothing but its own record.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.base import codec
@@ -31,6 +31,18 @@ ONE_IN = 64
 """Of so many blobs and chunks the bytes of one are read, unless all are asked for."""
 PARTS = 8
 """Of each prefix, for each task that runs at a time: enough to even out what is heavy, few enough to list."""
+BLINDING = {
+    Scope.INGEST: ("corrupt_manifest", "unknown_schema", "corrupt_conflict"),
+    Scope.ONTOLOGY: (
+        "ontology_head_unreadable",
+        "ontology_head_without_manifest",
+        "ontology_manifest_missing",
+        "ontology_manifest_unreadable",
+        "ontology_chain_break",
+        "ontology_chain_cycle",
+    ),
+}
+"""What a manifest that cannot be read would have named is not known."""
 SPARE_NS = 24 * 3600 * 1_000_000_000
 """How long before a report was made an object must have been there to be surely in it: reports lag behind."""
 
@@ -184,6 +196,7 @@ class Audit:
             dict(sorted(total.found.items())),
             tuple(total.findings()),
             tuple(total.lists),
+            {scope: why for scope, why in _blind(total.found) if scope in plan["scopes"]},
         )
         await self._store.put(record.key, record.encode(self._env.ambient.ids.write_id()), CREATE)
         return {
@@ -207,6 +220,14 @@ class Audit:
         found = await audited.read(self._store, published["audit_id"])
         check(found.audit_id == published["audit_id"], f"{found.key}: not the record that was written")
         return {"key": found.key}
+
+
+def _blind(found: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Scopes of which something could not be read that decides about the rest: nobody may conclude from them."""
+    for scope, rules in BLINDING.items():
+        seen = {rule: found[rule] for rule in rules if found.get(rule)}
+        if seen:
+            yield scope, ", ".join(f"{count} {rule}" for rule, count in seen.items())
 
 
 @dataclass(frozen=True)

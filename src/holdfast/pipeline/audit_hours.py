@@ -1,7 +1,7 @@
 """The audit of derived data, a day at a time; and whether accepted batches are listed in the hours of their records."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from holdfast.base.aio import blocking
@@ -131,35 +131,44 @@ class Hours:
         self._kept: OrderedDict[int, frozenset[bytes]] = OrderedDict()
 
     async def knows(self, hour: int, manifest_id: str) -> bool:
+        """What the current generation counts is known from its units, one GET for each; else all listings are read."""
         short = bytes.fromhex(manifest_id)[:SHORT]
-        known = self._kept.get(hour)
-        if known is None or short not in known:
-            known = await self._read(hour)
-        self._kept[hour] = known
-        self._kept.move_to_end(hour)
-        while len(self._kept) > HOURS_KEPT:
-            self._kept.popitem(last=False)
-        return short in known
+        for read in (self._kept_of, self._counted, self._listed):
+            known = await read(hour)
+            if known is not None and short in known:
+                self._kept[hour] = known
+                self._kept.move_to_end(hour)
+                while len(self._kept) > HOURS_KEPT:
+                    self._kept.popitem(last=False)
+                return True
+        return False
 
-    async def _read(self, hour: int) -> frozenset[bytes]:
-        """From the units of the current generation, which is one GET for each, and the listings it does not cover."""
+    async def _kept_of(self, hour: int) -> frozenset[bytes] | None:
+        return self._kept.get(hour)
+
+    async def _counted(self, hour: int) -> frozenset[bytes] | None:
         found: set[str] = set()
-        covered: set[str] = set()
         try:
             generation = await read_generation(self._store, Kind.ROLLUP, hour)
             for unit in generation.units if generation is not None else ():
                 manifest = UnitManifest.read(await self._store.get(layout.unit_key(hour, unit.unit_id)))
                 found |= {each.id for each in manifest.unit.inputs}
-            covered = set(() if generation is None else generation.listings)
         except (NotFound, Corrupt, Incompatible):
-            covered = set()  # told of the hour; the listings themselves say what they say
+            return None  # told of the hour
+        return _short(found)
+
+    async def _listed(self, hour: int) -> frozenset[bytes] | None:
+        found: set[str] = set()
         for key in await listing.listings(self._store, hour):
-            if listing.id_in(key) not in covered:
-                try:
-                    found |= {row.manifest_id for row in await listing.read(self._store, [key])}
-                except (NotFound, Corrupt):
-                    continue  # as above
-        return frozenset(bytes.fromhex(each)[:SHORT] for each in found)
+            try:
+                found |= {row.manifest_id for row in await listing.read(self._store, [key])}
+            except (NotFound, Corrupt):
+                continue  # told of the hour
+        return _short(found)
+
+
+def _short(manifest_ids: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(bytes.fromhex(each)[:SHORT] for each in manifest_ids)
 
 
 async def check_listed(hours: Hours, manifest: AcceptedManifest, batch: Batch, tally: Tally) -> None:

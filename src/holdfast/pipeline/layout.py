@@ -6,6 +6,7 @@
     meta/pipeline/due/{kind}/{hour}/{listing}.json   a listing that no generation of this kind covers yet
     meta/pipeline/problems/v1/{finding}/{id}.json    what an operator should see
     meta/pipeline/lease/{job}.json                   which driver works on a job now: fairness, not safety
+    meta/pipeline/audits/v1/{id}.json                audits on record; see ``audited``
 
 Hours stand as one word, ``2026-01-31T12``, in UTC.
 """

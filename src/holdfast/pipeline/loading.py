@@ -206,6 +206,8 @@ async def land(
         async with Ontology(store, ambient, [form.python], options) as onto:
             say("commit", 0, 1)
             landed = await bulk.Loader(onto, ambient, form, run).land(request, sheaves)
+            if landed.replayed:
+                await onto.flush()  # whoever committed it may have died before its indexes
         say("commit", 1, 1)
         return landed
     finally:

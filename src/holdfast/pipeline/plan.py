@@ -4,8 +4,8 @@ The rule: the current generation is read first, then the listings. A generation 
 before it, and listings are never deleted, so the inputs planned here contain those of the generation that was read. The
 plan is published as the next number after it, or not at all: inputs only grow.
 
-A sealed unit stays as it is. What came later becomes a unit over it, which leaves out the numbers that the sealed one's
-inputs have, and those of expired batches that stand in the hour only because they share numbers with others.
+A sealed unit stays as it is. What came later becomes a unit over it, which leaves out the numbers that are settled
+(``platform.taken``).
 """
 
 import json
@@ -19,7 +19,7 @@ from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
-from holdfast.platform.taken import expired_beside, overlapping, sealed_inputs
+from holdfast.platform.taken import order_of, sealed_inputs
 
 DAY_HOURS = 24
 
@@ -124,19 +124,17 @@ async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, recor
         parts[bucket_of(row.agent, buckets)].append(row)
     plan = _empty(kind, hour, current, buckets, version_of(kind, windows))
     plan.listings = sorted(map(listing.id_in, keys))
-    sealed = await sealed_inputs(store, current)
-    gone = await expired_beside(store, rows, sealed)
+    order = await order_of(store, rows, await sealed_inputs(store, current))
     for bucket, every in sorted(parts.items()):
-        own = [row for row in every if row.manifest_id not in sealed and row.manifest_id not in gone]
+        own = order.own(every)
         if not own:
             continue
         beneath = () if current is None else tuple(each.unit_id for each in current.sealed(bucket))
-        counted = [row for row in every if row.manifest_id in sealed or row.manifest_id in gone]
-        taken = tuple(overlapping(own, counted))
-        over = (*beneath, *sorted(row.manifest_id for row in counted if row.manifest_id in gone))
+        over = (*beneath, *order.over(every))
         inputs = tuple(row.input for row in own)
         unit = _named(current, Unit(kind, hour, buckets, bucket, inputs, plan.version, plan.epoch, over))
         sources = tuple((row.manifest_id, row.blob_key) for row in own)
+        taken = tuple(order.taken(every, own))
         _enter(plan, Work(unit, sources, sum(row.records + 1 for row in own), taken), current)
     return _settled(plan, current)
 

@@ -40,7 +40,10 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n
 """
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+"""Without it Spark keeps its filters from tables that Python reads: files are then left out by nobody."""
 _DEFAULTS = {
+    PUSHDOWN: "true",
     "spark.app.name": "holdfast",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

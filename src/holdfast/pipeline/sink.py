@@ -32,7 +32,7 @@ from holdfast.ontology.bulk import Landed
 from holdfast.ontology.decide import Policy, Rules
 from holdfast.ontology.model import Mixin
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.load import load, policy
+from holdfast.pipeline.frameload import load, policy
 from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage, with_source
 
 if TYPE_CHECKING:

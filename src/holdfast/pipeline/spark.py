@@ -75,9 +75,10 @@ class SparkEngine:
         return cls(lambda: start(master, conf, verbose=verbose), spec)
 
     async def cores(self) -> int:
-        return (await self._spark()).cores
+        return (await self.spark()).cores
 
-    async def _spark(self) -> Spark:
+    async def spark(self) -> Spark:
+        """The session, which is started by the first who asks."""
         if self._started is None and self._start is not None:
             self._started = await blocking(self._start)
         if self._started is None:
@@ -87,7 +88,7 @@ class SparkEngine:
     async def run(self, name: str, task: Task, payloads: Sequence[bytes], progress: Progress) -> list[Document]:
         if not payloads:
             return []
-        spark = await self._spark()
+        spark = await self.spark()
         group = f"holdfast {name} {os.getpid()} {id(payloads)}"
         working = asyncio.ensure_future(blocking(_run, spark, group, name, Remote(self._spec, task, tuple(payloads))))
         try:

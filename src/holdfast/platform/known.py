@@ -24,7 +24,7 @@ from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Kind, bucket_of
 from holdfast.objects.store import Store
 from holdfast.platform.fresh import Batches, Known, fresh, neighbours, row_of
-from holdfast.platform.taken import expired_beside, overlapping, sealed_inputs
+from holdfast.platform.taken import Order, order_of, sealed_inputs
 
 T = TypeVar("T")
 
@@ -161,11 +161,10 @@ class Looked:
         rows = await self.read_listed(hour)
         for row in rows:
             buckets[bucket_of(row.agent, size)].append(row)
-        sealed = await sealed_inputs(self.store, current)
-        counted = sealed | (await expired_beside(self.store, rows, sealed))
+        order = await order_of(self.store, rows, await sealed_inputs(self.store, current))
         for bucket, every in sorted(buckets.items()):
             if wants_bucket(bucket, size):
-                self._choose(hour, current, bucket, every, sealed, counted, wants_agent)
+                self._choose(hour, current, bucket, every, order, wants_agent)
 
     def _choose(
         self,
@@ -173,22 +172,20 @@ class Looked:
         current: Generation | None,
         bucket: int,
         rows: Sequence[Listed],
-        sealed: set[str],
-        counted: set[str],
+        order: Order,
         wants_agent: Callable[[str], bool],
     ) -> None:
         """What answers for one bucket: its chunks, sealed ones in any case, or batches."""
-        own = [row for row in rows if row.manifest_id not in counted]
+        own = order.own(rows)
         unit = None if current is None else current.unit(bucket)
         hour.units += [] if current is None else current.sealed(bucket)
         if not own:
             return
-        beside = [row.manifest_id for row in rows if row.manifest_id in counted and row.manifest_id not in sealed]
-        if current is not None and unit is not None and current.covers(bucket, [row.input for row in own], beside):
+        inputs = [row.input for row in own]
+        if current is not None and unit is not None and current.covers(bucket, inputs, order.over(rows)):
             hour.units.append(unit)
         elif chosen := [row for row in own if wants_agent(row.agent)]:
-            taken = overlapping(chosen, [row for row in rows if row.manifest_id in counted])
-            hour.raw.append(Raw(chosen, taken))
+            hour.raw.append(Raw(chosen, order.taken(rows, chosen)))
 
     def _touched(self, hour: Hour) -> bool:
         """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""

@@ -144,10 +144,7 @@ class _Search:
         batches = await self._batches.all(unique.values())
         start_ns = hour_start_ns(hour.hour)
         since, until = max(self._since_ns, start_ns), min(self._until_ns, start_ns + HOUR_NS)
-        # Of a bucket that is sealed in part, what came later; of the rest, everything that an index led to.
-        taken = await taken_by(
-            self._store, [row for row in shared if row.manifest_id not in unique], self._batches.of_row
-        )
+        taken = await taken_by(self._store, shared, self._batches.of_row)
         logs = telemetry_of(batches, since, until, taken).logs
         return _documents(logs, self._fitting(logs))
 

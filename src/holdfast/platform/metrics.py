@@ -87,7 +87,13 @@ class Metrics:
         async def attempt() -> Answer:
             batches = self._batches()
             async with reading(self._store, batches, self._memory_limit) as workshop:
-                return await _Asked(question, workshop, Looked(self._store, batches)).answer()
+                found = await _Asked(question, workshop, Looked(self._store, batches)).answer()
+            if agent is not None and where is None and not found.series:
+                raise NotFound(
+                    f"agent {agent!r} has no samples of {metric!r} in this range",
+                    remedy=f"holdfast metrics list --agent {agent} shows what it has",
+                )
+            return found
 
         return await resolved(attempt)
 
@@ -278,8 +284,8 @@ def unknown(metric: str, names: Iterable[str], unreadable: int = 0, expired: int
     near = get_close_matches(metric, sorted(names), n=3)
     if expired and not near:
         return NotFound(
-            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches"
-            " were expired",
+            f"no metric {metric!r} has samples in this range that are kept so finely: the bytes of {expired} batches "
+            "were expired",
             remedy="ask with a larger step, such as 1h",
         )
     if unreadable and not near:

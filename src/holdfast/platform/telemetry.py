@@ -53,7 +53,7 @@ def telemetry_of(
         if len(cluster) == 1:
             gathered.add(cluster[0], None, None)
         else:
-            gathered.add_overlapping(cluster)
+            gathered.add_overlapping(sorted(cluster, key=lambda each: identity_of(each) not in taken.owners))
     return gathered.telemetry()
 
 
@@ -131,7 +131,7 @@ class _Gathered:
             self._add_texts(batch, dropped)
 
     def add_overlapping(self, cluster: list[Batch]) -> None:
-        """Batches that share a range, by identity. The first that has a number keeps it."""
+        """Batches that share a range, settled ones first, by identity. The first that has a number keeps it."""
         seqs = [seqs_of(each) for each in cluster]
         everything = np.concatenate(seqs)
         again = np.ones(len(everything), np.bool_)

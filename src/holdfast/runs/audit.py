@@ -105,8 +105,8 @@ class RunCheck:
                 told = f"{len(folder.sizes)} objects are left, such as {min(folder.sizes)}"
                 tally.find(RULES["deleted_leftovers"], journal.key, told)
             return
-        for entry in history.entries:
-            reference = entry.fields.get("payload")
+        for line in history.entries:
+            reference = line.fields.get("payload")
             if isinstance(reference, dict):
                 await self._payload(folder, reference, tally)
         await self._forks(history, tally)

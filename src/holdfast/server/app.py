@@ -6,11 +6,12 @@ Routes only translate: they call ``Intake``, live state or the store, and every 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.params import Depends as DependsType
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
@@ -91,7 +92,7 @@ class IngestApp:
 
 def private_app(service: Service) -> FastAPI:
     """What people and dashboards reach, on a listener of its own."""
-    app = _app(service, "Holdfast collector: private reads")
+    app = _app(service, "Holdfast collector: private reads", dependencies=[Depends(_known_parameters)])
     asking = asyncio.Semaphore(QUESTIONS)
 
     @app.get("/api/v1/live", **openapi.LIVE)
@@ -184,8 +185,20 @@ def _event(name: str, document: dict[str, Any]) -> bytes:
     return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False)}\n\n".encode()
 
 
-def _app(service: Service, title: str) -> FastAPI:
-    app = FastAPI(title=title, version="1", docs_url=None, redoc_url=None, redirect_slashes=False)
+async def _known_parameters(request: Request) -> None:
+    """A parameter that nobody reads is a misspelt one: its answer would be to another question."""
+    paths = request.app.openapi()["paths"]
+    described = paths.get(request.scope["route"].path, {}).get(request.method.lower(), {}).get("parameters", ())
+    known = {each["name"] for each in described if each["in"] == "query"}
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        remedy = f"known here: {', '.join(sorted(known))}" if known else "this path takes none"
+        raise Fault("bad_request", f"unknown parameters: {', '.join(unknown)}", remedy=remedy)
+
+
+def _app(service: Service, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:
+    options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
+    app = FastAPI(title=title, version="1", dependencies=dependencies, **options)
 
     def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:

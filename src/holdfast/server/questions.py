@@ -44,13 +44,15 @@ class _Desk:
     def metrics(self) -> "Metrics":
         from holdfast.platform.metrics import Metrics  # noqa: PLC0415  # see above
 
-        return Metrics(self._service.store, self._service.ambient, self._service.follower.limits)
+        service = self._service
+        return Metrics(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
 
     @cached_property
     def logs(self) -> "Logs":
         from holdfast.platform.logs import Logs  # noqa: PLC0415  # see above
 
-        return Logs(self._service.store, self._service.ambient, self._service.follower.limits)
+        service = self._service
+        return Logs(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
 
 
 def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:

@@ -16,7 +16,7 @@ from holdfast.base.errors import Invalid
 from holdfast.base.telemetry import logger
 from holdfast.objects.stack import OpenStore
 from holdfast.server.app import IngestApp, private_app
-from holdfast.server.service import Service, open_service
+from holdfast.server.service import OVERLAP_S, Service, open_service
 from holdfast.server.wire import Address, Server, Wire, bound, server_for
 
 _log = logger("server")
@@ -37,6 +37,7 @@ async def run_collector(
     *,
     query: bool = False,
     unsafe_any_place: bool = False,
+    overlap_s: int = OVERLAP_S,
     on_serving: Callable[[Serving], Awaitable[None]],
 ) -> None:
     """Serve until a signal comes. ``on_serving`` runs beside it and is cancelled at the end."""
@@ -45,7 +46,8 @@ async def run_collector(
     with ExitStack() as sockets:
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
-        async with open_service(store, section, query=query, unsafe_any_place=unsafe_any_place) as service:
+        opening = open_service(store, section, query=query, unsafe_any_place=unsafe_any_place, overlap_s=overlap_s)
+        async with opening as service:
             ingest = IngestApp(service)
             servers = [
                 server_for(ingest, _wire(section, tls=True), ingest.shortcut),

@@ -45,6 +45,7 @@ PROBE_TIMEOUT_S = 2.0
 STALE_ROUNDS = 10
 """Rounds of following that may fail before live state is no longer called complete."""
 
+OVERLAP_S = 600
 _SECOND = 1_000_000_000
 _log = logger("server")
 
@@ -68,6 +69,8 @@ class Service:
     query: bool
     holds: Holds
     reconciled: Reconciled
+    overlap_ns: int = OVERLAP_S * _SECOND
+    """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
     rebuilt: bool = False
     _probed_ns: int | None = None
@@ -204,9 +207,17 @@ class Service:
 
 @asynccontextmanager
 async def open_service(
-    store: OpenStore, section: IngestSection, *, query: bool = False, unsafe_any_place: bool = False
+    store: OpenStore,
+    section: IngestSection,
+    *,
+    query: bool = False,
+    unsafe_any_place: bool = False,
+    overlap_s: int = OVERLAP_S,
 ) -> AsyncIterator[Service]:
-    """A collector that is ready to serve; when the block ends, what it owes is written and it is closed."""
+    """A collector that is ready to serve; when the block ends, what it owes is written and it is closed.
+
+    ``overlap_s`` is the reconciler's.
+    """
     async with AsyncExitStack() as stack:
         tokens = await _tokens(store, section)
         check = await start_check(store)
@@ -222,6 +233,7 @@ async def open_service(
             unsafe_any_place=unsafe_any_place,
         )
         service = _compose(store, section, authority, check, tokens, spool, query)
+        service.overlap_ns = overlap_s * _SECOND
         await service.holds.refresh()
         await service.reconciled.look()
         await stack.enter_async_context(service.acceptor)

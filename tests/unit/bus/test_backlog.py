@@ -49,7 +49,8 @@ def section_of(desk: Desk, handler: str = "bill") -> Section:
 
 
 async def test_of_ten_thousand_the_last_comes_first_if_it_is_urgent() -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     await fill(desk, [100] * 10_000 + [200])
     desk.spent()
     runner = desk.bus().runner([recorder(done, concurrency=3)])
@@ -74,7 +75,8 @@ async def test_of_ten_thousand_the_last_comes_first_if_it_is_urgent() -> None:
 
 
 async def test_a_backlog_of_usual_priority_is_begun_before_it_is_read() -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     await fill(desk, [100] * 5_000)
     desk.spent()
     runner = desk.bus().runner([recorder(done)])
@@ -85,7 +87,8 @@ async def test_a_backlog_of_usual_priority_is_begun_before_it_is_read() -> None:
 
 
 async def test_the_first_unusual_priority_is_noticed_by_who_has_enough_to_do(small: None) -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     await fill(desk, [100] * 1_500)
     runner = desk.bus().runner([recorder(done)])
     await runner.step()
@@ -101,7 +104,8 @@ async def test_the_first_unusual_priority_is_noticed_by_who_has_enough_to_do(sma
 @pytest.mark.parametrize("seed", range(6))
 async def test_any_backlog_is_handed_out_in_order(small: None, seed: int) -> None:
     """By a lone worker exactly: priority, then age; also what comes while it works; and nothing twice."""
-    desk, done, rng = Desk(), [], random.Random(seed)
+    desk, rng = Desk(), random.Random(seed)
+    done: list[str] = []
     kinds = [rng.choice([1, 2, 3]), rng.choice([5, 1_000])]
     priorities = [rng.randrange(rng.choice(kinds)) for _ in range(rng.randrange(300, 900))]
     wanted = await fill(desk, priorities)
@@ -143,7 +147,8 @@ async def test_several_workers_keep_the_order_each_within_its_share(small: None)
 
 
 async def test_delayed_events_do_not_fill_the_digest(small: None) -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     bus = desk.bus()
     for number in range(300):
         await bus.publish(OrderPlaced(order_id=str(number)), delay=1_000 - number)
@@ -168,7 +173,8 @@ async def test_delayed_events_do_not_fill_the_digest(small: None) -> None:
 
 async def test_ordered_delivery_holds_over_a_large_backlog(small: None) -> None:
     """The younger of a key has the higher priority, and waits all the same; both lie in piles at first."""
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     bus = desk.bus()
     for number in range(400):
         await bus.publish(OrderPlaced(order_id=str(number)), priority=number, order_key=str(number % 7))
@@ -183,7 +189,8 @@ async def test_ordered_delivery_holds_over_a_large_backlog(small: None) -> None:
 
 
 async def test_a_sheet_that_is_lost_costs_requests_and_no_event(small: None) -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     wanted = await fill(desk, [number % 3 for number in range(400)])
     runner = desk.bus().runner([recorder(done)])
     await runner.step()
@@ -205,7 +212,8 @@ async def test_a_sheet_that_is_lost_costs_requests_and_no_event(small: None) -> 
 
 
 async def test_cleanup_keeps_what_lies_in_piles_and_removes_what_nobody_refers_to(small: None) -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     wanted = await fill(desk, [number % 3 for number in range(400)])
     runner = desk.bus().runner([recorder(done)])
     await runner.step()
@@ -223,7 +231,8 @@ async def test_cleanup_keeps_what_lies_in_piles_and_removes_what_nobody_refers_t
 
 
 async def test_the_sweep_is_content_with_piles_and_finds_what_is_in_none(small: None) -> None:
-    desk, done = Desk(), []
+    desk = Desk()
+    done: list[str] = []
     wanted = await fill(desk, [number % 3 for number in range(400)])
     bus = desk.bus()
     runner = bus.runner([recorder(done)])

@@ -336,6 +336,11 @@ async def migration_was_overtaken(desk: Desk) -> None:
     await desk.bare.put(layout.part_key(6, "00", *CUSTOMER, 0), b"PAR1", OVERWRITE)
 
 
+@broken("staged_load")
+async def load_was_killed(desk: Desk) -> None:
+    await desk.bare.put(layout.load_key("0a", *CUSTOMER, "rows", "0b"), b"PAR1", OVERWRITE)
+
+
 @broken("ended_chain")
 async def store_was_made_anew(desk: Desk) -> None:
     found = await restart.preview(desk.store)

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.base.errors import Conflict, Corrupt, NotFound, Refused
 from holdfast.ontology import Entity, Field, Relation, TypeDropped, layout, restart
+from holdfast.ontology.asked import Wording, understood
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.drop import apply, preview
@@ -15,6 +16,7 @@ from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.revert import preview as preview_of_revert
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.times import When
 from holdfast.ontology.turn import Open
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
@@ -23,6 +25,10 @@ from tests.unit.ontology.desk import Desk
 class Person(Entity):
     id: Field[str] = Field(primary_key=True)
     age: Field[int]
+
+
+class Pet(Entity):
+    id: Field[str] = Field(primary_key=True)
 
 
 class Likes(Relation[Person, Person]):
@@ -221,6 +227,28 @@ async def test_purged_rows_never_come_back() -> None:
     assert [each async for each in Feed(desk.store).changes() if each.type_id.name == "Person"] == []
 
 
+async def test_no_key_of_a_purged_type_is_left_anywhere() -> None:
+    """Manifests of later commits tell of recent files, and of their least and greatest keys."""
+    desk = Desk()
+    async with session(desk, Person, Pet) as onto:
+        for number in range(4):
+            onto.ensure([Person(id=f"secret-{number}", age=number), Pet(id=f"rex-{number}")])
+            await onto.commit()
+
+    def left(text: bytes) -> list[str]:
+        return sorted(key for key, each in desk.shelf.objects.items() if text in each.body)
+
+    assert len([key for key in left(b"secret-") if key.endswith("manifest.json")]) == 4
+    pets = left(b"rex-")
+    await drop(desk, purge=True)
+    async with session(desk, Pet) as onto:
+        onto.ensure(Pet(id="last"))
+        await onto.commit()
+    assert left(b"secret-") == []
+    assert set(pets) <= set(left(b"rex-"))
+    assert (await verify(desk.store, deep=True)).good
+
+
 async def test_what_was_dropped_can_be_purged_later() -> None:
     desk = Desk()
     await history(desk)
@@ -307,3 +335,38 @@ async def test_a_store_that_was_made_anew() -> None:
         assert await ages(onto, 4) == {"n": 3}
     await repair_indexes(desk.store, desk.ambient, apply=True)
     assert (await verify(desk.store, deep=True)).good
+
+
+async def test_who_asks_for_a_type_that_is_gone_is_told_what_became_of_it() -> None:
+    desk = Desk()
+    await history(desk)
+    await drop(desk)
+
+    async def told(text: str, as_of: int | None = None) -> str:
+        async with SqlTables(desk.store) as tables:
+            with pytest.raises(NotFound) as caught:
+                await (tables.run(text) if " " in text else understood(tables, Wording(text, when=When(last=as_of))))
+        return f"{caught.value} ({caught.value.remedy})"
+
+    for text in ("Person", "SELECT * FROM Person"):
+        assert await told(text) == "commit 5 dropped Person (ask as of an earlier moment, such as commit 4)"
+    await drop(desk, purge=True)
+    for text in ("SELECT * FROM Person", "SELECT * FROM Person__as_of_3", "SELECT * FROM Person__history"):
+        assert "commit 5 dropped Person, and its rows were purged from all of history" in await told(text)
+    assert "commit 5 dropped Person, and its rows were purged" in await told("Person", 3)
+    with pytest.raises(NotFound, match="commit 5 dropped Person, and its rows were purged"):
+        await preview(desk.store, "Person", purge=True)
+    assert "there is no type Persn" in await told("Persn")
+
+
+async def test_commits_without_files_belong_to_a_chain_that_ended() -> None:
+    """To take them for attempts that were never committed would invite somebody to remove them."""
+    desk = Desk()
+    await history(desk)
+    await drop(desk, purge=True)
+    async with session(desk, Pet) as onto:
+        onto.ensure(Pet(id="rex"))
+        await onto.commit()
+    found = await restart.preview(desk.store)
+    await restart.apply(desk.store, desk.ambient, found, found.token, by="anna", why="tests")
+    assert [each.kind for each in (await verify(desk.store)).findings] == ["ended_chain"]

@@ -10,9 +10,7 @@ from holdfast.runs import layout as runs
 from holdfast.runs.history import read_history
 from holdfast.runs.index import RunIndex
 from holdfast.runs.summary import index_key, summarise
-from tests.unit.pipeline.planted import FAULTS, Expected, Fault, cut, fault, first, rewrite
-
-__all__ = ["FAULTS", "Fault"]
+from tests.unit.pipeline.planted import Expected, cut, fault, first, rewrite
 
 # --- runs ---
 

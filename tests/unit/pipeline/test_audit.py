@@ -1,14 +1,19 @@
 """An audit finds each planted fault, names it, and finds nothing else; in a healthy store it finds nothing."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from holdfast import pipeline
 from holdfast.objects.memory import Shelf
+from holdfast.pipeline.gc.options import DAY_NS as DAY
+from holdfast.pipeline.gc.options import GcOptions
 from tests.unit.pipeline.audit_desk import place, told, wrong
 from tests.unit.pipeline.field import HOUR
 from tests.unit.pipeline.healthy import build, reopened
-from tests.unit.pipeline.planted_others import FAULTS, Fault
+from tests.unit.pipeline.planted import FAULTS, Fault
+from tests.unit.pipeline.planted_rare import TOLD
 
 AS_IT_MAY_BE = {"ontology_index_lag", "ontology_index_of_no_type", "ontology_orphan_snapshot"}
 
@@ -38,7 +43,37 @@ async def test_a_planted_fault_is_found_and_nothing_else(healthy: tuple[Shelf, i
         assert wrong(record) == expected
 
 
+@pytest.mark.parametrize("garbage", TOLD, ids=[each.name for each in TOLD])
+async def test_garbage_is_told_and_is_not_wrong(healthy: tuple[Shelf, int], garbage: Fault) -> None:
+    async with reopened(*healthy) as here:
+        expected = await garbage.plant(here.store)
+        here.clock.pass_by(HOUR)
+        record = await here.audit()
+        assert (wrong(record), record.good) == (set(), True)
+        assert {each for each in told(record) if each[0] not in AS_IT_MAY_BE} == expected
+
+
 async def test_an_empty_store_is_good() -> None:
     async with place() as here:
         record = await here.audit()
         assert (record.good, record.findings, record.checked) == (True, (), {"runs at work": 1})  # its own
+
+
+async def test_what_was_collected_and_let_go_is_not_missed(healthy: tuple[Shelf, int]) -> None:
+    """An audit is the proof that garbage collection asks for; afterwards everything is still in its place."""
+    async with reopened(*healthy) as here:
+        here.clock.pass_by(60 * DAY)
+        assert (await here.audit()).good
+        days = 10 * DAY
+        windows = {"10s": days, "1m": days}
+        own = GcOptions(raw_batches_ns=days, logs_ns=days, runs_ns=days, events_ns=days, rollups_ns=windows)
+        options = replace(here.options, gc=own)
+        (ran,) = await pipeline.run(here.store, ["gc"], options=options, request={"apply": True})
+        assert ran.status == "success", ran.error
+        removed = {kind: each["removed"] for kind, each in ran.summary["kinds"].items()}
+        assert all(removed[kind] for kind in ("derived", "expire-batches", "expire-events", "expire-runs"))
+        here.clock.pass_by(HOUR)
+        for deep in (False, True):
+            record = await here.audit(deep=deep)
+            assert wrong(record) == set()
+            assert record.checked["expired"] > 0

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from holdfast import pipeline
-from holdfast.base.findings import Look
+from holdfast.base.errors import NotFound
+from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout as ingest
+from holdfast.ingest.frame import Limits
+from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.store import OVERWRITE, Page
+from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page
 from holdfast.pipeline import audit_desk, audited
 from holdfast.pipeline.audit import Audit, plan_spans
+from holdfast.pipeline.audit_ingest import batch_check
 from holdfast.pipeline.audit_spans import MOST_CUTS, divided
 from holdfast.pipeline.audited import KEPT, Scope
 from holdfast.pipeline.discover import DEEP_NS
@@ -150,10 +154,10 @@ async def test_of_many_findings_the_first_are_on_record_and_all_in_a_list() -> N
 async def test_a_task_hands_back_what_is_more_than_it_takes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     async with place() as here:
         await batches(here, 7)
-        whole = await here.audit()
+        whole = await here.audit(deep=True)
         here.clock.pass_by(HOUR)
         monkeypatch.setattr(audit_desk.Desk, "__init__", _little_room(audit_desk.Desk.__init__))
-        record = await here.audit()
+        record = await here.audit(deep=True)
         since = {name: whole.checked[name] + 1 for name in ("runs", "index of runs")}  # the first audit is a run too
         assert record.checked == {**whole.checked, **since}
         assert record.good
@@ -199,6 +203,63 @@ async def test_a_million_keys_are_planned_in_a_bounded_number_of_spans() -> None
     forward, back = await plan_spans(store, [str(scope) for scope in Scope])
     assert len(forward) == len(spans)
     assert len(back) == 3
+
+
+async def test_what_is_young_is_not_judged_yet() -> None:
+    async with place() as here:
+        await batches(here, 2)
+        stray = f"{ingest.ACCEPTED}stray"
+        await here.store.put(stray, b"", OVERWRITE)
+        assert wrong(await here.audit()) == set()
+        assert wrong(await here.audit(older_than_ns=0)) == {("foreign_object", stray)}
+        here.clock.pass_by(11 * MINUTE)
+        assert wrong(await here.audit()) == {("foreign_object", stray)}
+
+
+async def test_what_is_seen_once_is_not_believed() -> None:
+    """A blob that is missed by the first look and found by the second: somebody was at work."""
+
+    class Blinks(Layer):
+        async def head(self, key: str) -> Meta:
+            self._blink(key)
+            return await super().head(key)
+
+        async def get(self, key: str) -> Object:
+            self._blink(key)
+            return await super().get(key)
+
+        def _blink(self, key: str) -> None:
+            if key.startswith(ingest.BLOBS) and key not in blinked:
+                blinked.add(key)
+                raise NotFound(f"{key}: not now")
+
+    blinked: set[str] = set()
+    async with place() as here:
+        await batches(here, 3)
+        here.store.inner = Blinks(here.store.inner)
+        assert wrong(await here.audit(scopes=["ingest"])) == set()
+        assert blinked
+        entry = Entry(min([key async for key in here.store.keys(ingest.ACCEPTED)]), 0, 0)
+        blinked.clear()
+        tally = Tally()
+        look = Look(here.clock.now_ns, one_in=10**9)
+        await batch_check(audit_desk.Desk(here.store, look, Limits())).accepted(entry, tally)
+        assert [each.rule.name for each in tally.findings] == ["missing_blob"]  # which a single look believes
+
+
+async def test_a_manifest_that_cannot_be_read_makes_the_audit_no_proof() -> None:
+    async with place() as here:
+        await batches(here, 2)
+        assert (await here.audit()).complete(Scope.INGEST)
+        key = min([key async for key in here.store.keys(ingest.ACCEPTED)])
+        await here.store.put(key, b"{", OVERWRITE)
+        here.clock.pass_by(HOUR)
+        record = await here.audit()
+        assert record.incomplete == {"ingest": "1 corrupt_manifest"}
+        latest = await audited.latest_complete(here.store, Scope.INGEST)
+        assert latest is not None
+        assert latest.audit_id != record.audit_id
+        assert record.complete(Scope.RUNS)
 
 
 async def test_what_is_to_be_audited_must_be_known() -> None:

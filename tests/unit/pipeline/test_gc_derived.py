@@ -1,6 +1,7 @@
 """Superseded chunks, units and generations: what goes, what a paused driver can no longer do, how readers go on."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,34 @@ async def test_a_task_that_finds_its_unit_done_cannot_lose_it() -> None:
     await ground.collect("again")
     await back._publish(plan)
     assert (await ground.whole())[1] == 5
+
+
+def same_names(self: Generation, write_id: str) -> Generation:
+    """A fence after which units have the names that they had before."""
+    return replace(self, number=self.number + 1, write_id=write_id)
+
+
+@pytest.mark.parametrize("naive", [False, True])
+async def test_names_of_before_a_fence_are_not_planned_again(naive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of windows are changed back, and all is published, between the fence and the removal."""
+    if naive:
+        monkeypatch.setattr(Generation, "fence", same_names)
+    ground = Ground()
+    await ground.add(EARLY)
+    await ground.rollup()
+    request = {"since_ns": 0, "until_ns": HOUR}
+    await ground.derive(windows=("10m", "1h")).run(Straight("other"), request)
+    ground.later(2 * HOUR)
+    back = ground.derive()
+
+    class Meanwhile(Layer):
+        async def delete_many(self, keys: Iterable[str]) -> None:
+            await back.run(Straight("back"), request)
+            await super().delete_many(keys)
+
+    await ground.run("derived", store=Meanwhile(ground.store))
+    [unit] = (await ground.current()).units
+    assert all(ref.key in ground.shelf.objects for ref in unit.chunks) is not naive
 
 
 async def test_a_driver_that_publishes_between_listing_and_fence_is_left_alone() -> None:

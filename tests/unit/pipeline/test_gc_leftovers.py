@@ -6,6 +6,7 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Context, Envelope, on
 from holdfast.ontology import layout as commits
 from holdfast.ontology.compact import GRACE_NS, Compactor
+from holdfast.ontology.finding import Severity
 from holdfast.ontology.verify import verify
 from holdfast.pipeline.gc import events, ontology, records, runs
 from holdfast.pipeline.gc.job import Gc
@@ -146,7 +147,7 @@ async def test_attempts_that_lost_go_and_one_that_is_still_to_come_stays() -> No
     ]
     assert before <= desk.shelf.objects.keys()
     report = await verify(onto.store)
-    assert {each.kind for each in report.findings if each.severity == "error"} == set()
+    assert {each.kind for each in report.findings if each.severity is Severity.ERROR} == set()
 
 
 async def test_a_number_whose_only_attempt_is_not_on_the_chain_is_kept() -> None:

@@ -109,7 +109,7 @@ async def test_a_resend_of_an_expired_batch_is_removed_again() -> None:
     desk, batch = GcDesk(), frame(1)
     await desk.accept(batch)
     manifest = AcceptedManifest.read(await desk.store.get(layout.accepted_key(batch.identity)))
-    await record(desk.store, Expired.of_manifest(manifest, "retention.raw_batches_s = 1", (), None))
+    await record(desk.store, Expired.of_manifest(manifest, "retention.raw_batches_s = 1", ()))
     desk.later(8 * DAY)
     await desk.audit()
     found = (await desk.run("orphans"))["kinds"]["orphans"]

@@ -61,7 +61,9 @@ class ServerDesk:
 
 
 @asynccontextmanager
-async def server_desk(folder: Path, *, query: bool = False, **settings: Any) -> AsyncIterator[ServerDesk]:
+async def server_desk(
+    folder: Path, *, query: bool = False, overlap_s: int = 600, **settings: Any
+) -> AsyncIterator[ServerDesk]:
     desk = AcceptDesk()
     ambient = desk.ambient()
     tokens = folder / "tokens.toml"
@@ -71,7 +73,7 @@ async def server_desk(folder: Path, *, query: bool = False, **settings: Any) -> 
     stack = compose(script, ambient=ambient, retry=RetryPolicy(attempts=2, base_ms=0, max_ms=0), usage=usage)
     store = OpenStore(stack, StoreSpec.parse("memory:desk"), usage, ambient)
     section = IngestSection.model_validate({"tokens": tokens, **settings})
-    async with open_service(store, section, query=query) as service:
+    async with open_service(store, section, query=query, overlap_s=overlap_s) as service:
         transports = [httpx.ASGITransport(app, False) for app in (IngestApp(service), private_app(service))]
         clients = [httpx.AsyncClient(transport=each, base_url="http://collector") for each in transports]
         async with clients[0] as ingest, clients[1] as private:

@@ -1,12 +1,15 @@
 """Metrics and logs over the private listener: the answers of the library, as JSON."""
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.ingest import Counter, Gauge, Log
 from holdfast.ingest.collector import Collector
 from holdfast.ingest.records import Record
+from holdfast.metrics.layout import CHECKPOINT, CHECKPOINT_FORMAT
 from holdfast.server.app import private_app
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import ServerDesk, frame, server_desk
@@ -87,3 +90,48 @@ async def test_every_parameter_is_explained(tmp_path: Path) -> None:
     names = {each["name"] for about in ours for each in about["parameters"]}
     assert len(ours) == 4
     assert [name for name in sorted(names) if f"`{name}`" not in section] == []
+
+
+async def test_a_parameter_that_nobody_reads_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        _, span = await filled(desk)
+        for path in (
+            "metrics/query?metric=load&steps=1m",
+            "metrics/list?metrics=load",
+            "logs/search?word=x",
+            "live?x=1",
+        ):
+            refused: dict[str, Any] = (await desk.get(f"/api/v1/{path}&{span if 'live' not in path else 'y=2'}", 400))[
+                "error"
+            ]
+            assert refused["reason"] == "bad_request"
+            assert refused["message"].startswith("unknown parameters: ")
+        assert "known here: agent, aggregate, by, metric, q, since, step, total, until, where" in str(
+            await desk.get(f"/api/v1/metrics/query?metric=load&steps=1m&{span}", 400)
+        )
+        assert "this path takes none" in str(await desk.get("/healthz?x=1", 400))
+
+
+async def test_a_metric_of_an_agent_that_has_none_is_not_found_wherever_it_is_asked_for(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        _, span = await filled(desk)
+        for kind in ("query", "labels"):
+            await desk.get(f"/api/v1/metrics/{kind}?metric=load&agent=nobody&{span}", 404)
+        assert (await desk.get(f"/api/v1/metrics/list?agent=nobody&{span}"))["metrics"] == []
+        assert (await desk.get(f"/api/v1/logs/search?agent=nobody&{span}"))["logs"] == []
+        refused = await desk.get(f"/api/v1/metrics/query?metric=load&step=99999999999w&{span}", 400)
+        assert refused["error"]["message"] == "a step is longer than 36,500 days"
+
+
+async def test_answers_trust_a_checkpoint_as_far_as_the_reconciler_does(tmp_path: Path) -> None:
+    """A reference of twenty minutes before the cursor: a reconciler with an overlap of an hour has yet to follow it."""
+    for overlap_s, status in ((3_600, 200), (600, 404)):
+        folder = tmp_path / str(overlap_s)
+        folder.mkdir()
+        async with server_desk(folder, overlap_s=overlap_s) as desk:
+            _, span = await filled(desk)
+            later = desk.service.ambient.clock.wall_ns() + 20 * MINUTE
+            checkpoint = {"through_unix_ns": later, "cursor_ns": later, "recent": None, "write_id": "w"}
+            body = codec.encode({"format": CHECKPOINT_FORMAT, "version": 1, **checkpoint})
+            await desk.service.store.put(CHECKPOINT, body)
+            await desk.get(f"/api/v1/metrics/query?metric=load&step=10m&{span}", status)

@@ -1,22 +1,14 @@
 """Raw batches past their retention: their bytes go, once everything that they say is rolled up and indexed.
 
-The order is the rule: hours sealed (``seal``), then the record of the expiry (``ingest.expired``), then a look for
-batches that share numbers with it, then the blob. The manifest stays for ever; the record beside it says what became of
-the bytes.
-
-* A batch that shares sequence numbers with another is kept: which of them counts a number is decided by both.
-* One that comes later and shares numbers with an expired batch finds them taken (``platform.taken``). It was planned
-  after it was accepted, and the record was there before the look that did not find it: so no plan knows of the one and
-  not of the other. If the look does find it, the bytes stay, and its hours are made due again.
-* The age is that of the reference by time, by the store's clock; and the batch must be as old by the time at which it
-  was accepted.
+The order is the rule: the units that count it sealed, in every hour and in both kinds (``seal``), then the record of
+the expiry (``ingest.expired``), then the blob. The manifest stays for ever; the record beside it says what became of
+the bytes. The age is that of the reference by time, by the store's clock; and the batch must be as old by the time at
+which it was accepted.
 
 A shard is a day of acceptance. A day that was gone through to its end is marked with how many references it had, and
 is passed over until it has more.
 """
 
-import hashlib
-from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -26,31 +18,25 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ingest import expired, layout, references
 from holdfast.ingest.expired import Expired
-from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
-from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.frame import FrameInvalid
 from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.reconcile import Coverage, neighbours_after, overlapping, shares
-from holdfast.metrics.layout import coverage_key
-from holdfast.metrics.manifest import Kind
+from holdfast.ingest.reconcile import shares
+from holdfast.ingest.settled import find_settled
 from holdfast.objects.store import OVERWRITE, Entry, Object, Store
-from holdfast.pipeline import layout as own
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
-from holdfast.pipeline.gc.seal import Seals
-from holdfast.platform.taken import ranges_of, seqs_of
+from holdfast.pipeline.gc.seal import KINDS, Seals, decoded
 
 READS = 16
 GROUP = 500
 DAYS = "meta/pipeline/gc/days/"
-KINDS = (Kind.ROLLUP, Kind.INDEX)
 TEXTS = ("logs", "alerts", "total")
 """Counts in a manifest of records whose text is nowhere else; ``total`` tells nothing apart."""
 
 EXPIRED = "past its retention, rolled up and indexed"
 DERIVED = "it refers to an expired batch"
 UNCOUNTED = "one of its hours does not count it"
-NOWHERE = "its records are in no hour"
-SHARES = "it shares sequence numbers with another batch"
+NOWHERE = "some of its records are in no hour"
 UNREADABLE = "it cannot be read"
 
 
@@ -60,7 +46,6 @@ class Old:
 
     manifest: AcceptedManifest
     hours: tuple[int, ...]
-    gone: tuple[tuple[int, int], ...] | None
     generations: tuple[str, ...] = ()
 
 
@@ -85,7 +70,7 @@ async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     for start in range(0, len(entries), GROUP):
         group = entries[start : start + GROUP]
         old = await map_bounded(group, lambda entry: _old(store, entry, ask, out), limit=READS)
-        gone = await _expire(store, ambient, [each for each in old if isinstance(each, Old)], seals, ask, out)
+        gone = await _expire(store, [each for each in old if isinstance(each, Old)], seals, ask, out)
         left |= gone < sum(each is not False for each in old)
         if out.spent:
             out.tally.more = True
@@ -108,8 +93,12 @@ async def _old(store: Store, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
         return True
     if await expired.find_expired(store, manifest.identity) is not None:
         return False
+    settled = await find_settled(store, manifest.identity)
+    if settled is not None:
+        return Old(manifest, settled.hours)
     try:
-        batch = await blocking(_decoded, (await store.get(manifest.raw_blob_key)).body, manifest)
+        body = (await store.get(manifest.raw_blob_key)).body
+        batch = await blocking(decoded, body, manifest.frame_sha256)
     except (NotFound, FrameInvalid, Corrupt, Invalid):
         out.keep(UNREADABLE, manifest.key)
         return True
@@ -117,105 +106,39 @@ async def _old(store: Store, entry: Entry, ask: Ask, out: Sweep) -> Old | bool:
     if not found or future:
         out.keep(NOWHERE, manifest.key)
         return True
-    ranges = ranges_of(seqs_of(batch))
-    whole = ranges == ((manifest.identity.seq_start, manifest.identity.seq_end),)
-    return Old(manifest, tuple(share.hour for share in found), None if whole else ranges)
+    return Old(manifest, tuple(share.hour for share in found))
 
 
-async def _expire(store: Store, ambient: Ambient, old: list[Old], seals: Seals, ask: Ask, out: Sweep) -> int:
+async def _expire(store: Store, old: list[Old], seals: Seals, ask: Ask, out: Sweep) -> int:
     """How many of these are let go."""
     counted = [each for each in [await _counted(each, seals, out) for each in old] if each is not None]
-    sharing = await _sharing(store, [each.manifest.identity for each in counted])
-    for each in counted:
-        if each.manifest.identity in sharing:
-            out.keep(SHARES, each.manifest.key)
-    chosen = [each for each in counted if each.manifest.identity not in sharing]
-    if not ask.apply:
-        for each in chosen:
-            await out.remove(each.manifest.raw_blob_key, each.manifest.frame_bytes, EXPIRED)
-        return len(chosen)
-    policy = f"retention.raw_batches_s = {(ask.options.raw_batches_ns or 0) // 1_000_000_000}"
-    chosen = chosen[: out.room(len(chosen))]
-    await map_bounded(
-        chosen,
-        lambda each: expired.record(store, Expired.of_manifest(each.manifest, policy, each.generations, each.gone)),
-        limit=READS,
-    )
-    late = await _sharing(store, [each.manifest.identity for each in chosen])
+    chosen = counted[: out.room(len(counted))]
+    if ask.apply:
+        policy = f"retention.raw_batches_s = {(ask.options.raw_batches_ns or 0) // 1_000_000_000}"
+        records = [Expired.of_manifest(each.manifest, policy, each.generations) for each in chosen]
+        await map_bounded(records, lambda each: expired.record(store, each), limit=READS)
     for each in chosen:
-        if each.manifest.identity in late:
-            out.keep(SHARES, each.manifest.key)
-            await _make_due(store, ambient, late[each.manifest.identity])
-            continue
         await out.remove(each.manifest.raw_blob_key, each.manifest.frame_bytes, EXPIRED)
         for reference in list(references.of_accepted(each.manifest))[1:]:  # by time it is still found
             await out.remove_derived(reference.key, len(reference.body), DERIVED)
-    return len(chosen) - len(late)
+    return len(chosen)
 
 
 async def _counted(each: Old, seals: Seals, out: Sweep) -> Old | None:
-    """The batch, with the generations that have counted all of it; None if one has not."""
+    """The batch, with the generations that have counted all of it for good; None if one has not."""
     keys: list[str] = []
+    ident = each.manifest.identity.manifest_id
     for hour in each.hours:
         for kind in KINDS:
             seal = await seals.of(kind, hour)
-            if isinstance(seal, str) or each.manifest.identity.manifest_id not in seal.inputs:
-                out.keep(seal if isinstance(seal, str) else UNCOUNTED, each.manifest.key)
+            if isinstance(seal, str):
+                out.keep(seal, each.manifest.key)
+                return None
+            if ident not in seal.inputs:
+                out.keep(seal.left.get(ident, UNCOUNTED), each.manifest.key)
                 return None
             keys.append(seal.key)
-    return Old(each.manifest, each.hours, each.gone, tuple(keys))
-
-
-async def _sharing(store: Store, identities: list[BatchIdentity]) -> dict[BatchIdentity, list[BatchIdentity]]:
-    """Those that share a number with another accepted batch, with the others. One LIST for each agent and boot."""
-    boots: dict[tuple[str, str], list[BatchIdentity]] = defaultdict(list)
-    for identity in identities:
-        boots[identity.agent_id, identity.boot_id].append(identity)
-    found: dict[BatchIdentity, list[BatchIdentity]] = {}
-    for group in boots.values():
-        around = await _around(store, sorted(group))
-        for identity in group:
-            if others := overlapping(identity, around):
-                found[identity] = others
-    return found
-
-
-async def _around(store: Store, group: list[BatchIdentity]) -> list[BatchIdentity]:
-    key = coverage_key(group[0].agent_id)
-    stored = await store.find(key)
-    longest = 0 if stored is None else Coverage.of(codec.decode(stored.body, key=key), key).longest(group[0])
-    last = max(identity.seq_end for identity in group)
-    folder = f"{layout.ACCEPTED}{layout.boot_path(group[0].agent_id, group[0].boot_id)}"
-    found: list[BatchIdentity] = []
-    async for name in store.keys(folder, after=neighbours_after(group[0], longest)):
-        other = layout.identity_in(name)
-        if other is not None and other.seq_start > last:
-            break
-        if other is not None:
-            found.append(other)
-    return found
-
-
-async def _make_due(store: Store, ambient: Ambient, others: list[BatchIdentity]) -> None:
-    """Have the hours of these derived again: they may have been, without knowing that numbers were taken."""
-    for identity in others:
-        stored = await store.find(layout.accepted_key(identity))
-        manifest = None if stored is None else AcceptedManifest.read(stored)
-        blob = None if manifest is None else await store.find(manifest.raw_blob_key)
-        if manifest is None or blob is None:
-            continue
-        batch = await blocking(_decoded, blob.body, manifest)
-        for share in shares(batch, manifest.accepted_at_unix_ns)[0]:
-            for kind in KINDS:
-                body = codec.encode({"kind": str(kind), "write_id": ambient.ids.write_id()})
-                await store.put(own.due_key(kind, share.hour, manifest.identity.manifest_id), body, OVERWRITE)
-
-
-def _decoded(body: bytes, manifest: AcceptedManifest) -> Batch:
-
-    if hashlib.sha256(body).hexdigest() != manifest.frame_sha256:
-        raise Corrupt(f"{manifest.raw_blob_key}: its bytes are not those that were accepted")
-    return decode(body, Limits(frame_bytes=max(1, len(body))))
+    return Old(each.manifest, each.hours, tuple(keys))
 
 
 def _manifest(found: Object) -> AcceptedManifest:

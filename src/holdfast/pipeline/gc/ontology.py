@@ -1,5 +1,5 @@
 """Garbage of the ontology: superseded snapshots, attempts at commits that lost, parts of migrations that can never be
-committed (corrections 20 and 21).
+committed (corrections 20 and 21), and what bulk loads staged that have died.
 
 A file that a manifest on a chain names is never touched, nor is an attempt at a commit that is still to come: its
 writer may only be slow. The order is listing first, then the head: what is listed and is not on the chain of a head
@@ -18,12 +18,14 @@ from holdfast.ontology.compact import superseded
 from holdfast.ontology.ended import ended_chains
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index
+from holdfast.ontology.loads import DEAD_NS, staged_loads
 from holdfast.ontology.refs import Place, TypeId, type_id
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 
 SNAPSHOT = "other snapshots have taken its place, or it was never published"
 LOST = "an attempt at a commit that another made"
+LOAD = "staged by a bulk load to which nothing was added for a day"
 PART = "part of a migration of an earlier head"
 UNKNOWN = "the chain cannot be followed there"
 EVERYTHING = "all"
@@ -41,6 +43,7 @@ async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     await _snapshots(store, ask, out)
     await _attempts(store, out)
     await _parts(store, out)
+    await _loads(store, ask, out)
 
 
 async def _snapshots(store: Store, ask: Ask, out: Sweep) -> None:
@@ -126,3 +129,15 @@ async def _parts(store: Store, out: Sweep) -> None:
         number, token = layout.migration_of_part(entry.key)
         if head is not None and token and 0 < number < head.commit_id:
             await out.remove(entry.key, entry.size, PART)
+
+
+async def _loads(store: Store, ask: Ask, out: Sweep) -> None:
+    """Nothing on any chain names what a load has staged; one that is still at it has added something lately."""
+    staged = await staged_loads(store)
+    out.tally.looked += sum(len(each.keys) for each in staged)
+    for each in staged:
+        if ask.now_ns - each.modified_ns < DEAD_NS:
+            continue
+        for key, size in each.sizes.items():
+            if not await out.remove(key, size, LOAD):
+                return

@@ -14,6 +14,7 @@ from itertools import pairwise
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout, references
+from holdfast.ingest.accept import Inspect
 from holdfast.ingest.authority import read_authority
 from holdfast.ingest.holds import Holds
 from holdfast.ingest.orphans import GOES, Fate, Judged, OrphanKeeper
@@ -52,9 +53,9 @@ async def shards(store: Store) -> list[str]:
     return [f"{low:02x}-{high:02x}" for low, high in pairwise(bounds)]
 
 
-async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep, inspect: Inspect = inspect_frame) -> None:
     low, _, high = ask.shard.partition("-")
-    keeper = await _keeper(store, ambient)
+    keeper = await _keeper(store, ambient, inspect)
     accepted = _Beside(_hashes(store, layout.ACCEPTED_BY_BLOB, low, high))
     async for entry in _entries(store, layout.BLOBS, low, high):
         sha256 = layout.blob_hash(entry.key)
@@ -95,14 +96,14 @@ async def _settle(keeper: OrphanKeeper, judged: Judged, store: Store) -> None:
         await references.write(store, references.by_time(treated.accepted))
 
 
-async def _keeper(store: Store, ambient: Ambient) -> OrphanKeeper:
+async def _keeper(store: Store, ambient: Ambient, inspect: Inspect) -> OrphanKeeper:
     holds = Holds(store, ambient)
     await holds.refresh()
     authority = await read_authority(store, ambient)
     return OrphanKeeper(
         store,
         ambient,
-        inspect_frame,
+        inspect,
         collector_id=COLLECTOR,
         authority_id=None if authority is None else authority.authority_id,
         may_go=Resolutions(store, ambient).may_go,

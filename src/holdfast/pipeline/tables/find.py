@@ -7,41 +7,56 @@ of ``holdfast sql`` (``Customer__history``, ``Customer__as_of_12``) are understo
 import re
 from collections.abc import AsyncIterator, Mapping
 from difflib import get_close_matches
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.times import When
-from holdfast.pipeline.tables import batches, changes, events, records, rollups, runs, types
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.table import Table, Tables, Wanted, check_columns
-from holdfast.pipeline.tables.types import TypeTable
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.tables.types import TypeTable
 
 _NAME = re.compile(r"(?P<type>\w+?)(?:__(?:(?P<history>history)|as_of_(?P<commit>\d+)))?")
 
-BUILDERS: Tables = {
-    **changes.TABLES,
-    **records.TABLES,
-    **rollups.TABLES,
-    **batches.TABLES,
-    **runs.TABLES,
-    **events.TABLES,
+HOMES = {
+    "changes": "changes",
+    "commits": "changes",
+    "samples": "records",
+    "logs": "records",
+    "alerts": "records",
+    "rollup": "rollups",
+    "accepted": "batches",
+    "quarantine": "batches",
+    "runs": "runs",
+    "steps": "runs",
+    "events": "events",
+    "claims": "events",
+    "dead_letters": "events",
 }
+"""The tables that are always there, and the modules that have them. Each is loaded when somebody asks for its table:
+Spark plans in processes that live for one query."""
 
 
 async def find(store: Store, given: Given) -> Table:
     """The table that the options name. Errors: ``NotFound`` with names like it; ``Invalid`` for an option."""
     name = given.table
-    if name in BUILDERS:
-        make, options = BUILDERS[name]
+    if name in HOMES:
+        tables: Tables = import_module(f"holdfast.pipeline.tables.{HOMES[name]}").TABLES
+        make, options = tables[name]
         given.check(name, options)
         return await make(store, given)
     return await _typed(store, given, name)
 
 
-async def _typed(store: Store, given: Given, name: str) -> TypeTable:
+async def _typed(store: Store, given: Given, name: str) -> "TypeTable":
+    from holdfast.ontology.sqltables import SqlTables  # noqa: PLC0415  # loads DuckDB, which takes a while
+    from holdfast.ontology.times import When  # noqa: PLC0415  # as above
+    from holdfast.pipeline.tables import types  # noqa: PLC0415  # as above
+
     given.check(name, types.OPTIONS)
     parts = _NAME.fullmatch(name)
     when = types.when_of(given, name)
@@ -59,12 +74,12 @@ async def _typed(store: Store, given: Given, name: str) -> TypeTable:
     for wanted in (name, parts["type"] if parts is not None else name):
         known = wanted if wanted in shapes else by_case.get(wanted.lower())
         if known is not None:
-            return TypeTable(name, shapes[known], ledger.place, window)
+            return types.TypeTable(name, shapes[known], ledger.place, window)
     raise unknown(name, shapes)
 
 
 def unknown(name: str, shapes: Mapping[str, object]) -> NotFound:
-    names = [*BUILDERS, *shapes]
+    names = [*HOMES, *shapes]
     near = get_close_matches(name, names, n=1) or get_close_matches(name.lower(), names, n=1)
     told = f"did you mean {near[0]}? " if near else ""
     return NotFound(f"there is no table {name!r} in this store", remedy=f"{told}the tables are: {', '.join(names)}")

@@ -6,12 +6,13 @@ A name that a table does not know is refused: an ``as_off`` that is silently pas
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
 from holdfast.base.config import load
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.spec import StoreSpec
 
-COMMON = ("store", "table", "path", "columns", "partitions")
+COMMON = ("store", "table", "path", "columns", "partitions", "config")
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -58,7 +59,8 @@ class Given:
 
     def spec(self) -> StoreSpec:
         """The store that is meant; without the option, the one that the settings of this process name."""
-        settings = load()
+        config = self.text("config")
+        settings = load(config=None if config is None else Path(config))
         uri = self.text("store")
         if uri is None and "store" not in settings.model_fields_set:
             raise Invalid(
@@ -68,6 +70,8 @@ class Given:
         spec = StoreSpec.parse(uri if uri is not None else settings.store.uri, settings)
         if spec.scheme == "memory":
             raise Invalid(f"{spec.uri}: a store in memory is not there for other processes", remedy="use file: or s3:")
+        if spec.scheme == "file" and not Path(spec.place).is_dir():  # to read it would make it
+            raise NotFound(f"there is no folder {spec.place}", remedy="check the option store, and where Spark runs")
         return spec
 
     def check(self, table: str, known: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """Tables as a data source of Spark: ``spark.read.format("holdfast").option("store", uri).option("table", name)``.
 
 Spark plans in a Python process beside its driver and reads in those of its executors; each opens the store from its
-spec and closes it. What a query pins is pinned once, when its DataFrame is made: the reader carries it on.
+spec and closes it. What a query pins is pinned once, when its DataFrame is made: the source carries it on.
 
 Filters reach a source only where ``spark.sql.python.filterPushdown.enabled`` is true; then they leave out files, hours
 and chunks before a task starts. Elsewhere Spark filters what it gets: the same rows, read at a higher price. Spark
@@ -19,9 +19,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
-    DataSourceStreamReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -46,7 +44,6 @@ from holdfast.pipeline.tables.table import Table, Wanted, check_columns
 
 T = TypeVar("T")
 
-FORMAT = "holdfast"
 FAILED = "holdfast-error:"
 _OPERATORS: Mapping[type[Filter], Operator] = {
     EqualTo: "=",
@@ -59,36 +56,21 @@ _OPERATORS: Mapping[type[Filter], Operator] = {
 }
 
 
-class HoldfastSource(DataSource):
-    """The source; Spark makes one for each ``load``."""
+def found_table(options: Mapping[str, str]) -> tuple[Given, Table]:
+    """What options mean, looked up in the store."""
+    with told():
+        given = Given.of(options)
+        return given, with_store(given.spec(), lambda store: find(store, given))
 
-    @classmethod
-    def name(cls) -> str:
-        return FORMAT
 
-    def schema(self) -> StructType:
-        with told():
-            return from_arrow_schema(_narrowed(*self._found()))
+def schema_of(given: Given, table: Table) -> StructType:
+    with told():
+        return from_arrow_schema(_narrowed(given, table))
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        with told():
-            given, table = self._found()
-            return TableReader(given.spec(), table, _wanted(given, table, schema), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        with told():
-            from holdfast.pipeline.tables.stream import stream_reader  # noqa: PLC0415  # needs a newer PySpark
-
-            given, table = self._found()
-            return stream_reader(given, table, _wanted(given, table, schema), schema)
-
-    def _found(self) -> tuple[Given, Table]:
-        """The options and the table that they mean: looked up once, pinned as it was then."""
-        found: tuple[Given, Table] | None = getattr(self, "_pinned", None)
-        if found is None:
-            given = Given.of(self.options)
-            found = self._pinned = given, with_store(given.spec(), lambda store: find(store, given))
-        return found
+def table_reader(given: Given, table: Table, schema: StructType) -> "TableReader":
+    with told():
+        return TableReader(given.spec(), table, wanted_of(given, table, schema), schema)
 
 
 class TableReader(DataSourceReader):
@@ -153,7 +135,7 @@ def _narrowed(given: Given, table: Table) -> pa.Schema:
     return pa.schema([table.schema.field(name) for name in names])
 
 
-def _wanted(given: Given, table: Table, schema: StructType) -> Wanted:
+def wanted_of(given: Given, table: Table, schema: StructType) -> Wanted:
     """The columns of the schema: all of them, those of the option, or those of a schema that the user gave."""
     names = check_columns(table.name, table.schema, schema.fieldNames())
     return Wanted(names, partitions=given.whole("partitions", least=1))

@@ -43,6 +43,7 @@ except ImportError as error:  # PySpark 4.1
     raise Incompatible("streams need PySpark 4.2 or newer", remedy="pip install --upgrade pyspark") from error
 
 Offset = dict[str, Any]
+EVER_NS = 1 << 62
 DEEP_EVERY_NS = 600 * 1_000_000_000
 """How often a stream without news looks for references that are late."""
 
@@ -146,7 +147,7 @@ class ReferencesStream(TableStream):
         overlap, late = given.text("overlap"), given.text("late")
         self._rule = Rule(
             rule.overlap_ns if overlap is None else parse_span(overlap),
-            rule.late_ns if late is None else parse_span(late),
+            rule.late_ns if late is None else EVER_NS if late == "all" else parse_span(late),
         )
         self._clock = SystemClock()
         self._deep_at_ns: int | None = None

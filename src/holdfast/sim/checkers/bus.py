@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from holdfast.sim.checkers.violation import Violation
@@ -23,6 +23,7 @@ STATE_FIRST = "a dead letter follows its claim"
 REPAIRED = "a dead claim has its letter and its event"
 EMITTED_ONCE = "what a handler emits becomes visible once, with its ack"
 ONCE_PER_KEY = "a key is published once"
+IN_ORDER = "events of one ordering key are handled one after the other, oldest first"
 ONCE_PER_TICK = "a tick fires once"
 EVERY_TICK = "no tick is left out"
 
@@ -120,6 +121,50 @@ def none_lost(landings: Iterable[Landing], published: Iterable[str], handler_id:
         states = [seen.claim for seen in histories[event_id, handler_id] if seen.claim is not None]
         if not any(claim["ack_at"] is not None or claim["dead_lettered_at"] is not None for claim in states):
             yield Violation(NEVER_LOST, f"{event_id} was published, and its claim was last {states[-1:]}")
+
+
+def in_order(landings: list[Landing], handler_id: str) -> Iterator[Violation]:
+    """No event with an ordering key is claimed before an older one of its key is settled.
+
+    Two may come too late to be waited for: one that landed after the younger one did, and one that consumers have
+    passed over, because its publisher's clock is far behind: the cursor is past it, and nobody has found it.
+    """
+    histories = claim_histories(landings)
+    born: dict[str, tuple[int, str, str]] = {}
+    for landing in landings:
+        if landing.key.startswith("events/") and landing.body is not None:
+            event = json.loads(landing.body)
+            if event.get("order_key") is not None:
+                name = landing.key.rpartition("/")[2].removesuffix(".json")
+                born.setdefault(name, (landing.position, event["id"], event["order_key"]))
+    passed = _passed_over(landings, born, handler_id)
+    for older, younger in combinations(sorted(born), 2):
+        (old_at, old_id, key), (young_at, young_id, its_key) = born[older], born[younger]
+        claims = [seen.position for seen in histories[young_id, handler_id]]
+        if key != its_key or not claims or old_at > young_at or passed.get(older, min(claims)) < min(claims):
+            continue
+        settled = [
+            seen.position
+            for seen in histories[old_id, handler_id]
+            if seen.claim is not None and (seen.claim["ack_at"] or seen.claim["dead_lettered_at"])
+        ]
+        if min(settled, default=min(claims)) >= min(claims):
+            yield Violation(IN_ORDER, f"{key}: {younger} was claimed at {min(claims)}, before {older} was settled")
+
+
+def _passed_over(landings: list[Landing], names: Iterable[str], handler_id: str) -> dict[str, int]:
+    """When the cursor first was past a name that nobody had found yet."""
+    known: set[str] = set()
+    passed: dict[str, int] = {}
+    for landing in landings:
+        if landing.key.startswith("bus/") and landing.key.endswith("/digest.json") and landing.body is not None:
+            section = json.loads(landing.body)["handlers"].get(handler_id)
+            if section is not None:
+                known |= {*section["open"], *section["recent"]}
+                for name in names:
+                    if name <= section["cursor"] and name not in known:
+                        passed.setdefault(name, landing.position)
+    return passed
 
 
 def events_of(landings: Iterable[Landing]) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,8 @@ NO_EFFECT = "what failed has accepted nothing"
 
 _ACCEPTED = "accepted/v1/"
 _BLOBS = "raw-blobs/v1/"
+_EXPIRED = "expired/v1/"
+"""A record under it says that the bytes of the manifest of the same name were let go."""
 
 
 @dataclass
@@ -84,7 +86,8 @@ def _blob(ledger: Ledger, landing: Landing) -> None:
     if landing.body is not None:
         return
     for key, document in ledger.manifests.items():
-        if document["raw_blob_key"] == landing.key:
+        let_go = key.replace(_ACCEPTED, _EXPIRED, 1) in ledger.objects
+        if document["raw_blob_key"] == landing.key and not let_go:
             ledger.violations.append(Violation(RESOLVES, f"{landing.process} deleted {landing.key}, named by {key}"))
 
 

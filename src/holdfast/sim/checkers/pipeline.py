@@ -63,7 +63,7 @@ def counted(objects: Objects, expected: Mapping[str, Mapping[tuple[str, int], fl
             current[found[1]] = key
     for hour, records in expected.items():
         try:
-            count, total = _rolled(objects, json.loads(objects[current[hour]])) if hour in current else (0, 0.0)
+            count, total = rolled(objects, json.loads(objects[current[hour]])) if hour in current else (0, 0.0)
         except KeyError as missing:
             yield Violation(WHOLE, f"{current[hour]} names {missing}, which is not there in the end")
             return
@@ -82,7 +82,7 @@ def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator
             yield ident
 
 
-def _rolled(objects: Objects, generation: dict[str, Any]) -> tuple[int, float]:
+def rolled(objects: Objects, generation: dict[str, Any]) -> tuple[int, float]:
     count, total = 0, 0.0
     for unit in generation["units"]:
         for chunk in unit["chunks"]:

@@ -13,6 +13,7 @@ from holdfast.sim.checkers.bus import (
     Execution,
     claims_are_kept,
     emitted_once,
+    in_order,
     letters_follow,
     none_lost,
     not_handed_out_again,
@@ -58,6 +59,8 @@ class BusEvents(Scenario):
     """How often a handler takes longer than its lease."""
     attempts: int = 2
     lease_ms: int = 1_000
+    order_keys: int = 0
+    """Events have one of so many ordering keys, and handlers are ordered; 0 is without."""
     cleaner: bool = False
     retention_s: float = 60.0
     executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
@@ -75,6 +78,7 @@ class BusEvents(Scenario):
             dawdling=rng.choice((0.0, 0.2)),
             attempts=rng.randint(1, 4),
             lease_ms=rng.choice((300, 2_000)),
+            order_keys=rng.choice((0, 0, 1, 2)),
             cleaner=rng.random() < 0.5,
             # Beyond all wrong clocks: a publisher that is behind by more than the retention cannot be helped.
             retention_s=1.0 if troubles.skew_ms < 100 else 40.0,
@@ -107,20 +111,26 @@ class BusEvents(Scenario):
             if process.rng.random() < self.keyed:
                 await self.publish_keyed(process, bus, token)
             else:
-                await process.perform(
-                    "publish", bus.publish(SimOrder(token=token)), key=NAMESPACE, show=lambda told: told.id
-                )
+                publishing = bus.publish(SimOrder(token=token), order_key=self.order_key(process))
+                await process.perform("publish", publishing, key=NAMESPACE, show=lambda told: told.id)
             await asyncio.sleep(process.rng.random() * self.spread_s)
 
     async def publish_keyed(self, process: Process, bus: Bus, token: str) -> None:
         """Until it is certain, as the key allows."""
+        order_key = self.order_key(process)
         for _ in range(5):
             order = SimOrder(token=token, key=token)
             outcome = await process.perform(
-                "publish", bus.publish(order, key=self.key_of(token)), key=NAMESPACE, show=lambda told: told.id
+                "publish",
+                bus.publish(order, key=self.key_of(token), order_key=order_key),
+                key=NAMESPACE,
+                show=lambda told: told.id,
             )
             if isinstance(outcome, Done) and process.rng.random() < 0.7:
                 return
+
+    def order_key(self, process: Process) -> str | None:
+        return f"k{process.rng.randrange(self.order_keys)}" if self.order_keys else None
 
     def key_of(self, token: str) -> str | None:
         return token
@@ -147,8 +157,12 @@ class BusEvents(Scenario):
         busy = any(each.working for each in world.processes if each.family.startswith("publisher"))
         return not busy and world.loop.time() > over_s
 
+    @property
+    def is_ordered(self) -> bool:
+        return self.order_keys > 0
+
     def handler(self, process: Process) -> Handler:
-        @on(SimOrder, id=HANDLER, concurrency=process.rng.randint(1, 4))
+        @on(SimOrder, id=HANDLER, concurrency=process.rng.randint(1, 4), ordered=self.is_ordered)
         async def work(ctx: Context, event: SimOrder) -> None:
             owner = ctx.hold.owner
             position = process.note("handles", event.token, owner.generation)
@@ -175,6 +189,7 @@ class BusEvents(Scenario):
         landings = world.landings
         yield from claims_are_kept(landings, self.attempts)
         yield from not_handed_out_again(landings, self.executions)
+        yield from in_order(landings, HANDLER)
         complete = any(
             operation.call == "drain" and operation.argument and operation.outcome == Done(0)
             for operation in world.operations

@@ -1,0 +1,1 @@
+"""Spark in and out, beside delta-rs and plain Parquet."""

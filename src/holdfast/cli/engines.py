@@ -1,0 +1,70 @@
+"""What commands of the pipeline share: the store, what runs their tasks, and what is set about them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.base.aio import blocking
+from holdfast.base.errors import Invalid
+from holdfast.cli.shell import Shell
+from holdfast.cli.times import parse_span
+
+if TYPE_CHECKING:
+    from holdfast.objects.stack import OpenStore
+    from holdfast.pipeline import Engine, Options
+
+INLINE = "inline"
+
+
+@asynccontextmanager
+async def open_pipeline(shell: Shell) -> "AsyncIterator[OpenStore]":
+    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
+
+    async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
+        yield hf.store
+
+
+@asynccontextmanager
+async def engine_for(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
+    from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
+
+    wanted = master or shell.settings.pipeline.master
+    if wanted == INLINE:
+        yield Inline(store)
+        return
+    if store.spec.scheme == "memory":
+        raise Invalid(
+            "a store in memory is this process's alone, and Spark's workers are others", remedy="--master inline"
+        )
+    from holdfast.pipeline.session import check_ready, read_conf  # noqa: PLC0415  # as above
+    from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
+
+    settings = {name: value for each in conf for name, value in read_conf(each).items()}
+    engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
+    await blocking(check_ready, wanted)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
+    from holdfast.ingest.frame import Limits  # noqa: PLC0415  # as above
+    from holdfast.metrics.windows import Windows  # noqa: PLC0415  # as above
+    from holdfast.pipeline import Options  # noqa: PLC0415  # as above
+    from holdfast.pipeline.gc.options import gc_options  # noqa: PLC0415  # as above
+
+    section, ingest = shell.settings.pipeline, shell.settings.ingest
+    settle_ns = section.settle_s * 1_000_000_000 if service else 0
+    return Options(
+        overlap_ns=section.overlap_s * 1_000_000_000,
+        settle_ns=settle_ns if settle is None else parse_span(settle),
+        windows=Windows.of(name.strip() for name in section.windows.split(",")),
+        batches_at_once=section.batches_at_once,
+        records_per_unit=section.records_per_unit,
+        stale_hours=section.stale_hours,
+        lease_ttl_ms=section.lease_ttl_ms,
+        limits=Limits(frame_bytes=int(ingest.frame_bytes), payload_bytes=int(ingest.payload_bytes)),
+        settings=shell.settings,
+        gc=gc_options(shell.settings),
+    )

@@ -1,0 +1,144 @@
+"""``holdfast pipeline load|compact``: files of any size into a type as one commit, and large types into few files."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.base.errors import Invalid
+from holdfast.cli.engines import engine_for, open_pipeline
+from holdfast.cli.onto_compact import told_compaction
+from holdfast.cli.onto_shared import By
+from holdfast.cli.pipeline_view import Watch
+from holdfast.cli.shell import Shell
+from holdfast.ontology.decide import Policy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from holdfast.objects.stack import OpenStore
+    from holdfast.ontology.bulk import Landed
+    from holdfast.pipeline.engine import Engine
+
+Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master; inline: no Spark, in this process.")
+]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark.")]
+
+
+class SourceFormat(StrEnum):
+    PARQUET = "parquet"
+    CSV = "csv"
+    JSON = "json"
+    ORC = "orc"
+
+
+def load(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="TYPE", help="MODULE:CLASS, or a type that the store knows.")],
+    source: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder of files; Spark takes URIs too.")],
+    style: Annotated[SourceFormat, typer.Option("--format", help="Of the files.")] = SourceFormat.PARQUET,
+    on_conflict: Annotated[
+        Policy, typer.Option("--on-conflict", help="What to do with objects that are there with other fields.")
+    ] = Policy.ERROR,
+    absent: Annotated[bool, typer.Option("--expect-absent", help="Refuse if any of them is there at all.")] = False,
+    latest_by: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="Of rows for one object, that with the greatest value counts.")
+    ] = None,
+    instead: Annotated[bool, typer.Option("--instead", help="Retract what is there and not among the rows.")] = False,
+    if_head: Annotated[int | None, typer.Option(min=0, metavar="ID", help="Only on top of this commit.")] = None,
+    load_id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A load with this name is made once, however often it is run.")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    by: By = "",
+) -> None:
+    """Commit rows of files, however many, in one piece: checked and compared by tasks, one commit by the driver."""
+    shell = Shell.of(context)
+
+    async def work() -> "Landed":
+        from holdfast.ontology.decide import Rules  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.pipeline.loading import Typed, Wishes, known_type  # noqa: PLC0415  # as above
+
+        async with open_pipeline(shell) as store, Watch(shell.out).shown() as watch:
+            typed = Typed(named=target) if ":" in target else await known_type(store, target)
+            typed.form()
+            rules = Rules(on_conflict, absent, latest_by, instead)
+            metadata = {"load": {"files": source, "by": by}}
+            wishes = Wishes(rules, load_id, 0, if_head, metadata, f"{by} {store.ambient.ids.attempt()}")
+            async with engine_for(shell, store, master, conf or []) as engine:
+                return await _loaded(store, typed, wishes, engine, source, style, watch)
+
+    done = shell.run(work())
+    tally = done.tally
+    shell.out.record(
+        {
+            "rows": tally.rows,
+            "added": tally.added,
+            "replaced": tally.replaced,
+            "retracted": tally.retracted,
+            "skipped": tally.skipped,
+            "same": tally.same,
+            "commit_id": done.commit.commit_id if done.commit is not None else None,
+            "replayed": done.replayed,
+        }
+    )
+
+
+async def _loaded(
+    store: "OpenStore", typed: Any, wishes: Any, engine: "Engine", source: str, style: SourceFormat, watch: Watch
+) -> "Landed":
+    from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
+    from holdfast.pipeline.loading import land, staged  # noqa: PLC0415  # as above
+
+    name = store.ambient.ids.unique()
+    if isinstance(engine, Inline):
+        parts = [await staged(store, name, typed.form(), _batches(source, style))]
+    else:
+        from holdfast.pipeline.frameload import Staging, staged_files  # noqa: PLC0415  # as above
+
+        watch.say("stage", 0, 0)
+        parts = await staged_files(engine, Staging(store.spec, name, typed), source, style.value)
+    return await land(store, typed.form(), name, parts, wishes, engine, watch.say)
+
+
+def _batches(source: str, style: SourceFormat) -> "Iterable[pa.RecordBatch]":
+    """Rows of files without Spark."""
+    import pyarrow as pa  # noqa: PLC0415  # a help page needs none of it
+    from pyarrow import dataset  # noqa: PLC0415  # as above
+
+    try:
+        return dataset.dataset(source, format=style.value).to_batches()  # type: ignore[no-any-return]  # batches
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Invalid(f"{source}: {error}", remedy="name a file or folder, and its --format") from error
+
+
+def compact(
+    context: typer.Context,
+    types: Annotated[list[str] | None, typer.Argument(metavar="[TYPE]...", help="Only these types.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Merge the files of large types into few, in many tasks; the files of commits stay.
+
+    Safe beside writers, readers and other compactors.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        from holdfast.pipeline.compaction import compact as compacted  # noqa: PLC0415  # as above
+
+        async with (
+            open_pipeline(shell) as store,
+            Watch(shell.out).shown() as watch,
+            engine_for(shell, store, master, conf or []) as engine,
+        ):
+            done = await compacted(store, types or [], engine=engine, apply=apply, say=watch.say)
+        told_compaction(
+            shell, done.outlooks, done.done, done.removed, (done.bytes_read, done.bytes_written), apply=apply
+        )
+
+    shell.run(work())

@@ -1,0 +1,90 @@
+"""Compaction of types too large for one machine: merges wherever the engine puts them, one index for each type.
+
+A merge takes neighbours in a type's list of files, at most 64 MiB of them, and makes one snapshot of a span of commits
+that no other merge touches. So a type of any size is a number of merges that know nothing of each other, and a task
+holds one. Rows are those of ``holdfast onto compact``, because the code is. The driver publishes all snapshots of a
+type in one step. A task that is run twice makes a second file that nothing names, which is swept when it is a day old.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.base import codec
+from holdfast.base.codec import Document
+from holdfast.base.errors import NotFound
+from holdfast.objects.store import Store
+from holdfast.ontology import loads
+from holdfast.ontology.compact import GRACE_NS, Compacted, Compactor, Merge, Outlook
+from holdfast.ontology.mergework import made_elsewhere, merge_document, snapshot_task
+from holdfast.ontology.refs import TypeId
+from holdfast.pipeline.engine import Engine
+from holdfast.pipeline.loading import Work
+from holdfast.runs.workflow import ambient_of
+
+Say = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was done, or would be."""
+
+    outlooks: Sequence[Outlook]
+    done: Sequence[Compacted] = ()
+    removed: Sequence[str] = ()
+    bytes_read: int = 0
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(each.size for each in self.done)
+
+
+async def compact(
+    store: Store,
+    types: Sequence[str] = (),
+    *,
+    engine: Engine,
+    apply: bool = False,
+    say: Say = lambda step, done, total: None,
+) -> Compaction:
+    """Merge the files of these types, or of all; without ``apply``, only say what there is to be merged."""
+    compactor = Compactor(store, ambient_of(store))
+    chosen = _chosen(await compactor.types(), types)
+    outlooks = [await compactor.outlook(type_id) for type_id in chosen]
+    if not apply:
+        return Compaction(outlooks)
+    began = ambient_of(store).clock.monotonic_ns()
+    await compactor.begin(each.type_id for each in outlooks if each.merges)
+    merges = [merge for outlook in outlooks for merge in outlook.merges]
+    rows = await _snapshots(engine, merges, say)
+    made = [await made_elsewhere(store, merges[int(row["number"])], row) for row in rows]
+    in_time = ambient_of(store).clock.monotonic_ns() - began < GRACE_NS // 2
+    done: list[Compacted] = []
+    for number, outlook in enumerate(outlooks):
+        say("publish", number, len(outlooks))
+        own = [each for each in made if each.merge.type_id == outlook.type_id]
+        done += await _published(store, compactor, outlook.type_id, own, in_time=in_time)
+    removed = [*await compactor.sweep(chosen), *await loads.sweep(store)]
+    return Compaction(outlooks, done, removed, sum(int(row["bytes_read"]) for row in rows))
+
+
+async def _snapshots(engine: Engine, merges: Sequence[Merge], say: Say) -> list[Document]:
+    payloads = [codec.encode({"number": number, "merge": merge_document(merge)}) for number, merge in enumerate(merges)]
+    return await engine.run("compact", Work(snapshot_task), payloads, lambda done, total: say("merge", done, total))
+
+
+async def _published(
+    store: Store, compactor: Compactor, type_id: TypeId, made: Sequence[Compacted], *, in_time: bool
+) -> list[Compacted]:
+    """What has its place in the index now; the files of the others go."""
+    if not made:
+        return []
+    placed = await compactor.publish_all(type_id, [each.entry for each in made]) if in_time else set[str]()
+    await store.delete_many([each.entry.path for each in made if each.entry.path not in placed])
+    return [replace(each, published=each.entry.path in placed) for each in made]
+
+
+def _chosen(known: Sequence[TypeId], wanted: Sequence[str]) -> list[TypeId]:
+    for name in wanted:
+        if name not in {type_id.name for type_id in known}:
+            raise NotFound(f"there is no type {name} with rows", remedy="see holdfast onto info")
+    return [type_id for type_id in known if not wanted or type_id.name in wanted]

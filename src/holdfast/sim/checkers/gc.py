@@ -1,0 +1,131 @@
+"""Garbage collection, judged by objects alone: what was deleted, what named it then, and what is on record.
+
+Reads documents as JSON, with nothing of the code that it judges.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from holdfast.sim.checkers.pipeline import rolled
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.history import Landing
+
+RECORDED = "nothing is deleted that is not on record before"
+CURRENT = "whatever the current generation of an hour names is there, at every moment"
+KEPT = "inputs of an hour only grow from one current generation to the next"
+TOTAL = "in the end every record of an accepted batch counts once, in one hour or another"
+LET_GO = "the bytes of an accepted batch go only once it is on record that they were let go"
+
+_GENERATION = re.compile(r"manifests/v1/(date=\S+?/hour=\d\d)/(rollup|index)-(\d{8})\.json")
+_WATCHED = ("raw-blobs/v1/", "rollup/v1/", "index/v1/", "manifests/v1/")
+
+Objects = dict[str, bytes]
+
+
+def recorded(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """Every deletion of what others may read."""
+    named: set[str] = set()
+    for landing in landings:
+        if landing.body is not None:
+            if landing.key.endswith(".intent.json"):
+                named |= {str(each[0]) for each in json.loads(landing.body)["objects"]}
+        elif landing.key.startswith(_WATCHED) and landing.key not in named:
+            yield Violation(RECORDED, f"{landing.process} deleted {landing.key}")
+            return
+
+
+def whole(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """The current generation of every hour and kind, at every moment."""
+    objects: Objects = {}
+    numbers: dict[tuple[str, str], int] = {}
+    inputs: dict[tuple[str, str], frozenset[str]] = {}
+    for landing in landings:
+        if landing.body is None:
+            objects.pop(landing.key, None)
+        else:
+            objects[landing.key] = landing.body
+        found = _GENERATION.fullmatch(landing.key)
+        place = (found[1], found[2]) if found is not None else None
+        if (
+            found is not None
+            and place is not None
+            and landing.body is not None
+            and int(found[3]) > numbers.get(place, 0)
+        ):
+            numbers[place] = int(found[3])
+            try:
+                now = frozenset(_inputs(objects, json.loads(landing.body), found[1]))
+            except KeyError as missing:
+                yield Violation(CURRENT, f"{landing.key} of {landing.process} names {missing}")
+                return
+            if lost := inputs.get(place, frozenset()) - now:
+                yield Violation(KEPT, f"{landing.key} of {landing.process} lacks {sorted(lost)}")
+                return
+            inputs[place] = now
+        elif landing.body is None and landing.key.startswith(_WATCHED):
+            yield from _harmed(objects, numbers, landing)
+
+
+def _harmed(objects: Objects, numbers: Mapping[tuple[str, str], int], landing: Landing) -> Iterator[Violation]:
+    """Whether a deletion took anything away from what is current."""
+    for (hour, kind), number in numbers.items():
+        key = f"manifests/v1/{hour}/{kind}-{number:08d}.json"
+        if hour not in landing.key and landing.key.startswith(("manifests/", "rollup/", "index/")):
+            continue
+        try:
+            list(_inputs(objects, json.loads(objects[key]), hour))
+        except KeyError as missing:
+            yield Violation(CURRENT, f"{landing.process} deleted {landing.key}; {key} names {missing}")
+            return
+
+
+def _inputs(objects: Objects, generation: dict[str, Any], hour: str) -> Iterator[str]:
+    for unit in generation["units"]:
+        manifest = json.loads(objects[f"manifests/v1/{hour}/unit-{unit['unit_id']}.json"])
+        for chunk in unit["chunks"]:
+            objects[chunk["key"]]
+        for ident, _ in manifest["unit"]["inputs"]:
+            yield ident
+        yield from (ident for ident in unit.get("over", ()) if ident not in _units(generation))
+
+
+def _units(generation: dict[str, Any]) -> set[str]:
+    return {unit["unit_id"] for unit in generation["units"]}
+
+
+def let_go(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """Deleted blobs of accepted batches."""
+    objects: Objects = {}
+    names: dict[str, str] = {}
+    for landing in landings:
+        if landing.body is None:
+            key = names.get(landing.key)
+            if key is not None and key.replace("accepted/", "expired/", 1) not in objects:
+                yield Violation(LET_GO, f"{landing.process} deleted {landing.key}, which {key} names")
+                return
+            objects.pop(landing.key, None)
+            continue
+        objects[landing.key] = landing.body
+        if landing.key.startswith("accepted/v1/"):
+            names[json.loads(landing.body)["raw_blob_key"]] = landing.key
+
+
+def counted_once(objects: Mapping[str, bytes], expected: Sequence[float]) -> Iterator[Violation]:
+    """The rows of all hours together against all records that there are."""
+    current: dict[str, str] = {}
+    for key in sorted(objects):
+        found = _GENERATION.fullmatch(key)
+        if found is not None and found[2] == "rollup":
+            current[found[1]] = key
+    count, total = 0, 0.0
+    for key in current.values():
+        try:
+            own = rolled(objects, json.loads(objects[key]))
+        except KeyError as missing:
+            yield Violation(CURRENT, f"{key} names {missing}, which is not there in the end")
+            return
+        count, total = count + own[0], total + own[1]
+    if (count, total) != (len(expected), sum(expected)):
+        yield Violation(TOTAL, f"{count} values that add up to {total}, of {len(expected)} that do to {sum(expected)}")

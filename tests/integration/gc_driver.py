@@ -1,0 +1,52 @@
+"""Processes for tests of garbage collection.
+
+    python -m tests.integration.gc_driver collect URI NAME VARIANT COUNT     a collector that leaves some half done
+    python -m tests.integration.gc_driver sweep URI PREFIX NTH before|after  a collector of garbage that kills itself
+
+What a collector has been told is accepted it prints, one line each.
+"""
+
+import asyncio
+import sys
+
+from holdfast import pipeline
+from holdfast.base.config import load
+from holdfast.base.ids import Ambient
+from holdfast.ingest.accept import Accepted
+from holdfast.ingest.authority import Acceptance, Place, open_authority
+from holdfast.ingest.collector import Collector, CollectorOptions
+from holdfast.objects.observe import Usage
+from holdfast.objects.spec import StoreSpec
+from holdfast.objects.stack import OpenStore, backend, compose, open_store
+from holdfast.objects.store import ADDRESSED
+from holdfast.pipeline.gc.options import GcOptions
+from tests.integration.pipeline_driver import Mortal
+from tests.unit.pipeline.gc_desk import frame
+
+IMPATIENT = pipeline.Options(lease_ttl_ms=300, gc=GcOptions(horizon_ns=0, grace_ns=0))
+
+
+async def collect(uri: str, name: str, variant: str, count: str) -> None:
+    async with open_store(StoreSpec.parse(uri, load())) as store:
+        authority = await open_authority(store, store.ambient, Place.of(store.spec), Acceptance.S3_MANIFEST)
+        async with Collector(store, store.ambient, authority, CollectorOptions(name)) as collector:
+            for number in range(int(count)):
+                submission = frame(number, int(variant))
+                if number % 5 == int(variant):  # it dies between bytes and manifest
+                    await store.put(submission.blob_key, submission.body, ADDRESSED)
+                    continue
+                answer = await collector.accept(submission)
+                if isinstance(answer, Accepted):
+                    sys.stdout.write(f"{answer.manifest.key} {answer.manifest.frame_sha256}\n")
+
+
+async def sweep(uri: str, prefix: str, nth: str, when: str) -> None:
+    spec = StoreSpec.parse(uri, load())
+    ambient, usage = Ambient.system(), Usage()
+    stack = compose(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, usage=usage)
+    async with OpenStore(stack, spec, usage, ambient) as store:
+        await pipeline.run(store, ["gc"], options=IMPATIENT, request={"kinds": ["orphans"], "apply": True})
+
+
+if __name__ == "__main__":
+    asyncio.run({"collect": collect, "sweep": sweep}[sys.argv[1]](*sys.argv[2:]))

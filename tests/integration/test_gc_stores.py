@@ -1,0 +1,135 @@
+"""Garbage collection on real stores: beside live collectors in processes of their own, and killed in the middle."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from holdfast import pipeline
+from holdfast.ingest import layout
+from holdfast.ingest.manifest import ConflictManifest
+from holdfast.ingest.quarantine import conflicts
+from holdfast.ingest.resolutions import Resolution, Resolutions
+from holdfast.objects.stack import OpenStore
+from holdfast.objects.store import ADDRESSED, CREATE
+from holdfast.pipeline import audited
+from holdfast.pipeline.audited import Audited
+from holdfast.pipeline.gc.record import intents
+from tests.integration.gc_driver import IMPATIENT
+from tests.integration.run_places import Place, place_for
+from tests.tidy.tree import ROOT
+from tests.unit.pipeline.gc_desk import frame
+
+BATCHES = 25
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return place_for(request)
+
+
+def started(place: Place, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.integration.gc_driver", *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **place.environ}, stdout=subprocess.PIPE, text=True)
+
+
+async def audit(store: OpenStore) -> None:
+    """An audit as it stands on record: through a moment of the store's, before anything is judged by it."""
+    ident = store.ambient.ids.unique()
+    began = audited.began_key(ident)
+    await store.put(began, b"{}", CREATE)
+    through = (await store.head(began)).modified_ns
+    record = Audited(f"{through:020d}-{ident}", "run", ("ingest",), audited.SCAN, 1, through, through, through)
+    await store.put(record.key, record.encode("w"), CREATE)
+
+
+async def collect(store: OpenStore) -> dict[str, int]:
+    await audit(store)
+    [ran] = await pipeline.run(
+        store, ["gc"], options=IMPATIENT, request={"kinds": ["orphans"], "apply": True}, wait_ms=60_000
+    )
+    assert ran.status == "success"
+    found: dict[str, int] = ran.summary["kinds"]["orphans"]["removed"]
+    return found
+
+
+async def resolve(store: OpenStore) -> int:
+    found = [each async for each in conflicts(store) if isinstance(each, ConflictManifest)]
+    for each in found:
+        await Resolutions(store, store.ambient).decide(
+            each.identity,
+            each.submitted_frame_sha256,
+            Resolution.EXISTING_IS_AUTHORITATIVE,
+            by="operator",
+            why="a test",
+        )
+    return len(found)
+
+
+@pytest.mark.timeout(300)  # processes of their own, on a busy machine
+async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_patience(place: Place) -> None:
+    live = [started(place, "collect", place.uri, f"c{number}", str(number % 2), str(BATCHES)) for number in range(3)]
+    removed = 0
+    async with place.open() as store:
+        while any(process.poll() is None for process in live):
+            await resolve(store)
+            removed += sum((await collect(store)).values())
+        told = [line for process in live for line in process.communicate()[0].splitlines()]
+        assert [process.returncode for process in live] == [0, 0, 0]
+        await collect(store)
+        assert await resolve(store) == BATCHES  # two variants of each
+        removed += sum((await collect(store)).values())
+    assert removed >= BATCHES  # bytes that lost come again, and go again
+    found = place.contents()
+    accepted = {key: json.loads(body) for key, body in found.items() if key.startswith(layout.ACCEPTED)}
+    assert len(accepted) == BATCHES
+    for manifest in accepted.values():
+        assert hashlib.sha256(found[manifest["raw_blob_key"]]).hexdigest() == manifest["frame_sha256"]
+    assert {line.split()[0]: line.split()[1] for line in told}.items() <= {
+        key: manifest["frame_sha256"] for key, manifest in accepted.items()
+    }.items()
+    assert len([key for key in found if key.startswith(layout.BLOBS)]) == BATCHES
+
+
+@pytest.mark.parametrize("place", ["file"], indirect=True)
+@pytest.mark.parametrize(
+    ("prefix", "nth", "when"),
+    [
+        ("meta/pipeline/gc/v1/", 1, "after"),  # the run is on record
+        ("meta/pipeline/gc/v1/", 2, "before"),  # nothing is intended yet
+        ("meta/pipeline/gc/v1/", 2, "after"),  # intended, and not deleted
+        ("meta/pipeline/gc/v1/", 3, "before"),  # deleted, and not concluded
+    ],
+)
+def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: str, nth: int, when: str) -> None:
+    async def prepare() -> None:
+        async with place.open() as store:
+            for number in range(3):
+                for variant in (0, 1):
+                    submission = frame(number, variant)
+                    await store.put(submission.blob_key, submission.body, ADDRESSED)
+            await collect(store)
+            await collect(store)
+            assert await resolve(store) == 3
+            await audit(store)
+
+    async def check() -> None:
+        async with place.open() as store:
+            ran = await pipeline.run(store, ["gc"], options=IMPATIENT, request={"kinds": ["orphans"], "apply": True})
+            assert {each.status for each in ran} == {"success"}
+            assert [each.resumed for each in ran] == [True, False]
+            assert len([key async for key in store.keys(layout.BLOBS)]) == 3
+            told = [intent async for intent in intents(store, ran[0].run_id)]
+            assert all(intent.concluded for intent in told)
+            assert len({key for intent in told for key, *_ in intent.objects}) == 3
+
+    asyncio.run(prepare())
+    process = started(place, "sweep", place.uri, prefix, str(nth), when)
+    process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    asyncio.run(check())

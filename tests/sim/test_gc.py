@@ -1,0 +1,151 @@
+"""Garbage collection and retention without patience, beside collectors, drivers and late batches: what is referred to
+stays, whatever goes wrong; and each rule is needed, for without it a world shows the harm.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from holdfast.base import codec
+from holdfast.base.ids import Ambient
+from holdfast.ingest import expired, layout
+from holdfast.ingest.expired import Expired
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.metrics import layout as metrics
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
+from holdfast.pipeline.gc import batches, derived
+from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.record import Sweep
+from holdfast.sim.checkers.gc import CURRENT, KEPT, RECORDED, TOTAL
+from holdfast.sim.checkers.ingest import RESOLVES
+from holdfast.sim.explore import Limits, explore
+from holdfast.sim.run import Totals, simulate
+from holdfast.sim.scenario import find
+from holdfast.sim.scenarios.gc_derived import GcDerived, Sweeper
+from holdfast.sim.scenarios.gc_orphans import GcOrphans
+from holdfast.sim.world import Process
+from tests.sim.naive import first_broken, rules
+
+QUIET = Limits(crashes=0, lost_responses=0)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "limits", "at_least"),
+    [
+        pytest.param(GcOrphans(), QUIET, 40, id="quiet"),
+        pytest.param(GcOrphans(), Limits(0, 0, timeouts=1), 200, id="late"),
+        pytest.param(GcOrphans(), Limits(crashes=1, lost_responses=0), 200, id="a crash"),
+        pytest.param(GcOrphans(expires=True, audits=False), QUIET, 40, id="expiry"),
+    ],
+)
+def test_no_course_of_one_acceptor_and_one_collector_of_garbage_loses_bytes(
+    scenario: GcOrphans, limits: Limits, at_least: int
+) -> None:
+    result = explore(scenario, limits)
+    assert result.found is None
+    assert result.states > at_least
+
+
+@pytest.mark.timeout(600)  # it is as fast as the machine
+@pytest.mark.parametrize(("name", "seeds"), [("gc-orphans", 40), ("gc-derived", 15)])
+def test_scenario_holds(name: str, seeds: int) -> None:
+    kind, totals = find(name), Totals()
+    for seed in range(2_000, 2_000 + seeds):
+        totals.include(simulate(kind, seed))
+    assert totals.broken == {}
+    assert {"lost response", "lost request", "unavailable", "crashes", "late"} <= totals.tally.keys()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgeAndAuditAlone(GcOrphans):
+    """Removes what no manifest names, on the specification's proof."""
+
+    async def sweep_orphans(self, process: Process, out: Sweep) -> None:
+        store = process.store
+        blobs = [key async for key in store.keys(layout.BLOBS)]
+        manifests = [key async for key in store.keys(layout.ACCEPTED)]
+        named = {AcceptedManifest.read(await store.get(key)).raw_blob_key for key in manifests}
+        for key in blobs:
+            if key not in named:
+                await out.remove(key, 0, "orphan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BytesBeforeRecord(GcOrphans):
+    """Says that bytes were let go when they are gone."""
+
+    audits: bool = False
+    expires: bool = True
+
+    async def let_go(self, store: Store, manifest: AcceptedManifest, out: Sweep) -> None:
+        await out.remove(manifest.raw_blob_key, manifest.frame_bytes, "simulated")
+        await out.flush()
+        await expired.record(store, Expired.of_manifest(manifest, "simulated", ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletesSilently(GcOrphans):
+    audits: bool = False
+    expires: bool = True
+
+    async def let_go(self, store: Store, manifest: AcceptedManifest, out: Sweep) -> None:
+        await expired.record(store, Expired.of_manifest(manifest, "simulated", ()))
+        await store.delete(manifest.raw_blob_key)
+
+
+@pytest.mark.parametrize(
+    ("naive", "harm"),
+    [(AgeAndAuditAlone(), RESOLVES), (BytesBeforeRecord(), RESOLVES), (DeletesSilently(), RECORDED)],
+    ids=lambda value: type(value).__name__ if isinstance(value, GcOrphans) else "",
+)
+def test_a_naive_collector_of_garbage_does_harm(naive: GcOrphans, harm: str) -> None:
+    found = explore(naive, QUIET).found
+    assert found is not None
+    assert any(violation.startswith(harm) for violation in found.violations), found.violations
+
+
+class NoFences(Layer):
+    """Fences and seals are not written, and taken for written."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith(metrics.MANIFESTS) and b'"write_id"' in body:
+            return Written(Version("nothing"))
+        return await super().put(key, body, mode)
+
+
+class NotSealed(Layer):
+    """The seal is a fence and no more: units may be made anew."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith(metrics.MANIFESTS) and b'"sealed"' in body:
+            document = json.loads(body)
+            for unit in document["units"]:
+                unit.pop("sealed", None)
+            body = codec.encode(document)
+        return await super().put(key, body, mode)
+
+
+def through(layer: type[Layer], sweep: Sweeper) -> Sweeper:
+    async def naive(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+        await sweep(layer(store), ambient, ask, out)
+
+    return naive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfenced(GcDerived):
+    derived: ClassVar[Sweeper] = staticmethod(through(NoFences, derived.sweep))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unsealed(GcDerived):
+    expire: ClassVar[Sweeper] = staticmethod(through(NotSealed, batches.expire))
+
+
+@pytest.mark.timeout(600)  # it is as fast as the machine
+@pytest.mark.parametrize(("naive", "first", "harms"), [(Unfenced, 70, {CURRENT}), (Unsealed, 4, {TOTAL, KEPT})])
+def test_each_rule_of_derived_garbage_is_needed(naive: type[GcDerived], first: int, harms: set[str]) -> None:
+    assert harms & rules(first_broken(naive, range(first, first + 200)))

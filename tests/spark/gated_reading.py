@@ -1,0 +1,17 @@
+"""The type of ``readings``, for a driver that is to be killed at a chosen point: whoever needs the class waits there.
+
+Spark's tasks and the process that commits are both Python processes that import this module. A task has a context.
+"""
+
+import os
+
+from pyspark import TaskContext
+
+from tests.spark.readings import Reading, wait
+
+if TaskContext.get() is not None:
+    wait(os.environ.get("GATE_TASK"), "task")
+else:
+    wait(os.environ.get("GATE_COMMIT"), "commit")
+
+__all__ = ["Reading"]

@@ -1,0 +1,104 @@
+"""Bulk loads without Spark: rows dealt out to tasks, decided in this process, committed by a real session."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.base.codec import Document
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.bulk import Landed, Loader, Request, Task
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.decide import Rules
+from holdfast.ontology.form import Form
+from holdfast.ontology.head import read_head
+from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.model import Mixin
+from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.sheaf import Sheaf
+from holdfast.ontology.stager import SIZES, Sizes, Stager
+from holdfast.ontology.tidying import NEVER
+
+SPREAD = Sizes(sheaf_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
+"""So small that everything is staged, decided range by range, and put together from many parts."""
+
+
+class Customer(Entity):
+    id: Field[str] = Field(primary_key=True)
+    name: Field[str]
+    age: Field[int | None] = Field(default=None)
+
+
+CUSTOMER_ID = Form(Customer).type_id
+
+
+class Product(Entity):
+    sku: Field[str] = Field(primary_key=True)
+
+
+COLUMNS = pa.schema([("id", pa.string()), ("name", pa.string()), ("age", pa.int64())])
+
+
+def table(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=COLUMNS)
+
+
+def customers(first: int, count: int, name: str = "n") -> list[dict[str, Any]]:
+    numbers = range(first, first + count)
+    return [{"id": f"c{each:05}", "name": f"{name}{each}", "age": each if each % 3 else None} for each in numbers]
+
+
+@dataclass
+class Yard:
+    """Where loads are made: a store, and what its tasks were asked for."""
+
+    store: Store
+    ambient: Ambient = field(default_factory=Ambient.system)
+    sizes: Sizes = SIZES
+    tasks: int = 3
+    asked: list[str] = field(default_factory=list)
+
+    async def run(self, name: str, task: Task, payloads: Sequence[Document]) -> list[Document]:
+        self.asked.append(name)
+        found = [await task(self.store, self.ambient, json.loads(json.dumps(each))) for each in payloads]
+        return [row for rows in found for row in rows]
+
+    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[Sheaf]:
+        """Dealt out in turn, so that the keys of every task reach over all of them."""
+        sheaves: list[Sheaf] = []
+        for task in range(self.tasks):
+            stager = Stager(self.store, self.ambient, load, Form(of), self.sizes)
+            await stager.add(rows.take(pa.array(range(task, rows.num_rows, self.tasks), pa.int64())))
+            sheaves += await stager.finish()
+        return sheaves
+
+    def session(self, of: type[Mixin] = Customer) -> Ontology:
+        return Ontology(self.store, self.ambient, [of], Options(compaction=NEVER))
+
+    async def land(
+        self, sheaves: Sequence[Sheaf], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
+    ) -> Landed:
+        async with self.session(of) as onto:
+            loader = Loader(onto, self.ambient, Form(of), self.run, self.sizes)
+            landed = await loader.land(Request(load, **wanted), sheaves)
+            if landed.replayed:
+                await onto.flush()
+            return landed
+
+    async def load(
+        self, rows: pa.Table, of: type[Mixin] = Customer, rules: Rules | None = None, **wanted: Any
+    ) -> Landed:
+        load = self.ambient.ids.unique()
+        sheaves = await self.staged(load, rows, of)
+        return await self.land(sheaves, of, load, rules=rules or Rules(), **wanted)
+
+    async def ledger(self) -> Ledger:
+        return await Chain(self.store).ledger((await read_head(self.store)).place)
+
+    async def names(self) -> dict[str, str]:
+        async with self.session() as onto:
+            return {each.id: each.name for each in await onto.all(Customer)}

@@ -1,0 +1,118 @@
+"""Parquet files put together from others: the same rows, whatever they are made of."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.base.errors import Corrupt
+from holdfast.objects.memory import MemoryStore
+from holdfast.ontology import thrift
+from holdfast.ontology.ranged import WHOLE_BYTES, Ranged
+from holdfast.ontology.splice import Assembly, Footer, constant, metadata_of
+
+COLUMNS = pa.schema(
+    [
+        ("commit_id", pa.int64()),
+        ("key", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("cost", pa.decimal128(38, 18)),
+        ("nested", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))])),
+    ]
+)
+ROW = st.fixed_dictionaries(
+    {
+        "commit_id": st.just(0),
+        "key": st.text(max_size=5),
+        "tags": st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3),
+        "at": st.none() | st.datetimes(),
+        "cost": st.none() | st.decimals(-1000, 1000, places=3),
+        "nested": st.none() | st.fixed_dictionaries({"a": st.none() | st.integers(0, 9), "b": st.just([1.5])}),
+    }
+)
+
+
+def parquet(rows: list[dict[str, object]], group_rows: int, *, words: bool = True) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist(rows, schema=COLUMNS)
+    with pq.ParquetWriter(sink, COLUMNS, compression="zstd", use_dictionary=words, store_schema=False) as writer:
+        if rows:
+            writer.write_table(table, row_group_size=group_rows)
+        writer.add_key_value_metadata({b"name": b"value"})
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    parts=st.lists(st.lists(ROW, max_size=7), min_size=1, max_size=4), group_rows=st.integers(1, 5), words=st.booleans()
+)
+def test_rows_of_all_parts_in_their_order(parts: list[list[dict[str, object]]], group_rows: int, words: bool) -> None:
+    bodies = {f"part {number}": parquet(rows, group_rows, words=words) for number, rows in enumerate(parts)}
+    footers = {name: Footer.parse(body, name) for name, body in bodies.items()}
+    assembly = Assembly(footers["part 0"])
+    for name, footer in footers.items():
+        assembly.add(name, footer, replace={"commit_id": constant("commit_id", 12_345)})
+    tail = assembly.finish({b"other": b"pairs"})
+    whole = b"".join(
+        piece if isinstance(piece, bytes) else bodies[piece.source][piece.start : piece.end]
+        for piece in assembly.pieces
+    )
+    assert len(whole) == assembly.size
+    found = pq.read_table(pa.BufferReader(whole))
+    given = pa.Table.from_pylist([{**row, "commit_id": 12_345} for rows in parts for row in rows], schema=COLUMNS)
+    assert found.replace_schema_metadata(None).equals(given)
+    meta = metadata_of(tail)
+    assert (meta.num_rows, meta.metadata) == (given.num_rows, {b"other": b"pairs"})
+
+
+async def test_columns_of_a_row_group_are_fetched_by_their_ranges() -> None:
+    store = MemoryStore()
+    rows: list[dict[str, object]] = [
+        {"commit_id": 0, "key": f"{each:09}" * 40, "tags": ["t"] * 3} for each in range(40_000)
+    ]
+    body = parquet(rows, 5_000, words=False)
+    await store.put("file", body + b"")
+    file = await Ranged.open(store, "file", len(body))
+    assert file.columns == set(COLUMNS.names)
+    found = [table async for table in file.tables([1, 2, 5], ["key"])]
+    assert [table.column_names for table in found] == [["key"]] * 3
+    expected = [rows[number]["key"] for group in (1, 2, 5) for number in range(group * 5_000, group * 5_000 + 5_000)]
+    assert [key for table in found for key in table.column("key").to_pylist()] == expected
+
+
+async def test_a_large_file_is_never_fetched_whole() -> None:
+    class Counting(MemoryStore):
+        largest = 0
+
+        async def range(self, key: str, start: int, end: int) -> bytes:
+            self.largest = max(self.largest, end - start)
+            return await super().range(key, start, end)
+
+    store = Counting()
+    noise = pa.array([f"{each * 2654435761 % 2**32:08x}" * 16 for each in range(100_000)])
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"key": noise}), sink, row_group_size=5_000, use_dictionary=False, compression="none")
+    body = sink.getvalue().to_pybytes()
+    await store.put("file", body)
+    assert len(body) > 2 * WHOLE_BYTES
+    file = await Ranged.open(store, "file", len(body))
+    (table,) = [each async for each in file.tables([7])]
+    assert table.column("key").to_pylist() == noise.to_pylist()[35_000:40_000]
+    assert store.largest < len(body) / 8
+
+
+@pytest.mark.parametrize("body", [b"", b"PAR1", b"no footer", b"\x00" * 40, b"x" * 8 + b"\xff\x00\x00\x00PAR1"])
+def test_what_is_no_footer_is_refused(body: bytes) -> None:
+    with pytest.raises(Corrupt):
+        Footer.parse(body, "file")
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_struct_are_refused_or_written_again(body: bytes) -> None:
+    try:
+        found = thrift.read(body)
+    except Corrupt:
+        return
+    assert thrift.read(thrift.write(found)) == found

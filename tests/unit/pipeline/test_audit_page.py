@@ -1,0 +1,30 @@
+"""The page on audits says what the rules say, and every rule has a fault that breaks it."""
+
+import re
+
+from holdfast.bus.audit import RULES as BUS
+from holdfast.ingest.audit_rules import RULES as INGEST
+from holdfast.metrics.audit_rules import RULES as METRICS
+from holdfast.runs.audit import RULES as RUNS
+from tests.tidy.tree import ROOT
+
+EVERY = [*INGEST.values(), *METRICS.values(), *RUNS.values(), *BUS.values()]
+
+
+def test_the_page_has_every_rule_word_for_word() -> None:
+    page = (ROOT / "docs/operate/audit.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(rule.name, str(rule.severity), rule.meaning, rule.remedy) for rule in EVERY]
+
+
+def test_one_name_has_one_severity() -> None:
+    names = {rule.name for rule in EVERY}
+    assert len({(rule.name, rule.severity) for rule in EVERY}) == len(names)
+
+
+def test_every_rule_is_broken_by_a_planted_fault() -> None:
+    planted = "".join(
+        (ROOT / f"tests/unit/pipeline/{name}.py").read_text(encoding="utf-8")
+        for name in ("planted", "planted_hours", "planted_others", "planted_rare")
+    )
+    assert [rule.name for rule in EVERY if f'"{rule.name}"' not in planted] == []

@@ -1,0 +1,102 @@
+"""Loads as a pipeline makes them, without Spark: staged, landed, tidied up; and what the dead leave is collected."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from holdfast.base.errors import Conflict, Invalid
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.ontology import layout
+from holdfast.ontology.bulk import Landed
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.decide import Policy, Rules
+from holdfast.ontology.errors import InvalidValue
+from holdfast.ontology.loads import DEAD_NS
+from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.tidying import NEVER
+from holdfast.ontology.verify import verify
+from holdfast.pipeline.compaction import compact
+from holdfast.pipeline.engine import Inline
+from holdfast.pipeline.gc import ontology as garbage
+from holdfast.pipeline.loading import Staged, Typed, Wishes, imported, known_type, land, staged
+from tests.unit.ontology.bulk_kit import CUSTOMER_ID, Customer, customers, table
+from tests.unit.pipeline.gc_desk import GcDesk
+
+
+async def loaded(store: OpenStore, typed: Typed, rows: pa.Table, *, tasks: int = 2, **wanted: Any) -> Landed:
+    load = store.ambient.ids.unique()
+    parts = []
+    for task in range(tasks):
+        some = rows.take(pa.array(range(task, rows.num_rows, tasks), pa.int64()))
+        done = await staged(store, load, typed.form(), some.to_batches())
+        parts.append(Staged.parse(done.document()))
+    return await land(store, typed.form(), load, parts, Wishes(**wanted), Inline(store))
+
+
+async def test_a_load_leaves_nothing_staged_whatever_came_of_it() -> None:
+    async with open_store("memory:") as store:
+        by_class = Typed(named="tests.unit.ontology.bulk_kit:Customer")
+        landed = await loaded(store, by_class, table(customers(0, 50)), source="q", batch=0)
+        assert landed.commit is not None
+        assert landed.commit.rows == 50
+        with pytest.raises(Conflict):
+            await loaded(store, by_class, table(customers(0, 50, "other")))
+        with pytest.raises(InvalidValue, match=r"Customer\.name"):
+            await loaded(store, by_class, pa.table({"id": ["a"], "name": pa.array([None], pa.string())}))
+        by_schema = await known_type(store, "Customer")
+        again = await loaded(store, by_schema, table(customers(0, 5, "other")), source="q", batch=0)
+        assert (again.replayed, again.commit) == (True, landed.commit)
+        replacing = Rules(Policy.REPLACE)
+        assert (await loaded(store, by_schema, table(customers(0, 5, "other")), rules=replacing)).tally.replaced == 5
+        assert [key async for key in store.keys(layout.LOADS)] == []
+        assert (await verify(store, deep=True)).good
+
+
+def test_a_class_that_cannot_be_had_is_named() -> None:
+    for target in ("nowhere:Customer", "tests.unit.ontology.bulk_kit:table", "Customer"):
+        with pytest.raises(Invalid, match=target.partition(":")[0]):
+            imported(target)
+
+
+async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine() -> None:
+    async with open_store("memory:") as store, open_store("memory:") as other:
+        for each in (store, other):
+            async with Ontology(each, each.ambient, [Customer], Options(compaction=NEVER)) as onto:
+                for number in range(20):
+                    onto.ensure([Customer(**row) for row in customers(number * 2, 3, f"v{number}-")])
+                    await onto.commit()
+        planned = await compact(store, engine=Inline(store))
+        assert (len(planned.done), [key async for key in store.keys(layout.SNAPSHOTS)]) == (0, [])
+        said: list[str] = []
+        done = await compact(
+            store, ["Customer"], engine=Inline(store), apply=True, say=lambda step, *_: said.append(step)
+        )
+        alone = await Compactor(other, other.ambient).compact(CUSTOMER_ID)
+        assert [(each.entry.first, each.entry.last, each.rows, each.published) for each in done.done] == [
+            (each.entry.first, each.entry.last, each.rows, each.published) for each in alone
+        ]
+        assert len(done.done) >= 1
+        assert {"merge", "publish"} <= set(said)
+        for each, same in zip(done.done, alone, strict=True):
+            ours, theirs = (await store.get(each.entry.path)).body, (await other.get(same.entry.path)).body
+            assert pa.parquet.read_table(pa.BufferReader(ours)).equals(pa.parquet.read_table(pa.BufferReader(theirs)))
+        assert (await verify(store, deep=True)).good
+
+
+async def test_what_a_dead_load_has_staged_is_garbage_after_a_day_and_not_before() -> None:
+    desk = GcDesk()
+    ambient = desk.ambient
+    async with Ontology(desk.store, ambient, [Customer], Options(compaction=NEVER)) as onto:
+        onto.ensure(Customer(id="a", name="b"))
+        await onto.commit()
+    key = layout.load_key("dead", *CUSTOMER_ID, "rows", "0a")
+    await desk.store.put(key, b"rows")
+    desk.later(DEAD_NS // 2)
+    young = layout.load_key("alive", *CUSTOMER_ID, "rows", "0a")
+    await desk.store.put(young, b"rows")
+    assert (await desk.run("ontology"))["removed"] == 0
+    desk.later(DEAD_NS // 2 + 10**9)
+    found = (await desk.run("ontology", run_id="run-2"))["kinds"]["ontology"]
+    assert found["removed"] == {garbage.LOAD: 1}
+    assert desk.keys(layout.LOADS) == [young]

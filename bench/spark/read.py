@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bench.lib import table
 from holdfast.objects.stack import open_store
-from holdfast.ontology.model import Entity, Field
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.session import Ontology
 from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.tables import Wanted, find

@@ -10,11 +10,12 @@ Who knows the classes (a session does) gets objects too, and rows of older versi
 them, by the same upgraders as in queries: a migration is then no change of what it upgrades. Rows of a life of the type
 that has ended are given as they are.
 
-Memory: the current rows of the types that are looked at.
+Memory: the current rows of the types that are looked at; of a feed that is asked ``once``, those of them that change.
 """
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.base.aio import blocking, stream_bounded
+from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
-from holdfast.ontology import layout
+from holdfast.ontology import layout, names
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.errors import Overtaken
@@ -94,8 +96,11 @@ class Feed:
         until: int | None = None,
         types: Collection[TypeId] | None = None,
         forms: Mapping[TypeId, Form[Any]] | None = None,
+        once: bool = False,
     ) -> None:
+        """``once``: nobody asks for what comes after, so what was current is of no interest but for what changes."""
         self._store = store
+        self._once = once
         self._chain = Chain(store)
         self._types = types
         self._forms = forms if forms is not None else {}
@@ -147,7 +152,7 @@ class Feed:
         files = await self._chain.files(self.since, place)
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
         ends = [each for each in self._ends(ledger) if each.commit_id <= last]
-        await self._load({ref.type_id for ref in (*wanted, *ends)}, head)
+        await self._load({ref.type_id for ref in (*wanted, *ends)}, head, await self._touched(wanted, ends))
         steps = sorted({*wanted, *ends} - given, key=lambda ref: (ref.commit_id, ref.type_id))
         async for ref, manifest, found in stream_bounded(steps, self._read, limit=PARALLEL):
             self.since = max(self.since, ref.commit_id - 1)
@@ -174,8 +179,22 @@ class Feed:
                 yield change
             await asyncio.sleep(poll_s)
 
-    async def _load(self, types: set[TypeId], head: Place | None) -> None:
-        """What is current at ``since`` of types that were not met before."""
+    async def _touched(self, files: Sequence[FileRef], ends: Sequence[FileRef]) -> Mapping[TypeId, pa.Array]:
+        """The keys of what changes, of types of which no more is needed: not of those that end."""
+        found: dict[TypeId, list[pa.Array]] = defaultdict(list)
+        if not self._once:
+            return {}
+
+        async def keys(ref: FileRef) -> None:
+            body = await see_file(self._store, ref, self._sight)
+            await blocking(read_rows, body, ref.path, lambda table: _noted(table, ref.type_id, found[ref.type_id]))
+
+        ended = {ref.type_id for ref in ends}
+        await map_bounded([ref for ref in files if ref.type_id not in ended], keys, limit=PARALLEL)
+        return {type_id: pc.unique(pa.concat_arrays(arrays)) for type_id, arrays in found.items()}
+
+    async def _load(self, types: set[TypeId], head: Place | None, only: Mapping[TypeId, pa.Array]) -> None:
+        """What is current at ``since`` of types that were not met before; of some, only these keys."""
         missing = types - self._states.keys()
         if not missing:
             return
@@ -183,6 +202,8 @@ class Feed:
         ledger = await self._chain.ledger(place)
         for type_id in missing:
             seen = self._upgrading(type_id, self.since)
+            if type_id in only:
+                seen = partial(_kept, type_id=type_id, keys=only[type_id], then=seen)
             latest = await read_latest(self._store, self._chain, ledger, type_id, seen, sight=self._sight)
             self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
 
@@ -225,6 +246,22 @@ class Feed:
         if before == row.fields_json:
             return []
         return [change("update_preimage", before), change("update_postimage", row.fields_json)]
+
+
+def _joined_keys(table: pa.Table, type_id: TypeId) -> pa.Array:
+    columns = [pc.fill_null(table.column(name), "") for name in names.key_columns(type_id.kind)]
+    return pc.binary_join_element_wise(*columns, "\0").combine_chunks()
+
+
+def _noted(table: pa.Table, type_id: TypeId, found: list[pa.Array]) -> pa.Table:
+    found.append(_joined_keys(table, type_id))
+    return table.slice(0, 0)
+
+
+def _kept(table: pa.Table, *, type_id: TypeId, keys: pa.Array, then: Callable[[pa.Table], pa.Table] | None) -> pa.Table:
+    """The rows of these keys."""
+    some = table.filter(pc.is_in(_joined_keys(table, type_id), keys))
+    return some if then is None else then(some)
 
 
 SCHEMA = pa.schema(

@@ -81,6 +81,17 @@ async def test_the_same_after_compaction() -> None:
         assert list(map(told, await collected(Feed(desk.store, since=since)))) == [row for row in ALL if row[0] > since]
 
 
+@pytest.mark.parametrize("until", range(6))
+async def test_who_asks_once_is_told_the_same_up_to_any_commit(until: int) -> None:
+    desk = Desk()
+    await history(desk)
+    for since in range(until + 1):
+        feed = Feed(desk.store, since=since, until=until, once=True)
+        expected = [row for row in ALL if since < row[0] <= until]
+        assert list(map(told, await collected(feed))) == expected
+        assert feed.since == until
+
+
 async def test_a_plain_writer_that_writes_the_same_again_changes_nothing() -> None:
     desk = Desk()
     for value in (1, 1, 2):

@@ -274,6 +274,8 @@ async def test_the_feed_tells_of_the_end_and_the_new_beginning() -> None:
         await onto.commit()
     for since in (0, 4):
         seen = [each async for each in Feed(desk.store, since=since).changes() if each.type_id.name == "Person"]
+        once = Feed(desk.store, since=since, once=True)
+        assert [each async for each in once.changes() if each.type_id.name == "Person"] == seen
         told = [(each.identity[0], each.change_type, each.commit_version) for each in seen if each.commit_version > 4]
         assert told == [*((key, "retract", 5) for key in ("a", "p0", "p1", "p2")), ("a", "insert", 6)]
 

@@ -199,7 +199,8 @@ async def test_followers_hear_of_it() -> None:
     early = Feed(desk.store)
     assert [each.identity async for each in early.changes() if each.identity == ("p1",)]
     await erased(desk, "p1")
-    for feed in (early, Feed(desk.store, since=4), Feed(desk.store)):
+    once = Feed(desk.store, once=True)
+    for feed in (early, once, Feed(desk.store, since=4), Feed(desk.store)):
         seen = [each async for each in feed.changes() if each.identity == ("p1",)]
         assert [(each.change_type, each.commit_version, each.fields) for each in seen] == [
             ("retract", 5, {"_erased": True, "id": "p1"})

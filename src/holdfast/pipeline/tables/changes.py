@@ -94,7 +94,7 @@ class ChangesTable:
         return [ChangesPart(tuple(each), since, until) for each in together]
 
     async def read(self, store: Store, part: ChangesPart, wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:
-        feed = Feed(store, since=part.since, until=part.until, types=set(part.types))
+        feed = Feed(store, since=part.since, until=part.until, types=set(part.types), once=True)
         rows: list[Change] = []
         async for change in feed.changes():
             rows.append(change)

@@ -125,6 +125,21 @@ async def test_nobody_calls_an_expired_batch_missing() -> None:
     assert (sum(finer.series[0].values), len(finer.read.expired), finer.read.unreadable) == (5.0, 1, ())
 
 
+async def test_bytes_that_come_again_are_referred_to_by_nobody_and_go_again() -> None:
+    ground = Ground()
+    manifest = await ground.accept("a", gauges(0, 10))
+    body = ground.shelf.objects[manifest.raw_blob_key].body
+    await ground.derive()
+    await ground.expire()
+    await ground.store.put(manifest.raw_blob_key, body)  # as a collector does that is sent it again
+    summary = await ground.derive({"full": True, "began_ns": 1})
+    assert (summary["expired"], summary["references_written"]) == (1, 0)
+    ground.later(8 * DAY)
+    await ground.audit()
+    await ground.run("orphans", run_id="orphans")
+    assert ground.keys(ingest.BLOBS) == []
+
+
 async def test_batches_with_logs_are_kept_as_long_as_logs_are() -> None:
     ground = Ground()
     ground.options = replace(ground.options, logs_ns=None)

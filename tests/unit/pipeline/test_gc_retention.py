@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
 from holdfast.ingest import layout as ingest
@@ -18,6 +19,7 @@ from holdfast.metrics.manifest import Kind
 from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
+from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import batches, seal, windows
@@ -286,6 +288,25 @@ async def test_windows_past_their_retention_are_let_go_hour_by_hour() -> None:
     assert generation is not None
     assert {ref.window_ns // SECOND for unit in generation.units for ref in unit.chunks} == {60, 3600}
     assert await ground.asked("m", "count") == {("a", START): 15.0}
+
+
+async def test_an_audit_finds_nothing_wrong_with_what_was_let_go() -> None:
+    ground = Ground()
+    ground.options = replace(ground.options, rollups_ns=rollup_ages("10s=30d"), grace_ns=0)
+    await ground.accept("a", gauges(10, 10))
+    await ground.derive()
+    await ground.expire()
+    await ground.accept("a", gauges(15, 10, at=20 * SECOND))
+    await ground.accept("a", gauges(5, 7, at=HOUR))
+    await ground.derive()
+    await ground.run("expire-rollups", "derived", run_id="windows")
+    ground.later(2 * DAY)
+    store = ground.opened()
+    [ran] = await pipeline.run(store, ["audit"], request={"deep": True, "scopes": ["ingest", "metrics"]})
+    assert ran.status == "success", ran
+    record = await latest_complete(store, "metrics")
+    assert record is not None
+    assert (dict(record.found), record.checked["expired"]) == ({}, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -114,7 +114,8 @@ async def emitting(store: OpenStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "nth", "when"), [("meta/head.json", 1, "before"), ("meta/head.json", 1, "after"), ("commits/", 2, "after")]
+    ("prefix", "nth", "when"),
+    [("meta/head.json", 1, "before"), ("meta/head.json", 1, "after"), ("commits/", 2, "after")],
 )
 def test_every_hour_is_fed_to_the_ontology_once_whoever_is_killed(
     place: Place, prefix: str, nth: int, when: str

@@ -112,12 +112,10 @@ class NamespaceCheck:
         tally.find(RULES["digest_disagrees"], event, f"handler {handler} is believed to be done; {stands}")
 
     async def claim(self, entry: Entry, tally: Tally) -> None:
-        match entry.key.split("/"):
-            case ["claims", _, event_id, file] if file.endswith(".json"):
-                handler = file.removesuffix(".json")
-            case _:
-                tally.find(RULES["foreign_object"], entry.key, "its name is not that of a claim")
-                return
+        place = _place(entry.key)
+        if place is None:
+            tally.find(RULES["foreign_object"], entry.key, "its name is not that of a claim")
+            return
         found = await self.store.find(entry.key)
         if found is None:
             return
@@ -127,7 +125,7 @@ class NamespaceCheck:
         except Corrupt as error:
             tally.find(RULES["corrupt_claim"], entry.key, str(error))
             return
-        if (claim.event_id, claim.handler_id) != (event_id, handler):
+        if (claim.event_id, claim.handler_id) != place:
             told = f"it is that of {claim.handler_id} on event {claim.event_id}"
             tally.find(RULES["corrupt_claim"], entry.key, told)
             return
@@ -148,13 +146,12 @@ class NamespaceCheck:
                 tally.find(RULES["missing_effect"], key, f"there is no {emitted.key}")
 
     async def letter(self, entry: Entry, tally: Tally) -> None:
-        match entry.key.split("/"):
-            case ["dead_letters", _, event_id, file] if file.endswith(".json"):
-                handler = file.removesuffix(".json")
-            case _:
-                tally.find(RULES["foreign_object"], entry.key, "its name is not that of a dead letter")
-                return
+        place = _place(entry.key)
         found = await self.store.find(entry.key)
+        if place is None:
+            tally.find(RULES["foreign_object"], entry.key, "its name is not that of a dead letter")
+            return
+        event_id, handler = place
         if found is None:
             return  # dropped, or replayed
         tally.checked["dead letters"] += 1
@@ -193,6 +190,14 @@ class NamespaceCheck:
 
     async def _boundary(self) -> int:
         return await Boundary(self.store, self.namespace, Ambient.system()).read()
+
+
+def _place(key: str) -> tuple[str, str] | None:
+    """Event and handler in the key of a claim or a dead letter."""
+    match key.split("/"):
+        case [_, _, event_id, file] if file.endswith(".json"):
+            return event_id, file.removesuffix(".json")
+    return None
 
 
 def _believed_done(section: Section, name: str, type_name: str) -> bool:

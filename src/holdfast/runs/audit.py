@@ -215,5 +215,8 @@ class RunCheck:
         tally.checked["index of runs"] += 1
         if said is None:
             tally.find(RULES["foreign_object"], entry.key, "it says nothing of any run")
-        elif isinstance(said[1], RunSummary) and await self.store.find(layout.journal_key(said[0])) is None:
-            tally.find(RULES["index_of_no_run"], entry.key, f"there is no run {said[0]}")
+        elif isinstance(said[1], RunSummary):
+            try:
+                await self.store.head(layout.journal_key(said[0]))
+            except NotFound:
+                tally.find(RULES["index_of_no_run"], entry.key, f"there is no run {said[0]}")

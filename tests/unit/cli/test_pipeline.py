@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -148,15 +149,19 @@ def test_as_a_service_it_serves_figures_and_ends_when_asked(desk: Desk, tmp_path
         assert address is not None
         lines = [service.stdout.readline() for _ in range(4)]  # the table of the first round: its head, and three jobs
         assert [line.split()[0] for line in lines] == ["job", "reconcile", "rollup", "index"]
-        with urllib.request.urlopen(f"http://{address[1]}/metrics", timeout=60) as answer:
-            figures = answer.read().decode()
+        figures = ""
+        while "holdfast_pipeline_lag_seconds " not in figures:  # the first round scans everything, the next by time
+            time.sleep(0.1)
+            with urllib.request.urlopen(f"http://{address[1]}/metrics", timeout=60) as answer:
+                figures = answer.read().decode()
         with urllib.request.urlopen(f"http://{address[1]}/health", timeout=60) as answer:
             health = json.loads(answer.read())
     finally:
         service.send_signal(signal.SIGTERM)
         service.communicate(timeout=100)
     assert service.returncode == 0
-    assert "holdfast_pipeline_lag_seconds " in figures
     assert 'holdfast_pipeline_runs_total{job="rollup",status="success"} 1.0' in figures
-    assert 'holdfast_pipeline_batches_total{job="reconcile"} 6.0' in figures
+    counted = re.search(r'holdfast_pipeline_batches_total{job="reconcile"} ([0-9.]+)', figures)
+    assert counted is not None
+    assert float(counted[1]) >= 6
     assert health["healthy"] is True

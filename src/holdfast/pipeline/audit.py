@@ -131,7 +131,7 @@ class Audit:
     def _order(self, audit_id: str, request: Document, through_ns: int, reconciled_ns: int) -> Order:
         limits = self._options.limits
         bounds = (limits.frame_bytes, limits.payload_bytes, limits.records, limits.elements)
-        one_in = 1 if request.get("deep") else ONE_IN
+        one_in = 1 if request.get("deep") else request.get("one_in") or ONE_IN
         return Order(audit_id, through_ns, one_in, reconciled_ns, self._options.windows.names, bounds)
 
     # --- stage ---

@@ -40,7 +40,7 @@ ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 """Jobs that run only when they are named."""
 _WANTED = {
     "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
-    "audit": {"scopes", "deep", "older_than_ns", "inventory"},
+    "audit": {"scopes", "deep", "one_in", "older_than_ns", "inventory"},
     "gc": {"kinds", "apply", "limit"},
 }
 """What a job takes of a request; the others take times."""

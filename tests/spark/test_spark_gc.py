@@ -18,7 +18,7 @@ async def test_what_is_superseded_goes_by_tasks_on_spark(engine: Engines, tmp_pa
         await field.season(3, agents=2)
         await pipeline.run(store, ["reconcile", "rollup", "index"])
         await field.season(4, agents=2, gap=1_000)
-        await pipeline.run(store, ["reconcile", "rollup", "index"])
+        await pipeline.run(store, ["reconcile", "rollup", "index"], request={"full": True})
         options = replace(pipeline.Options(), gc=GcOptions(grace_ns=0))
         request = {"kinds": ["orphans", "derived"], "apply": True}
         [ran] = await pipeline.run(store, ["gc"], engine=engine(spec), options=options, request=request)

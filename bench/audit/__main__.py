@@ -33,7 +33,8 @@ SIZES = (100_000, 1_000_000)
 REAL = 100_000
 PER_BATCH = 5
 NOW = pipeline.Options(overlap_ns=0)
-SCOPES = {"scopes": ["ingest"]}
+REQUEST = {"scopes": ["ingest"], "one_in": 10**9}
+"""No bytes are read: synthetic ones are no frames."""
 
 
 def wrap(backend: Synthetic) -> OpenStore:
@@ -47,7 +48,7 @@ async def audit(store: OpenStore, keys: int, engine: Engine | None = None) -> di
     base = psutil.Process().memory_info().rss
     began = time.perf_counter()
     with watched() as peak:
-        (ran,) = await pipeline.run(store, ["audit"], engine=engine, options=NOW, request=SCOPES)
+        (ran,) = await pipeline.run(store, ["audit"], engine=engine, options=NOW, request=REQUEST)
     seconds = time.perf_counter() - began
     record = await audited.read(store, ran.summary["audit_id"])
     assert record.good
@@ -64,6 +65,8 @@ async def audit(store: OpenStore, keys: int, engine: Engine | None = None) -> di
 
 
 async def synthetic(keys: int) -> dict[str, Any]:
+    async with wrap(Synthetic(PER_BATCH)) as store:
+        await audit(store, PER_BATCH * PER_BATCH)  # what is imported and kept by the first is no growth of the second
     async with wrap(Synthetic(keys // PER_BATCH)) as store:
         return await audit(store, keys)
 

@@ -10,9 +10,14 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.metrics.manifest import Kind
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.platform import census
+from holdfast.platform.census import Emits
+from holdfast.platform.session import Session
 from tests.integration.run_places import Place, place_for
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
+from tests.unit.pipeline.test_feed import emit
 
 QUICK = pipeline.Options(lease_ttl_ms=300)
 
@@ -91,3 +96,47 @@ def test_one_driver_after_the_other_is_killed_over_s3(place: Place) -> None:
     killed(place, "manifests/v1/", 1, "before")
     asyncio.run(resumed(place, lives=3))
     asyncio.run(check(field))
+
+
+async def counted(store: OpenStore) -> list[set[tuple[str, str]]]:
+    """Who emitted what, as of every commit of the feed."""
+    async with Session(store, store.ambient, census.TYPES) as onto:
+        head = (await onto.info()).commit_id
+        found = [await onto.query(Emits).as_of(commit).all() for commit in range(1, head + 1)]
+    return [{(each.left_key, each.right_key) for each in commit} for commit in found]
+
+
+async def emitting(store: OpenStore) -> None:
+    field = Field(store)
+    await emit(field, 0, web_1=("load", "disk"), web_2=("load", "disk"))
+    await emit(field, 1, web_1=("load", "disk"), web_2=("load",))
+    await emit(field, 5, web_1=("load", "disk"))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "nth", "when"),
+    [("meta/head.json", 1, "before"), ("meta/head.json", 1, "after"), ("commits/", 2, "after")],
+)
+def test_every_hour_is_fed_to_the_ontology_once_whoever_is_killed(
+    place: Place, prefix: str, nth: int, when: str
+) -> None:
+    async def without() -> list[set[tuple[str, str]]]:
+        async with open_store("memory:") as store:
+            await emitting(store)
+            await pipeline.run(store, options=QUICK)
+            return await counted(store)
+
+    async def prepare() -> None:
+        async with place.open() as store:
+            await emitting(store)
+
+    async def check() -> list[set[tuple[str, str]]]:
+        async with place.open() as store:
+            return await counted(store)
+
+    asyncio.run(prepare())
+    killed(place, prefix, nth, when)
+    asyncio.run(resumed(place, lives=2))
+    expected = asyncio.run(without())
+    assert len(expected) == 3
+    assert asyncio.run(check()) == expected

@@ -135,6 +135,7 @@ class PipelineSection(Section):
     master: str = Field(default="local[*]", min_length=1)
     windows: str = Field(default="10s,1m,5m,1h,1d", min_length=1)
     overlap_s: int = Field(default=600, ge=0)
+    full_scan_every_s: int = Field(default=86_400, ge=0)
     settle_s: int = Field(default=300, ge=0)
     records_per_unit: int = Field(default=2_000_000, ge=1)
     batches_at_once: int = Field(default=20_000, ge=1)

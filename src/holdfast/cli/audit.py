@@ -41,7 +41,10 @@ def audit() -> None:
 @app.command()
 def run(
     context: typer.Context,
-    deep: Annotated[bool, typer.Option("--deep", help="Read all bytes; else of one object in 64.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read all bytes, and derive every unit again.")] = False,
+    one_in: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Read the bytes of one object in so many; default 64.")
+    ] = None,
     scope: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this: ingest, metrics, runs, bus, ontology; repeatable."),
@@ -66,6 +69,7 @@ def run(
     shell = Shell.of(context)
     request = {
         "deep": deep or None,
+        "one_in": one_in,
         "scopes": scope or None,
         "older_than_ns": None if older_than is None else parse_span(older_than),
         "inventory": inventory,

@@ -58,6 +58,7 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
     settle_ns = section.settle_s * 1_000_000_000 if service else 0
     return Options(
         overlap_ns=section.overlap_s * 1_000_000_000,
+        full_scan_every_ns=section.full_scan_every_s * 1_000_000_000,
         settle_ns=settle_ns if settle is None else parse_span(settle),
         windows=Windows.of(name.strip() for name in section.windows.split(",")),
         batches_at_once=section.batches_at_once,

@@ -136,8 +136,12 @@ def blob_by_time_key(time_ns: int, sha256: str) -> str:
     return f"{BLOBS_BY_TIME}{hour_path(time_ns)}sha256={check_hash(sha256)}.json"
 
 
+def accepted_by_blob_folder(sha256: str) -> str:
+    return f"{ACCEPTED_BY_BLOB}{_hash_path(sha256)}/"
+
+
 def accepted_by_blob_key(sha256: str, identity: BatchIdentity) -> str:
-    return f"{ACCEPTED_BY_BLOB}{_hash_path(sha256)}/{identity_path(identity)}.json"
+    return f"{accepted_by_blob_folder(sha256)}{identity_path(identity)}.json"
 
 
 def conflict_by_blob_key(sha256: str, identity: BatchIdentity) -> str:

@@ -41,6 +41,10 @@ class Finding(StrEnum):
     """An object in a prefix of ours whose name is none of ours."""
     FUTURE_CLOCK = "future_clock"
     """Records dated more than a day after their acceptance; they are in no hour."""
+    NOT_COVERED = "not_covered"
+    """What is known of its agent's numbers cannot be read, so nobody can tell whether it overlaps another batch."""
+    CORRUPT_DERIVED = "corrupt_derived"
+    """Something that was derived for an hour cannot be read; the hour stays as it is."""
     OVERLAP = "overlap"
     """Two batches of one agent and boot share sequence numbers; each number counts once."""
 
@@ -52,6 +56,7 @@ BROKEN = frozenset(
         Finding.UNREADABLE_FRAME,
         Finding.UNKNOWN_SCHEMA,
         Finding.CORRUPT_MANIFEST,
+        Finding.NOT_COVERED,
     }
 )
 """A batch with one of these is in no hour; it is looked at again in every run, until it can be read."""

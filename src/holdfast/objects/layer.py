@@ -1,6 +1,7 @@
 """A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each."""
 
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 
 from holdfast.objects.store import (
     OVERWRITE,
@@ -41,6 +42,9 @@ class Layer(Store):
 
     async def part(self, key: str, start: int, end: int) -> Part:
         return await self.inner.part(key, start, end)
+
+    async def link(self, key: str, path: Path) -> int | None:
+        return await self.inner.link(key, path)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self.inner.put(key, body, mode)

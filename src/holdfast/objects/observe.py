@@ -6,6 +6,7 @@ component, or what the caller's ``family`` function says.
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import (
@@ -131,6 +132,13 @@ class Observed(Layer):
             found = await self.inner.part(key, start, end)
             tally.received_bytes += len(found.body)
             return found
+
+    async def link(self, key: str, path: Path) -> int | None:
+        size = await self.inner.link(key, path)
+        if size is not None:
+            with self._counted("get", key) as tally:
+                tally.received_bytes += size
+        return size
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         with self._counted("put", key) as tally:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import (
@@ -44,6 +45,9 @@ class Scoped(Layer):
 
     async def part(self, key: str, start: int, end: int) -> Part:
         return await self.inner.part(self.prefix + key, start, end)
+
+    async def link(self, key: str, path: Path) -> int | None:
+        return await self.inner.link(self.prefix + key, path)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         outcome = await self.inner.put(self.prefix + key, body, mode)

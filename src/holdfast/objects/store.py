@@ -18,6 +18,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import NewType, Self
 
@@ -158,6 +159,14 @@ class Store(ABC):
     @abstractmethod
     async def part(self, key: str, start: int, end: int) -> Part:
         """The same, for who puts an object together from ranges, and must notice if it is replaced meanwhile."""
+
+    async def link(self, key: str, path: Path) -> int | None:
+        """Another name for an object's file, where it is one of this machine that nobody writes into; and its size.
+
+        None where that is not possible. The bytes under ``path`` stay what they are; whoever has it must not change
+        them.
+        """
+        return None
 
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...

@@ -75,7 +75,7 @@ def arrived(shape: Shape, arrival: Arrival, sight: Sight, folder: Path, duck: Du
         missed = ", ".join(sorted(missing))
         raise Corrupt(f"{entry.path}: not a data file of an ontology, it has no column {missed}")
     if not column_forms(schema):
-        rows = _without_doubles(shape, path, rows, duck)
+        path, rows = _without_doubles(shape, path, rows, duck, folder / "once" / f"{number}.parquet")
     unique = not entry.snapshot if entry.stats is None else entry.stats.unique
     retracts = names.RETRACTED in schema.names
     until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
@@ -127,16 +127,20 @@ def _upgraded(shape: Shape, number: int, path: Path, folder: Path) -> Path:
     return target
 
 
-def _without_doubles(shape: Shape, path: Path, rows: int, duck: Duck) -> int:
-    """Of each identity and commit the last row is kept; the file is rewritten if need be. How many there are."""
+def _without_doubles(shape: Shape, path: Path, rows: int, duck: Duck, target: Path) -> tuple[Path, int]:
+    """The file, or one of our own in which each identity has the last of its rows of a commit; how many there are.
+
+    The file itself is not ours to change: it may be the store's, under another name.
+    """
     identity = ", ".join(map(quoted, (*shape.keys, "commit_id")))
     found = duck.fetch(f"SELECT count(DISTINCT ({identity})) AS n FROM read_parquet($path)", {"path": str(path)})
     (distinct,) = found.column("n").to_pylist()
     if distinct == rows:
-        return rows
+        return path, rows
     with pq.ParquetFile(path) as file:
         table = file.read()
     columns = (table.column(name).to_pylist() for name in (*shape.keys, "commit_id"))
     last = {key: number for number, key in enumerate(zip(*columns, strict=True))}
-    pq.write_table(table.take(sorted(last.values())), path)
-    return len(last)
+    target.parent.mkdir(exist_ok=True)
+    pq.write_table(table.take(sorted(last.values())), target)
+    return target, len(last)

@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from holdfast.ontology.footer import REDACTED
 from holdfast.ontology.lifespans import untils
 from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns
+from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns, repeats
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
 
@@ -84,10 +85,13 @@ def merge(sources: Sequence[Source], target: Target, origin: Document) -> Merged
     going_in, rows = RowsDigest(target.type_id.kind), 0
     ends = _ends(sources, target)
     plain = [name for name in layout.schema.names if name != "fields_json"]
+    groups = _row_groups(layout.table(table, source) for source in sources for table in _tables(source))
+    first = next(groups, layout.schema.empty_table())
+    often = [name for name in plain if repeats(first.column(name))]
     with pq.ParquetWriter(
-        sink, layout.schema, compression="zstd", use_dictionary=plain, write_statistics=plain, store_schema=False
+        sink, layout.schema, compression="zstd", use_dictionary=often, write_statistics=plain, store_schema=False
     ) as writer:
-        for group in _row_groups(layout.table(table, source) for source in sources for table in _tables(source)):
+        for group in chain((first,) if first.num_rows else (), groups):
             going_in.add(group)
             ended = ends.slice(rows, group.num_rows)
             rows += group.num_rows

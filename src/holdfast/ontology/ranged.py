@@ -1,6 +1,7 @@
 """Parquet files read by ranges: the footer, then row groups one by one, so that a file of any size can be looked at.
 
-A small file is fetched whole, in one request. Row groups that follow each other are fetched together.
+A small file is fetched whole, in one request. Row groups that follow each other are fetched together. A file that is
+replaced meanwhile, as a redaction does, is ``SnapshotGone``: what was read of it is of two files.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
+from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.splice import Footer, Range, excerpt, excerpted, footer_bytes
 
 WHOLE_BYTES = 4 << 20
@@ -21,12 +23,13 @@ SPAN_BYTES = 16 << 20
 
 
 class Ranged:
-    """A file of which parts are read. Its bytes never change."""
+    """A file of which parts are read."""
 
-    def __init__(self, store: Store, key: str, footer: Footer, body: bytes | None) -> None:
+    def __init__(self, store: Store, key: str, footer: Footer, of: str, body: bytes | None) -> None:
         self.key = key
         self.footer = footer
         self._store = store
+        self._of = of
         self._body = body
 
     @classmethod
@@ -34,11 +37,16 @@ class Ranged:
         """With the size known, one request."""
         size = (await store.head(key)).size if size is None else size
         first = size - TAIL_BYTES if size > WHOLE_BYTES else 0
-        tail = await store.range(key, first, size)
-        if (wanted := footer_bytes(tail, key)) > len(tail):
-            tail = await store.range(key, size - wanted, size)
-        footer = await blocking(Footer.parse, tail, key)
-        return cls(store, key, footer, tail if first == 0 else None)
+        tail = await store.part(key, first, size)
+        if tail.size != size:
+            return await cls.open(store, key, tail.size)
+        if (wanted := footer_bytes(tail.body, key)) > len(tail.body):
+            found = await store.part(key, size - wanted, size)
+            if found.of != tail.of:
+                raise _replaced(key)
+            tail = found
+        footer = await blocking(Footer.parse, tail.body, key)
+        return cls(store, key, footer, tail.of, tail.body if first == 0 else None)
 
     @property
     def columns(self) -> set[str]:
@@ -73,10 +81,12 @@ class Ranged:
     async def _bytes(self, wanted: Range) -> bytes:
         if self._body is not None:
             return self._body[wanted.start : wanted.end]
-        found = await self._store.range(self.key, wanted.start, wanted.end)
-        if len(found) != len(wanted):
+        found = await self._store.part(self.key, wanted.start, wanted.end)
+        if found.of != self._of:
+            raise _replaced(self.key)
+        if len(found.body) != len(wanted):
             raise Corrupt(f"{self.key}: it ends before its footer says")
-        return found
+        return found.body
 
     def _read(
         self, groups: Sequence[int], columns: Sequence[str] | None, bodies: Sequence[tuple[Range, bytes]]
@@ -90,3 +100,7 @@ class Ranged:
             except (pa.ArrowException, OSError) as error:
                 raise Corrupt(f"{self.key}: row group {number} cannot be read ({error})") from error
         return found
+
+
+def _replaced(key: str) -> SnapshotGone:
+    return SnapshotGone(f"{key}: it was replaced while it was read", remedy="resolve the type's files again")

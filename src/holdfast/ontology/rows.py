@@ -297,13 +297,13 @@ def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter
         sink,
         table.schema,
         compression="zstd",
-        use_dictionary=[name for name in plain if _repeats(table.column(name))],
+        use_dictionary=[name for name in plain if repeats(table.column(name))],
         write_statistics=plain,
         store_schema=False,  # Parquet's own types say it all
     )
 
 
-def _repeats(column: pa.ChunkedArray) -> bool:
+def repeats(column: pa.ChunkedArray) -> bool:
     """Whether a dictionary of its values pays: not for keys, say, where it takes twice the time and the room."""
     if len(column) < SAMPLED:
         return True

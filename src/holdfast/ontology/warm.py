@@ -13,7 +13,7 @@ Two rows of one identity and commit, which a plain writer can make, are one row 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +23,7 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.ontology import names
-from holdfast.ontology.arrival import Arrival, OldCopy, arrived
+from holdfast.ontology.arrival import Arrival, Arrived, OldCopy, arrived
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
@@ -43,6 +43,8 @@ PARALLEL = 16
 """Files on their way at a time."""
 POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
+FEW = 16
+"""Small files of a first question are scanned where they lie if there are no more: loading pays with the second."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
 
@@ -64,6 +66,8 @@ class Warm:
         self._gatherer: Gatherer | None = None
         self.gather_after = AFTER
         self._asked: set[TypeId] = set()
+        self._waiting: dict[TypeId, list[Arrived]] = {}
+        """Small files that are scanned where they lie until somebody asks again."""
         self._closed = False
         self._count = 0
         self._tables = 0
@@ -126,6 +130,7 @@ class Warm:
         """Read everything again. Statements on their way keep the tables that they were made for."""
         if self._gatherer is not None:
             self._gatherer.forget()
+        self._waiting.clear()
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -138,6 +143,7 @@ class Warm:
         """These files, fetched where they are not here yet. ``MissingFile`` if one is gone, ``Overtaken`` if one has
         lost payload by a later commit than ``sight`` knows of.
         """
+        await self._pool_waiting(shape)
         old: set[str] = set()
         while not all(self._fits(entry, sight) for entry in entries):
             async with self._one:
@@ -234,22 +240,39 @@ class Warm:
 
     # --- blocking, one at a time ---
 
-    def _take_in(self, shape: Shape, fetched: Iterable[tuple[int, Entry, Path]], sight: Sight) -> None:
-        pooled: list[tuple[Loaded, Path, str]] = []
+    def _take_in(self, shape: Shape, fetched: Sequence[tuple[int, Entry, Path]], sight: Sight) -> None:
+        small: list[Arrived] = []
         if self._scratch is None:
             raise RuntimeError("the session is closed")
         for number, entry, fetched_to in fetched:
             found = arrived(shape, Arrival(number, entry, fetched_to), sight, self._scratch.path, self.duck)
             if found.loaded.size <= self.pooled_bytes and found.swollen <= self._room:
                 self._room -= found.swollen
-                pooled.append((found.loaded, found.path, found.signature))
+                small.append(found)
             else:
                 self._loaded[entry.path] = found.loaded
-        pooled.sort(key=lambda each: each[2])
-        for _, group in groupby(pooled, key=lambda each: each[2]):
+        if shape.type_id in self._asked or len(fetched) > FEW:
+            self._pool_all(shape, small)
+            return
+        self._loaded |= {each.loaded.entry.path: each.loaded for each in small}
+        self._waiting.setdefault(shape.type_id, []).extend(small)
+
+    async def _pool_waiting(self, shape: Shape) -> None:
+        """Few files of a first question are scanned where they lie; who asks again has them in a table."""
+        if shape.type_id not in self._asked or shape.type_id not in self._waiting:
+            return
+        async with self._one:
+            waiting = self._waiting.pop(shape.type_id, [])
+            still = [each for each in waiting if self._loaded.get(each.loaded.entry.path) is each.loaded]
+            await blocking(self._pool_all, shape, still, keep=True)
+
+    def _pool_all(self, shape: Shape, small: Sequence[Arrived], *, keep: bool = False) -> None:
+        """``keep``: statements may be on their way to the files."""
+        ordered = sorted(small, key=lambda each: each.signature)
+        for _, group in groupby(ordered, key=lambda each: each.signature):
             alike = list(group)
             for start in range(0, len(alike), AT_ONCE):
-                self._insert(shape, alike[start : start + AT_ONCE])
+                self._insert(shape, alike[start : start + AT_ONCE], keep=keep)
 
     def _lacking(self, older: Loaded, newer: Sequence[Loaded]) -> list[Loaded]:
         if self._replaced is None:
@@ -280,19 +303,20 @@ class Warm:
         )
         self._replaced.compare(older.number, numbered, shape.keys, found)
 
-    def _insert(self, shape: Shape, group: Sequence[tuple[Loaded, Path, str]]) -> None:
+    def _insert(self, shape: Shape, group: Sequence[Arrived], *, keep: bool) -> None:
         pool = self._pool(shape)
-        first = group[0][0]
+        first = group[0].loaded
         listed = ", ".join(projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
-        paths = [str(path) for _, path, _ in group]
+        paths = [str(each.path) for each in group]
         # The name of a file is its number.
         self.duck.execute(
             f"INSERT INTO {pool} SELECT CAST(parse_filename(filename, true) AS INTEGER), {listed} "
             "FROM read_parquet($paths, filename = true)",
             {"paths": paths},
         )
-        for loaded, path, _ in group:
-            path.unlink()
+        for loaded, _, _, path in group:
+            if not keep:
+                path.unlink()
             self._loaded[loaded.entry.path] = replace(loaded, path=None)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 

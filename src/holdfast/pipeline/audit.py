@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
-from holdfast.base.findings import Finding
-from holdfast.ingest import layout as ingest
+from holdfast.base.findings import Finding, Tally
 from holdfast.metrics.audit_rules import RULES as DERIVED
 from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import audit_hours, audit_ingest, audit_others, audited, layout, sources
+from holdfast.pipeline.audit_rules import strangers
 from holdfast.pipeline.audit_spans import MOST_CUTS, Span, divided
 from holdfast.pipeline.audit_task import Found, Order, audit_task, payload_of
 from holdfast.pipeline.audited import INVENTORY, SCAN, Audited, Scope
@@ -64,8 +64,7 @@ class Audit:
     async def run(self, ctx: Steps, request: Document) -> Document:
         plan = await ctx.step("plan", self._plan, request, ctx.run_id)
         total = Found()
-        for finding in plan["findings"]:
-            total.enter(finding)
+        total.add(plan["found"])
         await self._waves(ctx, plan, "stage", plan["forward"], {}, total)
         if plan["inventory"] is not None:
             await self._inventory(ctx, plan, total)
@@ -93,6 +92,8 @@ class Audit:
         order = self._order(audit_id, request, through_ns, reconciled.ns)
         parts = min(MOST_CUTS, max(1, await self._env.engine.cores()) * TURNS * PARTS)
         forward, back = await plan_spans(self._store, scopes, parts, manifests=inventory is None)
+        found = Tally(findings=[each async for each in strangers(self._store)])
+        found.findings += reconciled.findings if Scope.METRICS in scopes else ()
         return {
             "order": order.document(),
             "run_id": run_id,
@@ -100,7 +101,7 @@ class Audit:
             "inventory": inventory,
             "began_ns": began_ns,
             "cursor_ns": reconciled.cursor_ns,
-            "findings": [each.document() for each in reconciled.findings] if Scope.METRICS in scopes else [],
+            "found": Found.of(found).document(),
             "forward": [span.document() for span in forward],
             "back": [span.document() for span in back],
         }
@@ -130,7 +131,7 @@ class Audit:
     def _order(self, audit_id: str, request: Document, through_ns: int, reconciled_ns: int) -> Order:
         limits = self._options.limits
         bounds = (limits.frame_bytes, limits.payload_bytes, limits.records, limits.elements)
-        one_in = 1 if request.get("deep") else ONE_IN
+        one_in = 1 if request.get("deep") else request.get("one_in") or ONE_IN
         return Order(audit_id, through_ns, one_in, reconciled_ns, self._options.windows.names, bounds)
 
     # --- stage ---
@@ -180,7 +181,7 @@ class Audit:
     async def _publish(self, plan: Document, total: Found) -> Document:
         order = Order.of(plan["order"])
         peak = total.peaks.get("reference")
-        if peak is not None and plan["cursor_ns"] > max(peak, await self._gathered_ns(plan["cursor_ns"])):
+        if peak is not None and plan["cursor_ns"] > peak:
             told = "its cursor is later than the latest reference by time"
             total.enter(Finding(DERIVED["checkpoint_ahead"], layout.CHECKPOINT, told).document())
         record = Audited(
@@ -206,15 +207,6 @@ class Audit:
             "batches": record.checked.get("accepted", 0),
             "through_unix_ns": record.through_unix_ns,
         }
-
-    async def _gathered_ns(self, cursor_ns: int) -> int:
-        """The latest gathering; asked for only if no reference by time explains where the cursor stands."""
-        latest = 0
-        async for page in self._store.list(ingest.GATHERINGS):
-            latest = max([latest, *(entry.modified_ns for entry in page.entries)])
-            if latest >= cursor_ns:
-                break
-        return latest
 
     async def _verify(self, published: Document) -> Document:
         found = await audited.read(self._store, published["audit_id"])
@@ -261,6 +253,7 @@ async def plan_spans(
             if manifests or space == audit_ingest.RESOLUTIONS:
                 forward += await divided(store, space, prefix, most)
         for space, prefix in audit_ingest.BACK.items():
+            # References to blobs are listed with blobs, so those are looked for even where there is none.
             back += await divided(store, space, prefix, most) or [Span(space, prefix)]
     if Scope.METRICS in scopes:
         forward += await audit_hours.days(store)

@@ -8,6 +8,7 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck, part_of
 from holdfast.ingest.audit_back import Back, Side, sha256_of_reference
+from holdfast.ingest.audit_gatherings import GatheringCheck
 from holdfast.ingest.audit_rules import RULES
 from holdfast.ingest.resolutions import Resolutions
 from holdfast.objects.store import Entry
@@ -16,8 +17,14 @@ from holdfast.pipeline.audit_hours import Hours, check_listed
 from holdfast.pipeline.audit_spans import Span, entries, past
 
 ACCEPTED, CONFLICTS, RESOLUTIONS, BLOBS = "accepted", "conflicts", "resolutions", "blobs"
+GATHERINGS = "gatherings"
 FORWARD = {ACCEPTED: layout.ACCEPTED, CONFLICTS: layout.CONFLICTS, RESOLUTIONS: layout.RESOLUTIONS}
-BACK = {BY_TIME: layout.ACCEPTED_BY_TIME, BLOB_BY_TIME: layout.BLOBS_BY_TIME, BLOBS: layout.BLOBS}
+BACK = {
+    BY_TIME: layout.ACCEPTED_BY_TIME,
+    BLOB_BY_TIME: layout.BLOBS_BY_TIME,
+    BLOBS: layout.BLOBS,
+    GATHERINGS: layout.GATHERINGS,
+}
 ALONGSIDE = (layout.ACCEPTED_BY_BLOB, layout.CONFLICTS_BY_BLOB)
 """Listed together with blobs."""
 LOOSE_AT_ONCE = 256
@@ -54,8 +61,21 @@ def batch_check(desk: Desk) -> BatchCheck:
 
 
 async def back(desk: Desk, span: Span) -> Span | None:
+    if span.space == GATHERINGS:
+        return await _gatherings(desk, span)
     back = Back(desk.store, desk.look, desk.counted)
     return await (_blobs(desk, back, span) if span.space == BLOBS else _references(desk, back, span))
+
+
+async def _gatherings(desk: Desk, span: Span) -> Span | None:
+    check = GatheringCheck(desk.store, desk.look)
+    async for page in entries(desk.store, span):
+        desk.tally.peak("reference", max(entry.modified_ns for entry in page))
+        await desk.each(page, check.gathering)
+        desk.room -= len(page)
+        if desk.room <= 0:
+            return replace(span, after=page[-1].key)
+    return None
 
 
 async def _references(desk: Desk, back: Back, span: Span) -> Span | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout as ingest
 from holdfast.ingest.identity import BatchIdentity
@@ -41,11 +42,21 @@ class Again:
     longest: int
 
 
-async def cover(store: Store, ambient: Ambient, identities: Iterable[BatchIdentity], operation_id: str) -> list[Again]:
-    """Cover these batches. Those that were covered before: because they overlap others, or were covered already."""
+@dataclass(frozen=True, slots=True)
+class Covered:
+    again: list[Again]
+    """Those that were covered before: because they overlap others, or were covered already."""
+    failed: dict[BatchIdentity, str]
+    """Those that could not be, because what is known of their shard cannot be read; and what it says."""
+
+
+async def cover(store: Store, ambient: Ambient, identities: Iterable[BatchIdentity], operation_id: str) -> Covered:
+    """Cover these batches."""
     shards: dict[int, list[BatchIdentity]] = defaultdict(list)
     for identity in identities:
         shards[layout.shard_of(identity.agent_id)].append(identity)
+
+    failed: dict[BatchIdentity, str] = {}
 
     async def one(shard: int) -> list[Again]:
         key = layout.coverage_key(shard)
@@ -60,7 +71,11 @@ async def cover(store: Store, ambient: Ambient, identities: Iterable[BatchIdenti
             longest.update({each: coverage.longest(each) for each in shards[shard]})
             return coverage.document()
 
-        edited = await register.edit(operation_id, change)
+        try:
+            edited = await register.edit(operation_id, change)
+        except (Corrupt, Incompatible) as error:
+            failed.update(dict.fromkeys(shards[shard], str(error)))
+            return []
         if edited.replayed:  # an earlier try did it, and nobody knows what it was told
             coverage = Coverage.of(edited.value, key)
             again = set(shards[shard])
@@ -68,7 +83,7 @@ async def cover(store: Store, ambient: Ambient, identities: Iterable[BatchIdenti
         return [Again(each, longest[each]) for each in sorted(again)]
 
     parts = await map_bounded(sorted(shards), one, limit=AT_ONCE)
-    return [each for part in parts for each in part]
+    return Covered([each for part in parts for each in part], failed)
 
 
 async def overlaps(store: Store, found: Again) -> list[BatchIdentity]:

@@ -11,9 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible
+from holdfast.ingest import layout as ingest
+from holdfast.ingest.reconcile import Finding, Problem
 from holdfast.metrics import layout as derived
 from holdfast.metrics.manifest import Kind
-from holdfast.pipeline import due, layout
+from holdfast.pipeline import due, layout, problems
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
@@ -82,7 +85,10 @@ class Derive:
 
     async def preview(self, request: Document) -> list[HourPlan]:
         """What a run would do, without doing it."""
-        return [plan for kind in self._kinds for plan in await self._plans(kind, await self._wanted(kind, request))]
+        found: list[Problem] = []
+        return [
+            plan for kind in self._kinds for plan in await self._plans(kind, await self._wanted(kind, request), found)
+        ]
 
     # --- plan ---
 
@@ -90,16 +96,21 @@ class Derive:
         kind = Kind(kind_name)
         wanted = await self._wanted(kind, request)
         plans: list[HourPlan] = []
+        found: list[Problem] = []
         left = list(wanted)
         while left and len(plans) < HOURS_AT_ONCE and sum(map(_inputs, plans)) < INPUTS_AT_ONCE:
             group, left = left[:AT_ONCE], left[AT_ONCE:]
-            plans += await self._plans(kind, group)
+            plans += await self._plans(kind, group, found)
+        await problems.record(self._store, self._env.ambient, found)
+        if plans:
+            await problems.mended_hours(self._store, kind, [plan.hour for plan in plans])
         chosen = {plan.hour: wanted[plan.hour] for plan in plans}
         return {
             "plans": [plan.document() for plan in plans],
             "work": [work.document() for plan in plans for work in plan.work],
             "marks": {str(hour): keys for hour, keys in chosen.items()},
             "more": bool(left),
+            "broken_hours": len(found),
         }
 
     async def _wanted(self, kind: Kind, request: Document) -> dict[int, list[str]]:
@@ -130,15 +141,21 @@ class Derive:
         now_ns = self._env.ambient.clock.wall_ns()
         return due.ripe(await due.marks(self._store, kind), kind, self._options.settle_ns, now_ns)
 
-    async def _plans(self, kind: Kind, wanted: Iterable[int]) -> list[HourPlan]:
+    async def _plans(self, kind: Kind, wanted: Iterable[int], found: list[Problem]) -> list[HourPlan]:
+        """The plans of these hours. One of which something cannot be read stays as it is, and due."""
         windows, size = self._options.windows, self._options.records_per_unit
 
-        async def one(hour: int) -> HourPlan:
-            if kind is Kind.DAILY:
-                return await plan_day(self._store, hour, windows)
-            return await plan_hour(self._store, kind, hour, windows, size)
+        async def one(hour: int) -> HourPlan | None:
+            try:
+                if kind is Kind.DAILY:
+                    return await plan_day(self._store, hour, windows)
+                return await plan_hour(self._store, kind, hour, windows, size)
+            except (Corrupt, Incompatible) as error:
+                found.append(problems.of_hour(kind, hour, str(error)))
+                return None
 
-        return await map_bounded(wanted, one, limit=AT_ONCE)
+        plans = await map_bounded(wanted, one, limit=AT_ONCE)
+        return [plan for plan in plans if plan is not None]
 
     # --- stage, publish, verify ---
 
@@ -150,6 +167,7 @@ class Derive:
         bounds = (limits.frame_bytes, limits.payload_bytes, limits.records, limits.elements)
         payloads = [payload_of(group, self._options.windows, bounds) for group in groups]
         rows = await self._env.engine.run(self.name, unit_task, payloads, self._env.progress(f"{self.name}: units"))
+        await self._report({ident for row in rows for ident in row["lost"]}, work)
         names = (
             "inputs",
             "records",
@@ -163,25 +181,52 @@ class Derive:
         )
         return {"units": len(rows), **{name: sum(row[name] for row in rows) for name in names}}
 
+    async def _report(self, lost: set[str], work: Iterable[Work]) -> None:
+        """Batches that were listed, and cannot be read any more: they are looked at again in every run."""
+        hashes = {each.id: each.sha256 for one in work for each in one.unit.inputs if each.id in lost}
+        found: list[Problem] = []
+        for ident, sha256 in sorted(hashes.items()):
+            async for key in self._store.keys(ingest.accepted_by_blob_folder(sha256)):
+                identity = ingest.identity_in(key)
+                if identity is not None and identity.manifest_id == ident:
+                    told = "its bytes were there when it was reconciled, and could not be read when they were needed"
+                    found.append(Problem(Finding.MISSING_BLOB, ingest.accepted_key(identity), told))
+        await problems.record(self._store, self._env.ambient, found)
+
     async def _publish(self, plan: Document) -> Document:
         plans = [HourPlan.of(each) for each in plan["plans"]]
         done: list[list[object]] = []
         superseded: list[int] = []
+        broken: list[Problem] = []
+        left_out: list[int] = []
 
         async def one(each: HourPlan) -> None:
-            published = await publish(self._store, each)
+            try:
+                published = await publish(self._store, each)
+            except (Corrupt, Incompatible) as error:
+                broken.append(problems.of_hour(each.kind, each.hour, str(error)))
+                left_out.append(each.hour)
+                return
             if published.superseded:
                 superseded.append(each.hour)
             elif published.generation is not None:
                 done.append([each.hour, published.generation.key])
 
         await map_bounded(plans, one, limit=AT_ONCE)
+        await problems.record(self._store, self._env.ambient, broken)
         counts = {"published": len(done), "superseded": len(superseded)}
+        counts["broken_hours"] = plan.get("broken_hours", 0) + len(broken)
         hours = sorted(layout.hour_name(int(str(hour))) for hour, _ in done)
-        return {"done": sorted(done, key=str), "superseded": sorted(superseded), "hours": hours, "counts": counts}
+        return {
+            "done": sorted(done, key=str),
+            "superseded": sorted(superseded),
+            "broken": sorted(left_out),
+            "hours": hours,
+            "counts": counts,
+        }
 
     async def _verify(self, plan: Document, published: Document) -> Document:
-        lost = set(published["superseded"])
+        lost = {*published["superseded"], *published.get("broken", ())}
         plans = [each for each in map(HourPlan.of, plan["plans"]) if each.hour not in lost]
         await map_bounded(
             [each for each in plans if each.changed], lambda each: verify(self._store, each), limit=AT_ONCE

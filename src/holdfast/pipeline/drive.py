@@ -20,6 +20,7 @@ from holdfast.objects.store import Store
 from holdfast.pipeline import job as jobs
 from holdfast.pipeline import layout
 from holdfast.pipeline.audit import Audit
+from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.derive import index_job, rollup_job
 from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
@@ -39,7 +40,7 @@ ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 """Jobs that run only when they are named."""
 _WANTED = {
     "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
-    "audit": {"scopes", "deep", "older_than_ns", "inventory"},
+    "audit": {"scopes", "deep", "one_in", "older_than_ns", "inventory"},
     "gc": {"kinds", "apply", "limit"},
 }
 """What a job takes of a request; the others take times."""
@@ -88,11 +89,13 @@ async def serve(
     say: Say = unsaid,
 ) -> None:
     """Run the jobs every so many seconds until told to stop. Another driver's turn, or a store that is away, is waited
-    out; what was due stays due.
+    out; what was due stays due. The reconciler scans everything when that is due.
     """
     while not stop.is_set():
         try:
-            await on_round(await run(store, names, engine=engine, options=options, wait_ms=0, say=say))
+            request = {"full": True} if await _is_scan_due(store, names, options) else None
+            ran = await run(store, names, engine=engine, options=options, request=request, wait_ms=0, say=say)
+            await on_round(ran)
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
             on_error(error)
             _log.warning("the pipeline goes on in %g s: %s", every_s, error)
@@ -101,6 +104,16 @@ async def serve(
                 await stop.wait()
         except TimeoutError:
             continue
+
+
+async def _is_scan_due(store: Store, names: Sequence[str], options: Options) -> bool:
+    """Whether no full scan has ended for so long. One GET."""
+    if not options.full_scan_every_ns or "reconcile" not in check_names(names):
+        return False
+    ambient = ambient_of(store)
+    found = await Checkpoints(store, ambient).read()
+    last_ns = 0 if found is None else found.full_at_unix_ns or 0
+    return ambient.clock.wall_ns() - last_ns >= options.full_scan_every_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ references that are missing, and says what it found. Whatever is wrong with one 
 store that does not answer fails the task.
 
 Requests for a batch that is found by its reference: three GET (reference, manifest, bytes) and two HEAD; for one that
-is found by its manifest: two GET and three HEAD; besides, one PUT for each reference that is missing.
+is found by its manifest: two GET and three HEAD; besides, one PUT for each reference that is missing, and one GET if
+any is, which shows that the batch is not one that was let go.
 """
 
 import asyncio
@@ -135,18 +136,24 @@ class Examiner:
             manifest = AcceptedManifest.read(found)
         except (Corrupt, Incompatible) as error:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), key, str(error)) from error
-        batch = await self._batch(row, manifest)
+        batch = await self._batch(row, manifest, found.modified_ns)
         row.manifest = manifest
         row.shares, future = shares(batch, manifest.accepted_at_unix_ns)
         if future:
             told = f"{future} of its {len(batch)} records are dated more than a day after it was accepted"
             row.problems.append(Problem(Finding.FUTURE_CLOCK, key, told))
-        await self._refer(row, references.of_accepted(manifest), known=row.key, of=manifest)
+        await self._refer(row, references.of_accepted(manifest), known=row.key)
 
-    async def _batch(self, row: Row, manifest: AcceptedManifest) -> Batch:
+    async def _batch(self, row: Row, manifest: AcceptedManifest, accepted_ns: int) -> Batch:
+        """``accepted_ns`` is when the manifest came, by the store's clock. Bytes come before it: those that came after
+        were sent again, which tells whether they had been let go.
+        """
         key = manifest.key
         try:
-            body = (await self._store.get(manifest.raw_blob_key)).body
+            stored = await self._store.get(manifest.raw_blob_key)
+            body = stored.body
+            if stored.modified_ns > accepted_ns and await find_expired(self._store, manifest.identity) is not None:
+                raise _Expired(manifest)
         except NotFound:
             if await find_expired(self._store, manifest.identity) is not None:
                 raise _Expired(manifest) from None
@@ -185,22 +192,14 @@ class Examiner:
             raise _Found(_finding(error, Finding.CORRUPT_MANIFEST), row.key, str(error)) from error
         await self._refer(row, references.of_conflict(conflict))
 
-    async def _refer(
-        self,
-        row: Row,
-        wanted: Iterable[references.Reference],
-        known: str = "",
-        of: AcceptedManifest | None = None,
-    ) -> None:
-        """Write the references that are not there; but of a batch that was expired, and sent again since, none."""
+    async def _refer(self, row: Row, wanted: Iterable[references.Reference], known: str = "") -> None:
+        """Write the references that are not there."""
         for reference in wanted:
             if reference.key == known:
                 continue
             try:
                 await self._store.head(reference.key)
             except NotFound:
-                if of is not None and await find_expired(self._store, of.identity) is not None:
-                    raise _Expired(of) from None
                 await references.write(self._store, reference)
                 row.wrote += 1
 

@@ -17,6 +17,7 @@ from holdfast.metrics import index, layout, manifest
 from holdfast.metrics.manifest import Generation, Kind, Table
 from holdfast.metrics.points import SeriesKey
 from holdfast.ontology.commit import Commit
+from holdfast.ontology.session import Options as SessionOptions
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.layout import hour_name
 from holdfast.pipeline.options import Env
@@ -28,6 +29,8 @@ from holdfast.platform.session import Session
 AT_ONCE = 16
 HOURS_AT_ONCE = 168
 """That one run counts; the next counts the rest."""
+SHORTEST_LEASE_MS = 2_000
+LOCK_TIMEOUT_MS = 5_000
 TRIES = 5
 """If others take the census at the same time."""
 
@@ -147,4 +150,7 @@ class Feed:
         return [series for part in parts for series in part]
 
     def _session(self) -> Session:
-        return Session(self._store, self._env.ambient, census.TYPES)
+        # A driver that died holds the ontology's lock as long as its own lease: the next one waits that out.
+        ttl_ms = max(SHORTEST_LEASE_MS, self._options.lease_ttl_ms)
+        options = SessionOptions(lease_ttl_ms=ttl_ms, lock_timeout_ms=max(LOCK_TIMEOUT_MS, 2 * ttl_ms))
+        return Session(self._store, self._env.ambient, census.TYPES, options)

@@ -25,6 +25,9 @@ def unsaid(step: str, done: int, total: int) -> None:
 class Options:
     overlap_ns: int = 10 * MINUTE_NS
     """How far before its checkpoint the reconciler looks again."""
+    full_scan_every_ns: int = 0
+    """A service looks at all identities again after so long: batches without any reference are found in no other way.
+    0 is never."""
     settle_ns: int = 0
     """How long after its end an hour becomes due; 0 takes what is there, ended or not."""
     windows: Windows = field(default_factory=Windows.of)

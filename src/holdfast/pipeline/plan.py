@@ -8,12 +8,16 @@ A sealed unit stays as it is. What came later becomes a unit over it, which leav
 (``platform.taken``).
 """
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
+from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Invalid
+from holdfast.ingest.frame import FrameInvalid, decode
 from holdfast.metrics import derive, layout, listing, manifest
 from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
@@ -133,6 +137,8 @@ async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, recor
         over = (*beneath, *order.over(every))
         inputs = tuple(row.input for row in own)
         unit = _named(current, Unit(kind, hour, buckets, bucket, inputs, plan.version, plan.epoch, over))
+        if await _is_back(store, unit, current, own):
+            unit = replace(unit, epoch=plan.base + 1)  # the same inputs, made again under a name that nobody has
         sources = tuple((row.manifest_id, row.blob_key) for row in own)
         taken = tuple(order.taken(every, own))
         _enter(plan, Work(unit, sources, sum(row.records + 1 for row in own), taken), current)
@@ -196,6 +202,28 @@ def _named(current: Generation | None, unit: Unit) -> Unit:
         before = replace(unit, epoch=known.epoch)
         return before if before.id == known.unit_id else unit
     return unit
+
+
+async def _is_back(store: Store, unit: Unit, current: Generation | None, rows: Iterable[Listed]) -> bool:
+    """Whether the unit is current and was made without a batch that can be read now."""
+    known = None if current is None else current.unit(unit.bucket)
+    if known is None or known.unit_id != unit.id or not known.unreadable:
+        return False
+    for row in rows:
+        if row.manifest_id in known.unreadable and await _is_readable(store, row):
+            return True
+    return False
+
+
+async def _is_readable(store: Store, row: Listed) -> bool:
+    found = await store.find(row.blob_key)
+    if found is None or hashlib.sha256(found.body).hexdigest() != row.frame_sha256:
+        return False
+    try:
+        await blocking(decode, found.body)
+    except (FrameInvalid, Invalid, Corrupt):
+        return False
+    return True
 
 
 def _enter(plan: HourPlan, work: Work, current: Generation | None) -> None:

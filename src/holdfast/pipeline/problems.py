@@ -14,6 +14,8 @@ from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
 from holdfast.ingest.reconcile import BROKEN, Finding, Problem
+from holdfast.metrics import layout as derived
+from holdfast.metrics.manifest import Kind
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import layout
 
@@ -46,6 +48,20 @@ async def mended(store: Store, keys: Iterable[str]) -> None:
     """These batches were read: whatever was wrong with them is over."""
     gone = [layout.problem_key(finding, Problem(finding, key, "").id) for key in keys for finding in sorted(BROKEN)]
     await store.delete_many(gone)
+
+
+async def mended_hours(store: Store, kind: Kind, hours: Iterable[int]) -> None:
+    """These hours were planned: whatever could not be read can be. One LIST where there is nothing."""
+    keys = {layout.problem_key(Finding.CORRUPT_DERIVED, of_hour(kind, hour, "").id) for hour in hours}
+    folder = f"{layout.PROBLEMS}{Finding.CORRUPT_DERIVED}/"
+    gone = [key async for key in store.keys(folder) if key in keys]
+    if gone:
+        await store.delete_many(gone)
+
+
+def of_hour(kind: Kind, hour: int, message: str) -> Problem:
+    """Something that is needed to derive an hour cannot be read."""
+    return Problem(Finding.CORRUPT_DERIVED, f"{derived.manifest_folder(hour)}{kind}", message)
 
 
 async def broken(store: Store) -> list[str]:

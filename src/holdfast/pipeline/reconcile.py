@@ -5,6 +5,7 @@ the checkpoint last. Everything before the checkpoint is created under names tha
 is done again, or twice at once, changes nothing more.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,13 +14,15 @@ from typing import Any
 from holdfast.base import codec
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible
+from holdfast.base.telemetry import logger
 from holdfast.bus import Bus
 from holdfast.ingest import layout as ingest
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.reconcile import BROKEN, Finding, Problem
 from holdfast.metrics import listing
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import Kind
+from holdfast.metrics.manifest import Generation, Kind
 from holdfast.objects.store import CREATE
 from holdfast.pipeline import coverage, discover, layout, problems
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
@@ -30,6 +33,8 @@ from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
 from holdfast.platform.fresh import listed
+
+log = logger("pipeline")
 
 AT_ONCE = 16
 WORTH = 200
@@ -144,10 +149,21 @@ class Reconcile:
             rows = await self._examine(keys, "verify")
             found += await self._list(rows, staged, f"{run_id}/{start}")
             found += [each for row in rows for each in row.problems]
-            await problems.mended(self._store, _mended(set(plan["broken"]), rows))
+            await self._mend(set(plan["broken"]), rows, run_id)
         await problems.record(self._store, self._ambient, found)
         staged.counts |= {"looked_at": len(plan["keys"]), "listed": plan["listed"], "problems": len(found)}
         return staged.document()
+
+    async def _mend(self, broken: set[str], rows: list[Row], run_id: str) -> None:
+        """What was broken and was read now. It may stand in units that were made without it: its hours are due."""
+        read = [row for row in rows if row.manifest is not None and not any(p.finding in BROKEN for p in row.problems)]
+        mended = {key: row for row in read if row.manifest is not None for key in (row.key, row.manifest.key)}
+        for key in sorted(mended.keys() & broken):
+            ident = hashlib.sha256(f"{run_id}\x00{key}".encode()).hexdigest()
+            for share in mended[key].shares:
+                for kind in DERIVED:
+                    await mark_due(self._env, kind, share.hour, ident)
+        await problems.mended(self._store, sorted(mended.keys() & broken))
 
     async def _examine(self, keys: Sequence[str], step: str) -> list[Row]:
         if not keys:
@@ -162,7 +178,11 @@ class Reconcile:
     async def _list(self, rows: list[Row], staged: Staged, operation_id: str) -> list[Problem]:
         """Cover the batches, list them in their hours, and mark what is due. The overlaps that were found."""
         by_identity = {row.identity: row for row in rows if row.identity is not None}
-        again = await coverage.cover(self._store, self._ambient, by_identity, operation_id)
+        covered = await coverage.cover(self._store, self._ambient, by_identity, operation_id)
+        for identity, told in covered.failed.items():
+            row = by_identity.pop(identity)  # not listed before it is covered: it is looked at again in every run
+            row.problems.append(Problem(Finding.NOT_COVERED, ingest.accepted_key(identity), told))
+        again = covered.again
         pairs = await self._pairs(again)
         missing = sorted({other for others in pairs.values() for other in others if other not in by_identity})
         neighbours = await self._examine([ingest.accepted_key(each) for each in missing], "overlaps")
@@ -209,15 +229,30 @@ class Reconcile:
         holding: set[str] = set()
         wanted = {row.manifest_id for row in rows.values()}
         for key in await listing.listings(self._store, hour):
-            for row in await listing.read(self._store, [key]):
+            for row in await self._listed(key):
                 there[row.manifest_id] = max(row.records, there.get(row.manifest_id, 0))
                 if row.manifest_id in wanted:
                     holding.add(listing.id_in(key))
         for kind in DERIVED if holding else ():
-            generation = await read_generation(self._store, kind, hour)
+            generation = await self._generation(kind, hour)
             for ident in sorted(holding - set(() if generation is None else generation.listings)):
                 await mark_due(self._env, kind, hour, ident)
         return {identity: row for identity, row in rows.items() if there.get(row.manifest_id, -1) < row.records}
+
+    async def _listed(self, key: str) -> list[Listed]:
+        """None of a listing that cannot be read: whoever derives its hour reports it."""
+        try:
+            return await listing.read(self._store, [key])
+        except Corrupt as error:
+            log.error("%s; its batches are listed again", error)
+            return []
+
+    async def _generation(self, kind: Kind, hour: int) -> Generation | None:
+        try:
+            return await read_generation(self._store, kind, hour)
+        except (Corrupt, Incompatible) as error:
+            log.error("%s; its hour is due", error)
+            return None
 
     def _count(self, staged: Staged, rows: list[Row], pairs: dict[BatchIdentity, Any]) -> None:
         counts = staged.counts
@@ -271,11 +306,6 @@ def _enter(hours: dict[int, dict[BatchIdentity, Listed]], where: Row, row: Row) 
         share = own.get(hour)
         facts = (0, None, None) if share is None else (share.records, share.first_ns, share.last_ns)
         hours[hour][identity] = listed(manifest, *facts)
-
-
-def _mended(broken: set[str], rows: Iterable[Row]) -> list[str]:
-    """Those of the broken ones that were read now."""
-    return sorted({key for row in rows if row.manifest is not None for key in (row.key, row.manifest.key)} & broken)
 
 
 def _overlap(identity: BatchIdentity, others: Sequence[BatchIdentity]) -> Problem:

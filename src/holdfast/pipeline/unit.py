@@ -53,7 +53,10 @@ async def make(store: Store, work: Work, windows: Windows, limits: Limits) -> Do
     """Make the unit if it is not there; what it gave."""
     found = await store.find(work.unit.key)
     if found is not None:
-        return _row(UnitManifest.read(found), _Spent(), made=False)
+        try:
+            return _row(UnitManifest.read(found), _Spent(), made=False)
+        except (Corrupt, Incompatible):  # whoever publishes its hour finds the same, and leaves the hour as it is
+            return _row(UnitManifest(work.unit, ()), _Spent(), made=False)
     spent = _Spent()
     if work.unit.kind is Kind.DAILY:
         hours, unreadable = await _rows(store, work, spent)
@@ -169,6 +172,7 @@ def _row(manifest: UnitManifest, spent: _Spent, *, made: bool) -> Document:
         "repeated": manifest.repeated,
         "doubtful": manifest.doubtful,
         "unreadable": len(manifest.unreadable),
+        "lost": list(manifest.unreadable) if manifest.unit.kind is not Kind.DAILY else [],
         "chunks": len(manifest.chunks),
         "rows": sum(ref.rows for ref in manifest.chunks),
         "read_bytes": spent.read_bytes,

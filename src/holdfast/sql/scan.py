@@ -9,8 +9,9 @@ million (times of one filtered count, two cores):
     loaded into one DuckDB table    2 ms        loaded into a DuckDB table  16 ms, and 0.6 s to load
 
 So small files are loaded into a table once and stay warm, others are scanned where they lie: both stay within
-DuckDB's own memory limit, which Arrow tables would not. A large object comes in ranges, a few at a time, so that it is
-never in memory as a whole.
+DuckDB's own memory limit, which Arrow tables would not. An object of a folder on the same disk gets another name, and
+nothing is copied; nobody writes into such a file. A large object of another store comes in ranges, a few at a time, so
+that it is never in memory as a whole.
 
 Errors: ``MissingFile`` if the object is gone, with its key; what the store raises.
 """
@@ -50,6 +51,8 @@ class LocalFiles:
         path = self._folder / name
         self.requests += 1
         try:
+            if self._cache is None and await self._store.link(key, path) is not None:
+                return path
             if size is None or size <= WHOLE_BYTES:
                 await blocking(path.write_bytes, (await self._store.get(key)).body)
             elif self._cache is not None:

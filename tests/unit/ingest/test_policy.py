@@ -105,6 +105,13 @@ def test_roles_reach_their_prefixes_and_no_others() -> None:
     assert not allowed("collector", "s3:PutObject", "runs/r1/journal.jsonl")
     assert allowed("gc", "s3:DeleteObject", blob)
     assert not allowed("gc", "s3:DeleteObject", manifest)
+    for lasting in (layout.EXPIRED, layout.SETTLED):
+        assert allowed("gc", "s3:PutObject", f"{lasting}x.json")
+        assert not allowed("gc", "s3:DeleteObject", f"{lasting}x.json")
+        assert not allowed("collector", "s3:PutObject", f"{lasting}x.json")
+    for garbage in ("rollup/v1/x", "manifests/v1/x", "snapshots/x", "commits/x", "runs/r/payloads/p", "events/x"):
+        assert allowed("gc", "s3:DeleteObject", garbage)
+        assert not allowed("collector", "s3:DeleteObject", garbage)
     assert allowed("reader", "s3:GetObject", blob)
     assert not allowed("reader", "s3:PutObject", blob)
     assert allowed("operator", "s3:PutObject", layout.HOLDS)

@@ -241,7 +241,7 @@ class Frugal(Loader):
 
 async def test_a_driver_holds_pieces_of_the_file_and_never_all_of_it() -> None:
     store = Metered()
-    yard = Yard(store, sizes=replace(SPREAD, sheaf_rows=5_000, range_rows=2_000))
+    yard = Yard(store, sizes=replace(SPREAD, sheaf_rows=5_000, range_rows=2_000, group_rows=500))
     sheaves = await yard.staged("load", table(customers(0, 20_000, "name ")))
     async with yard.session() as onto:
         store.largest = 0

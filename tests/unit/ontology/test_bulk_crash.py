@@ -12,7 +12,7 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.stack import compose
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Part, Store, Written
 from holdfast.ontology import layout, loads
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Policy, Rules
@@ -51,6 +51,9 @@ class Mortal(Layer):
 
     async def range(self, key: str, start: int, end: int) -> bytes:
         return await self._ask(lambda: self.inner.range(key, start, end))
+
+    async def part(self, key: str, start: int, end: int) -> Part:
+        return await self._ask(lambda: self.inner.part(key, start, end))
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self._ask(lambda: self.inner.put(key, body, mode))

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from holdfast.base.errors import Corrupt
 from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import Part
 from holdfast.ontology import thrift
+from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.ranged import WHOLE_BYTES, Ranged
 from holdfast.ontology.splice import Assembly, Footer, constant, metadata_of
 
@@ -86,9 +88,9 @@ async def test_a_large_file_is_never_fetched_whole() -> None:
     class Counting(MemoryStore):
         largest = 0
 
-        async def range(self, key: str, start: int, end: int) -> bytes:
+        async def part(self, key: str, start: int, end: int) -> Part:
             self.largest = max(self.largest, end - start)
-            return await super().range(key, start, end)
+            return await super().part(key, start, end)
 
     store = Counting()
     noise = pa.array([f"{each * 2654435761 % 2**32:08x}" * 16 for each in range(100_000)])
@@ -101,6 +103,22 @@ async def test_a_large_file_is_never_fetched_whole() -> None:
     (table,) = [each async for each in file.tables([7])]
     assert table.column("key").to_pylist() == noise.to_pylist()[35_000:40_000]
     assert store.largest < len(body) / 8
+
+
+async def test_a_file_that_is_replaced_while_it_is_read_is_not_taken_for_one() -> None:
+    store = MemoryStore()
+    noise = [f"{each * 2654435761 % 2**32:08x}" * 8 for each in range(100_000)]
+    bodies = []
+    for shift in (0, 1):
+        sink = pa.BufferOutputStream()
+        table = pa.table({"key": noise[shift:] + noise[:shift]})
+        pq.write_table(table, sink, row_group_size=5_000, use_dictionary=False, compression="none")
+        bodies.append(sink.getvalue().to_pybytes())
+    await store.put("file", bodies[0])
+    file = await Ranged.open(store, "file", len(bodies[0]) - 1)  # a size of before
+    await store.put("file", bodies[1])
+    with pytest.raises(SnapshotGone, match="it was replaced while it was read"):
+        [each async for each in file.tables([7])]
 
 
 @pytest.mark.parametrize("body", [b"", b"PAR1", b"no footer", b"\x00" * 40, b"x" * 8 + b"\xff\x00\x00\x00PAR1"])

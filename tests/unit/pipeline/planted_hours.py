@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base import codec
+from holdfast.ingest import layout as ingest
 from holdfast.ingest.frame import Limits
 from holdfast.metrics import chunk, layout, listing
 from holdfast.metrics.manifest import Current, Generation, Kind, Table, Unit, UnitManifest, bucket_of
@@ -209,8 +210,15 @@ async def checkpoint_in_the_future(store: Store) -> Expected:
 @fault()
 async def checkpoint_that_saw_too_much(store: Store) -> Expected:
     """It is ahead of every reference, and not of the clock: what comes between is passed over."""
-    document = codec.decode((await store.get(layout.CHECKPOINT)).body, key="")
-    await rewrite(store, layout.CHECKPOINT, cursor_ns=document["cursor_ns"] + 10**9)
+    latest = max(
+        [
+            entry.modified_ns
+            for prefix in (ingest.ACCEPTED_BY_TIME, ingest.GATHERINGS)
+            async for page in store.list(prefix)
+            for entry in page.entries
+        ]
+    )
+    await rewrite(store, layout.CHECKPOINT, cursor_ns=latest + 10**9)
     return {("checkpoint_ahead", layout.CHECKPOINT)}
 
 

@@ -18,7 +18,7 @@ from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline.plan import Work, read_generation
 from holdfast.pipeline.unit import make
 from holdfast.runs import layout as runs
-from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first
+from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first, ungather
 from tests.unit.pipeline.planted_hours import an_hour, publish
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of
 
@@ -34,6 +34,7 @@ def told(plant: Plant) -> Plant:
 async def substitute(store: Store, made: AcceptedManifest) -> None:
     """Another manifest in place of the one of this identity, with references that follow from it."""
     before = AcceptedManifest.read(await store.get(made.key))
+    await ungather(store, before)
     await store.delete(ingest.accepted_by_blob_key(before.frame_sha256, before.identity))
     await store.put(made.key, made.encode(), OVERWRITE)
     for reference in references.of_accepted(made):
@@ -144,6 +145,13 @@ async def blob_that_was_left_behind(store: Store) -> Expected:
     key = ingest.blob_key(hashlib.sha256(body).hexdigest())
     await store.put(key, body, CREATE)
     return {("orphan_blob", key)}
+
+
+@told
+async def objects_of_somebody_else(store: Store) -> Expected:
+    for key in ("photos/2026/cat.jpg", "notes.txt"):
+        await store.put(key, b"hello", CREATE)
+    return {("unknown_prefix", "photos/"), ("unknown_prefix", "notes.txt")}
 
 
 @told

@@ -9,9 +9,9 @@ from holdfast import pipeline
 from holdfast.objects.memory import Shelf
 from holdfast.pipeline.gc.options import DAY_NS as DAY
 from holdfast.pipeline.gc.options import GcOptions
-from tests.unit.pipeline.audit_desk import place, told, wrong
+from tests.unit.pipeline.audit_desk import MINUTE, place, told, wrong
 from tests.unit.pipeline.field import HOUR
-from tests.unit.pipeline.healthy import build, reopened
+from tests.unit.pipeline.healthy import build, collect, collecting, frame, reopened
 from tests.unit.pipeline.planted import FAULTS, Fault
 from tests.unit.pipeline.planted_rare import TOLD
 
@@ -62,6 +62,12 @@ async def test_an_empty_store_is_good() -> None:
 async def test_what_was_collected_and_let_go_is_not_missed(healthy: tuple[Shelf, int]) -> None:
     """An audit is the proof that garbage collection asks for; afterwards everything is still in its place."""
     async with reopened(*healthy) as here:
+        here.clock.pass_by(2 * DAY)
+        async with collecting(here) as collector:  # in hours of their own, where no numbers are shared
+            for number in range(2):
+                at_ns = here.clock.now_ns - 20 * MINUTE
+                await collect(here, collector, frame("web-3", number * 10, 6, at_ns, number))
+        await here.derive()
         here.clock.pass_by(60 * DAY)
         assert (await here.audit()).good
         days = 10 * DAY

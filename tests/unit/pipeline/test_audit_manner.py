@@ -16,7 +16,7 @@ from holdfast.ingest.frame import Limits
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Entry, Meta, Object, Page
-from holdfast.pipeline import audit_desk, audited
+from holdfast.pipeline import audit, audit_desk, audited
 from holdfast.pipeline.audit import Audit, plan_spans
 from holdfast.pipeline.audit_ingest import batch_check
 from holdfast.pipeline.audit_spans import MOST_CUTS, divided
@@ -121,8 +121,11 @@ async def test_a_report_names_the_manifests(tmp_path: Path) -> None:
         assert lost.found == {"dangling_by_time": 1, "dangling_by_blob": 1}
 
 
-async def test_what_it_costs() -> None:
-    """A batch: five requests. Everything else is listing, and does not grow with batches but by the thousand."""
+async def test_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch: five requests. Everything else is listing, and does not grow with batches but by the thousand; and one
+    GET for each gathering.
+    """
+    monkeypatch.setattr(audit, "ONE_IN", 10**9)
     spent: list[dict[str, int]] = []
     for count in (4, 10):
         async with place() as here:
@@ -130,12 +133,12 @@ async def test_what_it_costs() -> None:
             before = dict(here.store.usage.by_verb)
             record = await here.audit(scopes=["ingest"])
             assert (record.good, record.checked["accepted"], record.checked["references"]) == (True, count, 3 * count)
-            read = record.checked.get("blobs read", 0)
+            gatherings = record.checked.get("gatherings", 0)
             found = {verb: n - before.get(verb, 0) for verb, n in here.store.usage.by_verb.items()}
-            spent.append({**found, "get": found["get"] - read, "head": found["head"] + read})
+            spent.append({**found, "get": found["get"] - gatherings})
     few, many = spent
     assert {verb: many[verb] - few[verb] for verb in ("get", "head", "put")} == {"get": 4 * 6, "head": 6, "put": 0}
-    assert all(each["list"] <= 7 + 3 * 16 for each in spent)  # blobs and both references to them, in 16 parts
+    assert all(each["list"] <= 10 + 3 * 16 for each in spent)  # blobs and both references to them, in 16 parts
 
 
 async def test_of_many_findings_the_first_are_on_record_and_all_in_a_list() -> None:
@@ -202,7 +205,21 @@ async def test_a_million_keys_are_planned_in_a_bounded_number_of_spans() -> None
         assert sum(span.holds(key) for span in spans) == 1
     forward, back = await plan_spans(store, [str(scope) for scope in Scope])
     assert len(forward) == len(spans)
-    assert len(back) == 3
+    assert len(back) == 4
+
+
+async def test_what_waits_for_the_reconciler_is_not_wrong_and_what_it_cannot_find_is() -> None:
+    async with place() as here:
+        async with collecting(here) as collector:
+            for number in range(3):
+                await collect(here, collector, frame("web-1", number * 100, 3, here.clock.now_ns - MINUTE, number))
+        here.clock.pass_by(HOUR)
+        record = await here.audit()
+        assert (wrong(record), record.checked["not reconciled yet"]) == (set(), 3)
+        for prefix in (ingest.GATHERINGS, ingest.ACCEPTED_BY_TIME):
+            await here.store.delete_many([key async for key in here.store.keys(prefix)])
+        keys = [key async for key in here.store.keys(ingest.ACCEPTED)]
+        assert wrong(await here.audit()) == {("missing_by_time", key) for key in keys}
 
 
 async def test_what_is_young_is_not_judged_yet() -> None:

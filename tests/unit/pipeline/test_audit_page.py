@@ -5,10 +5,11 @@ import re
 from holdfast.bus.audit import RULES as BUS
 from holdfast.ingest.audit_rules import RULES as INGEST
 from holdfast.metrics.audit_rules import RULES as METRICS
+from holdfast.pipeline.audit_rules import RULES as STORE
 from holdfast.runs.audit import RULES as RUNS
 from tests.tidy.tree import ROOT
 
-EVERY = [*INGEST.values(), *METRICS.values(), *RUNS.values(), *BUS.values()]
+EVERY = [*INGEST.values(), *METRICS.values(), *RUNS.values(), *BUS.values(), *STORE.values()]
 
 
 def test_the_page_has_every_rule_word_for_word() -> None:

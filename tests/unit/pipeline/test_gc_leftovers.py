@@ -177,6 +177,18 @@ async def test_superseded_snapshots_go_and_readers_have_the_rest() -> None:
     assert desk.keys(commits.SNAPSHOTS) == snapshots
 
 
+async def test_what_a_killed_load_has_staged_goes_after_a_day() -> None:
+    onto = OntologyDesk()
+    await sound(onto)
+    desk = GcDesk(shelf=onto.shelf)
+    staged = commits.load_key("load-1", *CUSTOMER, "sheaf", "1")
+    await desk.store.put(staged, b"rows")
+    assert (await desk.run("ontology"))["kinds"]["ontology"]["kept"] == {ontology.ALIVE: 1}
+    desk.later(2 * DAY)
+    assert (await desk.run("ontology", run_id="run-2"))["kinds"]["ontology"]["removed"] == {ontology.LOAD: 1}
+    assert staged not in desk.shelf.objects
+
+
 @on(OrderPlaced, id="bill")
 async def bill(_: Context, __: OrderPlaced) -> None:
     """Done."""

@@ -1,11 +1,14 @@
 """Retention: bytes go once they are counted for good, everybody says that they expired, and what comes later counts."""
 
+import json
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from holdfast import pipeline
+from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
 from holdfast.ingest import layout as ingest
@@ -18,6 +21,7 @@ from holdfast.metrics.manifest import Kind
 from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Version, Written
+from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import batches, seal, windows
@@ -123,6 +127,21 @@ async def test_nobody_calls_an_expired_batch_missing() -> None:
     assert (sum(finer.series[0].values), len(finer.read.expired), finer.read.unreadable) == (5.0, 1, ())
 
 
+async def test_bytes_that_come_again_are_referred_to_by_nobody_and_go_again() -> None:
+    ground = Ground()
+    manifest = await ground.accept("a", gauges(0, 10))
+    body = ground.shelf.objects[manifest.raw_blob_key].body
+    await ground.derive()
+    await ground.expire()
+    await ground.store.put(manifest.raw_blob_key, body)  # as a collector does that is sent it again
+    summary = await ground.derive({"full": True, "began_ns": 1})
+    assert (summary["expired"], summary["references_written"]) == (1, 0)
+    ground.later(8 * DAY)
+    await ground.audit()
+    await ground.run("orphans", run_id="orphans")
+    assert ground.keys(ingest.BLOBS) == []
+
+
 async def test_batches_with_logs_are_kept_as_long_as_logs_are() -> None:
     ground = Ground()
     ground.options = replace(ground.options, logs_ns=None)
@@ -134,6 +153,33 @@ async def test_batches_with_logs_are_kept_as_long_as_logs_are() -> None:
     assert batches.EXPIRED not in (await ground.expire("half"))["removed"]
     ground.later(365 * DAY)
     assert (await ground.expire("late"))["removed"][batches.EXPIRED] == 1
+
+
+class NotSealed(Layer):
+    """The seal is a fence and no more: units may be made anew."""
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key.startswith(layout.MANIFESTS) and b'"sealed"' in body:
+            document = json.loads(body)
+            for unit in document["units"]:
+                unit.pop("sealed", None)
+            body = codec.encode(document)
+        return await super().put(key, body, mode)
+
+
+@pytest.mark.parametrize(("layer", "counted"), [(Layer, 15.0), (NotSealed, 5.0)])
+async def test_unless_units_are_sealed_late_data_takes_the_place_of_what_was(
+    layer: type[Layer], counted: float
+) -> None:
+    ground = Ground()
+    await ground.accept("a", gauges(0, 10))
+    await ground.derive()
+    ground.later(31 * DAY)
+    await ground.run("expire-batches", store=layer(ground.store))
+    await ground.accept("a", gauges(20, 5))
+    await ground.derive()
+    found = await ground.metrics().query("m", since=START, until=START + HOUR, step="1h", aggregate="count", by=[])
+    assert found.series[0].values == [counted]
 
 
 async def test_late_data_for_a_sealed_hour_is_counted_beside_it() -> None:
@@ -286,6 +332,25 @@ async def test_windows_past_their_retention_are_let_go_hour_by_hour() -> None:
     assert generation is not None
     assert {ref.window_ns // SECOND for unit in generation.units for ref in unit.chunks} == {60, 3600}
     assert await ground.asked("m", "count") == {("a", START): 15.0}
+
+
+async def test_an_audit_finds_nothing_wrong_with_what_was_let_go() -> None:
+    ground = Ground()
+    ground.options = replace(ground.options, rollups_ns=rollup_ages("10s=30d"), grace_ns=0)
+    await ground.accept("a", gauges(10, 10))
+    await ground.derive()
+    await ground.expire()
+    await ground.accept("a", gauges(15, 10, at=20 * SECOND))
+    await ground.accept("a", gauges(5, 7, at=HOUR))
+    await ground.derive()
+    await ground.run("expire-rollups", "derived", run_id="windows")
+    ground.later(2 * DAY)
+    store = ground.opened()
+    [ran] = await pipeline.run(store, ["audit"], request={"deep": True, "scopes": ["ingest", "metrics"]})
+    assert ran.status == "success", ran
+    record = await latest_complete(store, "metrics")
+    assert record is not None
+    assert (dict(record.found), record.checked["expired"]) == ({}, 1)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -78,8 +78,8 @@ async def test_compaction_by_an_engine_gives_the_rows_and_files_of_one_machine()
         ]
         assert len(done.done) >= 1
         assert {"merge", "publish"} <= set(said)
-        for each, same in zip(done.done, alone, strict=True):
-            ours, theirs = (await store.get(each.entry.path)).body, (await other.get(same.entry.path)).body
+        for made, same in zip(done.done, alone, strict=True):
+            ours, theirs = (await store.get(made.entry.path)).body, (await other.get(same.entry.path)).body
             assert pa.parquet.read_table(pa.BufferReader(ours)).equals(pa.parquet.read_table(pa.BufferReader(theirs)))
         assert (await verify(store, deep=True)).good
 

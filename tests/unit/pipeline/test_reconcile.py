@@ -1,5 +1,6 @@
 """Reconciling: what is found, what is mended, what is reported, and what it costs."""
 
+import asyncio
 import gzip
 import hashlib
 import io
@@ -21,7 +22,7 @@ from holdfast.ingest.records import Gauge
 from holdfast.metrics.manifest import Kind
 from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import OVERWRITE
-from holdfast.pipeline import Inline, Options, discover, problems, sources
+from holdfast.pipeline import Inline, Options, discover, drive, problems, sources
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
@@ -60,6 +61,28 @@ class TestReferences:
             assert ingest.blob_by_time_key(manifest.accepted_at_unix_ns, manifest.frame_sha256) in keys
             await pipeline.run(store)
             await agrees(store, field.batches)
+
+    async def test_a_service_scans_everything_once_per_period(self) -> None:
+        async with open_store("memory:") as store:
+            stop, looked_at = asyncio.Event(), list[list[int]]()
+
+            async def on_round(ran: list[pipeline.Ran]) -> None:
+                looked_at.append([each.summary["looked_at"] for each in ran if each.summary.get("looked_at")])
+                if len(looked_at) == 3:
+                    stop.set()
+
+            await Field(store).accept("agent", "boot", gauges(0), refer=False)
+            options = Options(full_scan_every_ns=HOUR)
+            serving = drive.serve(
+                store, ["reconcile"], every_s=0.0, stop=stop, engine=Inline(store), options=options, on_round=on_round
+            )
+            await serving
+            # The first round scans; the second follows the reference that was written; then there is nothing.
+            assert looked_at[0] == [1]
+            assert looked_at[2] == []
+            checkpoint = await Checkpoints(store, store.ambient).read()
+            assert checkpoint is not None
+            assert checkpoint.full_at_unix_ns is not None
 
     async def test_references_that_a_crash_left_out_are_written_for_a_batch_found_by_time(self) -> None:
         async with open_store("memory:") as store:

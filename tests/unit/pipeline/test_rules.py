@@ -166,7 +166,7 @@ class Frozen(Layer):
 class ListingsFirst(Derive):
     """Lists an hour before it reads the generation that is current."""
 
-    async def _plans(self, kind: Kind, wanted: Any) -> list[HourPlan]:
+    async def _plans(self, kind: Kind, wanted: Any, found: Any) -> list[HourPlan]:
         plans = []
         for hour in wanted:
             folder = layout.batches_folder(hour)

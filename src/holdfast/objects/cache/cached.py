@@ -120,6 +120,9 @@ class Cached(Layer):
         self.stats.count("misses")
         return await self.inner.range(key, start, end)
 
+    async def link(self, key: str, path: Path) -> int | None:
+        return None if self._keeps(key) else await self.inner.link(key, path)
+
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         if not self._keeps(key):
             return await self.inner.put(key, body, mode)

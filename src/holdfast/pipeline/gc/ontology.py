@@ -1,5 +1,5 @@
 """Garbage of the ontology: superseded snapshots, attempts at commits that lost, parts of migrations that can never be
-committed (corrections 20 and 21), and what bulk loads staged that have died.
+committed, and what dead loads have staged (corrections 20 and 21).
 
 A file that a manifest on a chain names is never touched, nor is an attempt at a commit that is still to come: its
 writer may only be slow. The order is listing first, then the head: what is listed and is not on the chain of a head
@@ -25,8 +25,9 @@ from holdfast.pipeline.gc.record import Sweep
 
 SNAPSHOT = "other snapshots have taken its place, or it was never published"
 LOST = "an attempt at a commit that another made"
-LOAD = "staged by a bulk load to which nothing was added for a day"
 PART = "part of a migration of an earlier head"
+LOAD = "staged by a load to which nothing was added for a day"
+ALIVE = "staged by a load that may be under way"
 UNKNOWN = "the chain cannot be followed there"
 EVERYTHING = "all"
 _SINGULAR = {"entities": "entity", "relations": "relation"}
@@ -137,6 +138,7 @@ async def _loads(store: Store, ask: Ask, out: Sweep) -> None:
     out.tally.looked += sum(len(each.keys) for each in staged)
     for each in staged:
         if ask.now_ns - each.modified_ns < DEAD_NS:
+            out.keep(ALIVE, layout.load_prefix(each.load))
             continue
         for key, size in each.sizes.items():
             if not await out.remove(key, size, LOAD):

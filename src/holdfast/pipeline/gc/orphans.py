@@ -8,7 +8,8 @@ A candidate is touched only if it is older than the retry horizon was when the l
 is kept, and counted with the reason.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from itertools import pairwise
 
 from holdfast.base.errors import Corrupt, Incompatible
@@ -56,8 +57,17 @@ async def shards(store: Store) -> list[str]:
 async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep, inspect: Inspect = inspect_frame) -> None:
     low, _, high = ask.shard.partition("-")
     keeper = await _keeper(store, ambient, inspect)
-    accepted = _Beside(_hashes(store, layout.ACCEPTED_BY_BLOB, low, high))
-    async for entry in _entries(store, layout.BLOBS, low, high):
+    # What a listing that is left before its end still holds goes with it.
+    async with (
+        aclosing(_hashes(store, layout.ACCEPTED_BY_BLOB, low, high)) as hashes,
+        aclosing(_entries(store, layout.BLOBS, low, high)) as entries,
+    ):
+        await _go_through(entries, _Beside(hashes), keeper, out)
+
+
+async def _go_through(entries: AsyncIterator[Entry], accepted: "_Beside", keeper: OrphanKeeper, out: Sweep) -> None:
+    ask = out.ask
+    async for entry in entries:
         sha256 = layout.blob_hash(entry.key)
         out.tally.looked += 1
         if sha256 is None or await accepted.has(sha256):
@@ -124,17 +134,23 @@ class _Beside:
         return self._at == sha256
 
 
-async def _entries(store: Store, prefix: str, low: str, high: str) -> AsyncIterator[Entry]:
+async def _entries(store: Store, prefix: str, low: str, high: str) -> AsyncGenerator[Entry, None]:
     """What lies below a prefix whose keys go on with a hash, from two digits up to others. ``100`` is the end."""
-    async for page in store.list(prefix, after=None if low == "00" else f"{prefix}{low}"):
-        for entry in page.entries:
-            if high != "100" and entry.key >= f"{prefix}{high}":
-                return
-            yield entry
+    pages = store.list(prefix, after=None if low == "00" else f"{prefix}{low}")
+    try:
+        async for page in pages:
+            for entry in page.entries:
+                if high != "100" and entry.key >= f"{prefix}{high}":
+                    return
+                yield entry
+    finally:
+        if isinstance(pages, AsyncGenerator):
+            await pages.aclose()
 
 
-async def _hashes(store: Store, prefix: str, low: str, high: str) -> AsyncIterator[str]:
-    async for entry in _entries(store, prefix, low, high):
-        parts = entry.key.removeprefix(prefix).split("/")
-        if len(parts) > 2:
-            yield parts[2]
+async def _hashes(store: Store, prefix: str, low: str, high: str) -> AsyncGenerator[str, None]:
+    async with aclosing(_entries(store, prefix, low, high)) as entries:
+        async for entry in entries:
+            parts = entry.key.removeprefix(prefix).split("/")
+            if len(parts) > 2:
+                yield parts[2]

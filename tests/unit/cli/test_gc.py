@@ -1,0 +1,114 @@
+"""``holdfast gc`` on a store in a folder, through the real command, without Spark."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.base.config import Settings
+from holdfast.cli.gc import as_collector_of_garbage
+from holdfast.cli.main import run
+from holdfast.ingest.manifest import ConflictManifest
+from holdfast.ingest.quarantine import conflicts
+from holdfast.ingest.resolutions import Resolution, Resolutions
+from holdfast.objects.stack import open_store
+from holdfast.objects.store import ADDRESSED, CREATE
+from holdfast.pipeline import audited
+from holdfast.pipeline.audited import Audited
+from tests.unit.pipeline.gc_desk import frame
+
+
+class Desk:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.uri = f"file:{folder / 'store'}"
+        self._capsys = capsys
+
+    def fill(self) -> str:
+        """Two frames under one identity, and an audit; the key of one of them."""
+
+        async def work() -> str:
+            async with open_store(self.uri) as store:
+                for variant in (0, 1):
+                    await store.put(frame(1, variant).blob_key, frame(1, variant).body, ADDRESSED)
+                through = store.ambient.clock.wall_ns() + 10**12
+                record = Audited("a", "run", ("ingest",), audited.SCAN, 1, 1, 1, through)
+                await store.put(record.key, record.encode("w"), CREATE)
+                return frame(1, 1).blob_key
+
+        return asyncio.run(work())
+
+    def resolve(self) -> None:
+        async def work() -> None:
+            async with open_store(self.uri) as store:
+                async for each in conflicts(store):
+                    assert isinstance(each, ConflictManifest)
+                    decide = Resolutions(store, store.ambient).decide
+                    existing = Resolution.EXISTING_IS_AUTHORITATIVE
+                    await decide(each.identity, each.submitted_frame_sha256, existing, by="me", why="a test")
+
+        asyncio.run(work())
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        code = run(["--store", self.uri, "gc", *words])
+        told = self._capsys.readouterr()
+        return code, told.out, told.err
+
+    def json(self, *words: str) -> Any:
+        code, out, err = self(*words, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setenv("HOLDFAST_INGEST__RETRY_HORIZON_S", "0")
+    return Desk(tmp_path, capsys)
+
+
+def test_a_run_is_dry_unless_it_is_told_to_apply_and_every_deletion_can_be_seen(desk: Desk) -> None:
+    desk.fill()
+    code, out, err = desk("run", "--kinds", "orphans")
+    assert code == 0
+    assert "mend" in out
+    assert "nothing was removed" in err
+    assert desk.json("history") == []
+    for _ in range(2):
+        assert desk.json("run", "--kinds", "orphans", "--apply")[0]["removed"] == 0
+    desk.resolve()
+    planned = desk.json("plan", "--kinds", "orphans")["kinds"]["orphans"]["removed"]
+    assert planned == {"it lost a conflict that is resolved": 1}
+    code, out, err = desk("run", "--kinds", "orphans", "--apply")
+    assert (code, "1 objects removed" in err) == (0, True)
+    [latest, *_] = desk.json("history")
+    assert (latest["removed"], latest["apply"], latest["status"]) == (1, True, "success")
+    [row] = desk.json("show", latest["run_id"])
+    assert (row["kind"], row["state"]) == ("orphans", "gone")
+    assert row["key"] in {frame(1, 0).blob_key, frame(1, 1).blob_key}
+    code, out, err = desk("history")
+    assert code == 0
+    assert latest["run_id"] in out
+
+
+def test_what_is_not_there_is_named(desk: Desk) -> None:
+    desk.fill()
+    assert desk("plan", "--kinds", "orphan")[0] == 2
+    assert desk("show", "nobody")[0] == 4
+    code, _, err = desk("run", "--kinds", ",")
+    assert (code, "names none" in err) == (2, True)
+
+
+def test_everything_is_looked_at_unless_kinds_are_named(desk: Desk) -> None:
+    desk.fill()
+    assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "ontology", "runs"]
+
+
+def test_garbage_collection_has_credentials_of_its_own() -> None:
+    given = {"s3": {"access_key_id": "collector", "secret_access_key": "c", "session_token": "t"}}
+    alone = Settings.model_validate(given)
+    assert as_collector_of_garbage(alone) == alone
+    both = Settings.model_validate({**given, "gc": {"access_key_id": "gc", "secret_access_key": "g"}})
+    s3 = as_collector_of_garbage(both).s3
+    assert s3.secret_access_key is not None
+    assert (s3.access_key_id, s3.secret_access_key.get_secret_value(), s3.session_token) == ("gc", "g", None)

@@ -170,7 +170,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> Spark:
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
 
     builder = SparkSession.builder.remote(master)
-    for name, value in conf.items():
+    for name, value in {PUSHDOWN: "true", **conf}.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()

@@ -5,8 +5,7 @@ references that are missing, and says what it found. Whatever is wrong with one 
 store that does not answer fails the task.
 
 Requests for a batch that is found by its reference: three GET (reference, manifest, bytes) and two HEAD; for one that
-is found by its manifest: two GET and three HEAD; besides, one PUT for each reference that is missing, and one GET if
-any is, which shows that the batch is not one that was let go.
+is found by its manifest: two GET and three HEAD; besides, one PUT for each reference that is missing.
 """
 
 import asyncio

@@ -77,9 +77,9 @@ async def test_reaching_and_cleaning_cost_five_requests() -> None:
 
 async def test_a_law_s_own_requests_come_on_top() -> None:
     examination, findings = await Hospital().run(*(each for each in LAWS if each.name == "ranges"))
-    assert [finding.figure for finding in findings] == ["5 ranges"]
-    # One put and five ranges by the law; one bulk delete and one more listing by the clean-up.
-    assert examination.usage.by_verb == {"get": 2, "put": 2, "range": 5, "delete": 2, "list": 2}
+    assert [finding.figure for finding in findings] == ["14 ranges"]
+    # Two puts and fourteen ranges by the law; one bulk delete and one more listing by the clean-up.
+    assert examination.usage.by_verb == {"get": 2, "put": 3, "range": 14, "delete": 2, "list": 2}
 
 
 async def test_every_client_has_a_backend_of_its_own() -> None:

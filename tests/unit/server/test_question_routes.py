@@ -134,4 +134,5 @@ async def test_answers_trust_a_checkpoint_as_far_as_the_reconciler_does(tmp_path
             checkpoint = {"through_unix_ns": later, "cursor_ns": later, "recent": None, "write_id": "w"}
             body = codec.encode({"format": CHECKPOINT_FORMAT, "version": 1, **checkpoint})
             await desk.service.store.put(CHECKPOINT, body)
-            await desk.get(f"/api/v1/metrics/query?metric=load&step=10m&{span}", status)
+            answer = await desk.get(f"/api/v1/metrics/query?metric=load&step=10m&{span}", status)
+            assert ("series" in answer) == (status == 200)

@@ -8,6 +8,7 @@ where Spark plans; what is between them is listed there and read by tasks.
 available now (``availableNow``) gets what there was when it began, in such micro-batches, and ends.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,15 +61,15 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._most = given.whole(self.limited_by, least=1)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # as are the others: Spark's names
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         with told():
             return with_store(self._spec, lambda store: self._latest(store, start, most))
 
-    def initialOffset(self) -> Offset:  # noqa: N802
+    def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name
         with told():
             return with_store(self._spec, self._initial)
 
@@ -81,14 +82,14 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         part = partition.value
         return batches(self._spec, self._schema, lambda store: self._table.read(store, part, self._wanted))
 
-    async def _initial(self, store: Store) -> Offset:
-        raise NotImplementedError
+    @abstractmethod
+    async def _initial(self, store: Store) -> Offset: ...
 
-    async def _latest(self, store: Store, start: Offset, most: int | None) -> Offset:
-        raise NotImplementedError
+    @abstractmethod
+    async def _latest(self, store: Store, start: Offset, most: int | None) -> Offset: ...
 
-    async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    async def _parts(self, store: Store, start: Offset, end: Offset) -> list[Any]: ...
 
 
 class ChangesStream(TableStream):
@@ -120,11 +121,11 @@ class ChangesStream(TableStream):
         now = ChangesTable((await read_head(store)).place, table.since, table.until, table.types)
         return await now.parts(store, _commit(start), _commit(end), self._wanted.conditions)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         with told():
             self._target = with_store(self._spec, read_head).commit_id
 
-    def reportLatestOffset(self) -> Offset:  # noqa: N802
+    def reportLatestOffset(self) -> Offset:  # noqa: N802  # Spark's name
         with told():
             return {"commit": with_store(self._spec, read_head).commit_id}
 
@@ -199,7 +200,7 @@ class ReferencesStream(TableStream):
         together, given = await references.clusters_between(store, before, keys, Unreadable(skip=table.skip))
         return in_parts(together, table.span, self._wanted.partitions, given)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         self._bounded, self._target = True, None
 
 

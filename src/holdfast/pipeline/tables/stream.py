@@ -61,7 +61,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._most = given.whole(self.limited_by, least=1)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # as are the others: Spark's names
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  # Spark's name

@@ -83,6 +83,7 @@ async def test_live_collectors_lose_nothing_to_a_collector_of_garbage_without_pa
         told = [line for process in live for line in process.communicate()[0].splitlines()]
         assert [process.returncode for process in live] == [0, 0, 0]
         # Times of an S3 server have whole seconds: what came in the second of an audit is for the next one.
+        resolved = 0
         for _ in range(TRIES):
             removed += sum((await collect(store)).values())
             resolved = await resolve(store)

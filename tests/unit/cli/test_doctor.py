@@ -119,7 +119,7 @@ class TestJson:
         assert report["broken"] == []
         assert [law["law"] for law in report["laws"]] == ["round-trip", "ranges"]
         assert {law["verdict"] for law in report["laws"]} == {"kept"}
-        assert report["laws"][1]["figure"] == "5 ranges"
+        assert report["laws"][1]["figure"] == "14 ranges"
         # Probe: two gets, a put, a delete. Laws: 3 x (get, put, get, head, delete, get) and put, 5 x range. Clean-up: a
         # bulk delete and two listings.
         assert report["requests"] == {"get": 11, "put": 5, "delete": 5, "head": 3, "range": 5, "list": 2}

@@ -38,7 +38,7 @@ lint: $(STAMP)  ## ruff, mypy, import contracts
 
 unit: $(STAMP)  ## all tests, in random order, two at a time
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "not ceph" -n $(JOBS) --dist loadgroup
+	$(BIN)/pytest -m "not ceph" -n $(JOBS)
 
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	@tools/need java >/dev/null
@@ -50,7 +50,7 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 
 soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
 	@tools/need java >/dev/null
-	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" -n $(JOBS) --dist loadgroup --timeout 3600
+	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" -n $(JOBS) --timeout 3600
 	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 from tests.leftovers import Snapshot
 
@@ -29,12 +30,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in a hook of the same name
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
     """Tests run two at a time; those of Spark one after the other in one process, so that one session serves all."""
-    for item in items:
-        if "spark" in item.path.relative_to(item.config.rootpath).parts:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") or "spark" in nodeid.rpartition("::")[2] else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+    return OneSpark(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -120,7 +120,7 @@ class TestJson:
         assert [law["law"] for law in report["laws"]] == ["round-trip", "ranges"]
         assert {law["verdict"] for law in report["laws"]} == {"kept"}
         assert report["laws"][1]["figure"] == "14 ranges"
-        # Probe: two gets, a put, a delete. Laws: 3 x (get, put, get, head, delete, get) and two puts, 14 x range. Clean-up:
+        # Probe: two gets, a put, a delete. Laws: 3 x (get, put, get, head, delete, get), 2 x put, 14 x range. Clean-up:
         # a bulk delete and two listings.
         assert report["requests"] == {"get": 11, "put": 6, "delete": 5, "head": 3, "range": 14, "list": 2}
         assert report["dollars"] == round((6 + 2) * 5e-6 + (11 + 3 + 14) * 4e-7, 6)

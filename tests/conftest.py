@@ -34,7 +34,7 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
     """Tests run two at a time; those of Spark one after the other in one process, so that one session serves all."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") or "spark" in nodeid.rpartition("::")[2] else nodeid
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:

@@ -36,9 +36,11 @@ SLACK = {"node_memory_MemAvailable_bytes": 0.01, "lmagent_queue_filesystem_avail
 """Of a value: how far it may leave the span of the readings around it before it counts as outside."""
 ROUNDED = {
     **dict.fromkeys(("lightmetrics_host_cpu_seconds_total", "node_cpu_seconds_total"), 1.5 / TICKS),
+    **dict.fromkeys(("lightmetrics_process_cpu_seconds_total", "lmagent_process_cpu_seconds_total"), 1.5 / TICKS),
     **dict.fromkeys(("node_load1", "node_load5", "node_load15"), 0.0051),
 }
-"""Loads have two decimals in ``/proc``. Idle time is a sum that the kernel adds up anew: it may step back by a tick."""
+"""Loads have two decimals in ``/proc``. Idle time is a sum that the kernel adds up anew: it may step back by a tick. So
+may the time of a process while a thread of it ends."""
 UNSTEADY = ("idle", "iowait", "steal")
 """Modes of processors whose times Linux lets step back: outside is reported for them, and is no fault."""
 Series = tuple[str, tuple[tuple[str, str], ...]]

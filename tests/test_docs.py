@@ -46,7 +46,8 @@ def run_apart(page: Path) -> int:
         "import sys, pathlib; from tests.tidy.docs import run_examples as run; print(run(pathlib.Path(sys.argv[1])))"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script, str(page)], env=environ, capture_output=True, text=True)
+    command = [sys.executable, "-c", script, str(page)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[-1])
 

@@ -92,7 +92,8 @@ async def resume(env: Env, job: Job) -> list[Ran]:
 
 async def begin(env: Env, job: Job, request: Document) -> Ran:
     """A new run."""
-    stamp = iso(env.ambient.clock.wall_ns())[:19].replace(":", "").replace("-", "")
+    # To the microsecond: what is listed by name is listed in the order in which it began.
+    stamp = iso(env.ambient.clock.wall_ns())[:26].translate({ord(each): None for each in ":-."})
     run_id = f"{PREFIX}{job.name}-{stamp}-{env.ambient.ids.attempt()}"
     outcome = await flow_of(job).start(env.store, request, run_id=run_id, tags=["pipeline"])
     return _ran(job, outcome, resumed=False)

@@ -22,7 +22,7 @@ from holdfast.objects.stack import OpenStore, backend, compose
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.spark import SparkEngine
 
-RUN_ID = re.compile(r"pipeline\.[a-z]+-\d{8}T\d{6}-[0-9a-f]{8}")
+RUN_ID = re.compile(r"pipeline\.[a-z]+-\d{8}T\d{12}-[0-9a-f]{8}")
 
 
 class Mortal(Layer):

@@ -40,6 +40,17 @@ def decode(body: bytes, *, key: str) -> Document:
     return value
 
 
+def decode_schema(body: bytes, schema: str, *, key: str) -> Document:
+    """The JSON object in ``body``, if it says that it is of this schema."""
+    document = decode(body, key=key)
+    if document.get("schema") != schema:
+        raise Incompatible(
+            f"{key}: schema {document.get('schema')!r} is not {schema!r}",
+            remedy="upgrade holdfast on this machine, or find out who wrote this object",
+        )
+    return document
+
+
 def stamp(document: Mapping[str, Any], *, format_name: str, version: int, write_id: str) -> Document:
     """The document with the three fields that mark a control object of ours."""
     return {**document, "format": format_name, "version": version, "write_id": write_id}

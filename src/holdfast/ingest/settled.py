@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.codec import MALFORMED, Document
-from holdfast.base.errors import Corrupt, Incompatible
+from holdfast.base.errors import Corrupt
 from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.objects.store import ADDRESSED, Object, Store
@@ -51,12 +51,7 @@ class Settled:
 
     @classmethod
     def read(cls, found: Object) -> "Settled":
-        document = codec.decode(found.body, key=found.key)
-        if document.get("schema") != SCHEMA:
-            raise Incompatible(
-                f"{found.key}: schema {document.get('schema')!r} is not {SCHEMA!r}",
-                remedy="upgrade holdfast on this machine, or find out who wrote this object",
-            )
+        document = codec.decode_schema(found.body, SCHEMA, key=found.key)
         try:
             ends = (int(document["seq_start"]), int(document["seq_end"]))
             identity = BatchIdentity(str(document["agent_id"]), str(document["boot_id"]), *ends)

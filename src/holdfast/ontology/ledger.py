@@ -76,7 +76,7 @@ def fate(ledger: Ledger, name: str) -> NotFound | None:
     type_id, life = max(ended.items(), key=lambda item: item[1].end)
     if life.purged:
         said = f"commit {life.end} dropped {type_id.name}, and its rows were purged from all of history"
-        return NotFound(said, remedy=f"who and why: holdfast onto commits show {life.end}")
+        return NotFound(said, remedy="who and why is in the commit that ordered it: see holdfast onto commits")
     return NotFound(
         f"commit {life.end} dropped {type_id.name}",
         remedy=f"ask as of an earlier moment, such as commit {life.end - 1}",

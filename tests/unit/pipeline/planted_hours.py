@@ -1,6 +1,7 @@
 """Faults of what was derived from batches; see ``planted``."""
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from holdfast.base import codec
 from holdfast.ingest import layout as ingest
 from holdfast.ingest.frame import Limits
 from holdfast.metrics import chunk, layout, listing
+from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Kind, Table, Unit, UnitManifest, bucket_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import CREATE, OVERWRITE, Store
@@ -37,6 +39,18 @@ async def publish(store: Store, base: Generation, buckets: int, manifests: list[
     return made
 
 
+async def divided(store: Store, base: Generation, parts: Sequence[Sequence[Listed]]) -> list[UnitManifest]:
+    """The hour anew, from these batches in each of two buckets."""
+    manifests: list[UnitManifest] = []
+    for bucket, own in enumerate(parts):
+        unit = Unit(Kind.ROLLUP, base.hour, 2, bucket, tuple(row.input for row in own), base.version)
+        work = Work(unit, tuple((row.manifest_id, row.blob_key) for row in own), 0)
+        await make(store, work, Windows.of(), Limits())
+        manifests.append(UnitManifest.read(await store.get(unit.key)))
+    await publish(store, base, 2, manifests)
+    return manifests
+
+
 @fault()
 async def batch_counted_twice(store: Store) -> Expected:
     """A driver that puts one batch into two buckets: real units, really derived, and one batch in both."""
@@ -45,13 +59,7 @@ async def batch_counted_twice(store: Store) -> Expected:
     parts = [[row for row in rows if bucket_of(row.agent, 2) == bucket] for bucket in (0, 1)]
     assert all(parts)
     parts[1].append(parts[0][0])
-    manifests: list[UnitManifest] = []
-    for bucket, own in enumerate(parts):
-        unit = Unit(Kind.ROLLUP, base.hour, 2, bucket, tuple(row.input for row in own), base.version)
-        work = Work(unit, tuple((row.manifest_id, row.blob_key) for row in own), 0)
-        await make(store, work, Windows.of(), Limits())
-        manifests.append(UnitManifest.read(await store.get(unit.key)))
-    await publish(store, base, 2, manifests)
+    manifests = await divided(store, base, parts)
     return {("counted_twice", manifests[1].key)}
 
 

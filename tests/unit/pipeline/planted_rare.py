@@ -9,17 +9,14 @@ from dataclasses import replace
 from holdfast.bus import layout as bus
 from holdfast.ingest import layout as ingest
 from holdfast.ingest import references
-from holdfast.ingest.frame import Limits
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.metrics import layout, listing
-from holdfast.metrics.manifest import Current, Kind, Unit, UnitManifest, bucket_of
-from holdfast.metrics.windows import Windows
+from holdfast.metrics.manifest import Current, Kind, UnitManifest, bucket_of
 from holdfast.objects.store import CREATE, OVERWRITE, Store
-from holdfast.pipeline.plan import Work, read_generation
-from holdfast.pipeline.unit import make
+from holdfast.pipeline.plan import read_generation
 from holdfast.runs import layout as runs
 from tests.unit.pipeline.planted import Expected, Fault, Plant, a_manifest, fault, first, ungather
-from tests.unit.pipeline.planted_hours import an_hour, publish
+from tests.unit.pipeline.planted_hours import an_hour, divided
 from tests.unit.pipeline.planted_others import SHOP, claim_of, event_of
 
 TOLD: list[Fault] = []
@@ -110,13 +107,7 @@ async def batch_in_another_bucket(store: Store) -> Expected:
     rows = await listing.of_hour(store, base.hour)
     parts = [[row for row in rows if bucket_of(row.agent, 2) == bucket] for bucket in (0, 1)]
     parts[1].append(parts[0].pop())
-    manifests: list[UnitManifest] = []
-    for bucket, own in enumerate(parts):
-        unit = Unit(Kind.ROLLUP, base.hour, 2, bucket, tuple(row.input for row in own), base.version)
-        work = Work(unit, tuple((row.manifest_id, row.blob_key) for row in own), 0)
-        await make(store, work, Windows.of(), Limits())
-        manifests.append(UnitManifest.read(await store.get(unit.key)))
-    await publish(store, base, 2, manifests)
+    manifests = await divided(store, base, parts)
     return {("wrong_input", manifests[1].key)}
 
 

@@ -199,6 +199,8 @@ async def land(
     if wishes.source is not None:
         metadata["sink"] = {"query": wishes.source, "batch": wishes.batch}
     options = SessionOptions(runtime_id=wishes.runtime_id, compaction=NEVER)
+    # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
+    options = replace(options, lock_timeout_ms=2 * options.lease_ttl_ms)
     try:
         _check(parts)
         sheaves = [Sheaf.parse(each) for part in parts for each in part.sheaves]

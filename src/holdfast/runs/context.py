@@ -52,6 +52,7 @@ class Context:
         self._inbox = Inbox(store, journal.history)
         self.standing = Standing()
         self.post = Post(journal.history.entries)
+        self._span = telemetry.spans()
 
     @property
     def run_id(self) -> str:
@@ -88,11 +89,11 @@ class Context:
         **kwargs: Any,
     ) -> Any:
         """Run ``function`` once for this run and remember what it returned. Sync functions run in a thread."""
-        with self._question(f"step {name!r}"):
+        with self._question(f"step {name!r}") as main:
             check_name(name)
-            ident = self._identify(name, key)
+            ident = self._identify(name, key, main=main)
             call = Call(function, args, kwargs, retry, timeout)
-            if self._is_main():
+            if main:
                 return await self._answer_main(name, ident, call)
             return await self._answer_aside(name, ident, call, lane="task")
 
@@ -113,11 +114,11 @@ class Context:
 
         A mapping gives a dictionary with the same keys, a sequence gives a list. The first failure stops the rest.
         """
-        with self._question(f"group {group!r}"):
+        with self._question(f"group {group!r}") as main:
             check_name(group, "group")
             named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
             check_calls(group, named.items())
-            ident = self._identify(group, None)
+            ident = self._identify(group, None, main=main)
             for member in named:
                 self._ids.claim(keyed(ident, member))
             try:
@@ -154,12 +155,12 @@ class Context:
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
         """Run another workflow as a child run with a journal of its own; its result."""
-        with self._question(f"child run {child.name!r}"):
-            if not self._is_main():
+        with self._question(f"child run {child.name!r}") as main:
+            if not main:
                 raise Invalid(
                     f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
                 )
-            ident = self._identify(child.name, key)
+            ident = self._identify(child.name, key, main=True)
             parent = {"runId": self.run_id, "stepId": ident}
             try:
                 return await self._run_child(child, parent, args, kwargs)
@@ -267,8 +268,8 @@ class Context:
     async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
         """Run a step that is not recorded, and record it."""
         self.standing.check()
-        marks = {"stepId": ident, "name": name, **({} if lane is None else {"lane": lane})}
-        with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
+        marks = {"stepId": ident, "name": name} if lane is None else {"stepId": ident, "name": name, "lane": lane}
+        with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
             try:
                 value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
             except Exception as error:
@@ -332,18 +333,18 @@ class Context:
             if mail is not None:
                 packed = Packed(mail.value, f"value of event {event}")
                 value = packed.read_back()
-                fields = await self._fields("value", packed)
-                await self._append(Draft("resume", {"event": event, "mail": mail.id, **fields}))
+                answer = {"event": event, "mail": mail.id, **await self._fields("value", packed)}
+                await self._append(Draft("resume", answer))
                 return value
         raise self.standing.leave(Suspended(event, wake_ns))
 
     async def _note(self, name: str, draw: Callable[[str], str]) -> Any:
         """A small value of our own making: written with the next entry, at no request of its own."""
-        with self._question(f"ctx.{name}()"):
-            ident = self._identify(name, None)
-            self._ids.done(ident)
-            if not self._is_main():
+        with self._question(f"ctx.{name}()") as main:
+            if not main:
                 raise Invalid(f"ctx.{name}() was called from another task", remedy="call it in the workflow itself")
+            ident = self._identify(name, None, main=True)
+            self._ids.done(ident)
             place = self._place("step", ident)
             if place is not None:
                 return await unpack(self._store, place.entries[0])
@@ -371,30 +372,28 @@ class Context:
             self._journal.hold(*due)
 
     async def _append(self, *drafts: Draft) -> None:
-        task = asyncio.current_task()
-        due = self._deferred.take() if task is self.main else self._deferred.take(task)
+        due = self._deferred.due(self.main)
         with self.standing.recording():
-            marked = [self.post.marked(draft) for draft in drafts]
-            await self.post.send(await self._journal.append(*due, *marked))
+            if self.post.note(await self._journal.append(*due, *map(self.post.marked, drafts))):
+                await self.post.send()
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
         with self.standing.recording():
             return await packed.fields(field, self._store, self._ambient, self.run_id)
 
-    def _question(self, what: str) -> AbstractContextManager[None]:
-        return self.standing.question(what, main=self._is_main())
+    def _question(self, what: str) -> AbstractContextManager[bool]:
+        """Around everything that is asked for; whether it is the workflow's own task that asks."""
+        return self.standing.question(what, self.main)
 
-    # --- names ---
-
-    def _identify(self, name: str, key: str | int | None) -> str:
+    def _identify(self, name: str, key: str | int | None, *, main: bool) -> str:
         if current_key() is not None:
             raise Invalid(f"{name!r} was asked for inside a step", remedy="return from the step first")
-        return self._ids.draw(name, key, aside=not self._is_main())
+        return self._ids.draw(name, key, aside=not main)
 
     def _wait_ident(self, event: str) -> str:
         if not self._is_main():
             raise Invalid(f"the wait for {event!r} was asked for by another task", remedy="wait in the workflow itself")
-        return self._identify(event, None)
+        return self._identify(event, None, main=True)
 
     def _is_main(self) -> bool:
         return asyncio.current_task() is self.main

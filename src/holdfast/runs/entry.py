@@ -60,7 +60,8 @@ def format_line(entry: Entry) -> bytes:
     """Canonical JSON and a newline."""
     if entry.type not in TYPES:
         raise Invalid(f"{entry.type!r} is not a type of entry", remedy=f"use one of {', '.join(sorted(TYPES))}")
-    if clash := _RESERVED & entry.fields.keys():
+    if not _RESERVED.isdisjoint(entry.fields):
+        clash = _RESERVED & entry.fields.keys()
         raise Invalid(f"a {entry.type} entry cannot have a field of its own called {', '.join(sorted(clash))}")
     document = {
         **entry.fields,

@@ -108,9 +108,12 @@ class Journal:
         call = Call(drafts)
         self._waiting.append(call)
         try:
-            async with self._turn:
+            await self._turn.acquire()
+            try:
                 if not call.settled:
                     await self._send_waiting()
+            finally:
+                self._turn.release()
         finally:
             if not call.settled:
                 call.given_up = True
@@ -248,7 +251,8 @@ class Journal:
             self._check_not_stopped()
             if self._in_doubt:
                 await self._look(None)
-            await self._sealer.catch_up(self.history)
+            if self._sealer.is_overdue(self.history):
+                await self._sealer.catch_up(self.history)
             sending += self._waiting
             self._waiting = []
             self._claim(sending)
@@ -278,7 +282,7 @@ class Journal:
 
     def _claim(self, calls: Iterable[Call]) -> None:
         """A call that repeats one which failed and landed, however late, gets the entries of that one."""
-        for call in calls:
+        for call in calls if self._unclaimed else ():
             earlier = next((old for old in self._unclaimed if call.wanted and old.drafts == call.drafts), None)
             if earlier is not None:
                 self._unclaimed.remove(earlier)

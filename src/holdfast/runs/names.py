@@ -5,6 +5,7 @@ forbidden in names.
 """
 
 from collections import Counter
+from functools import lru_cache
 
 from holdfast.base.errors import Invalid
 from holdfast.runs.errors import ConcurrentSteps
@@ -19,6 +20,12 @@ _MAX_BYTES = 200
 def check_name(name: object, what: str = "step") -> str:
     if not isinstance(name, str):
         raise Invalid(f"{what} name {name!r:.40} is a {type(name).__name__}", remedy="give it as text")
+    return _checked(name, what)
+
+
+@lru_cache(maxsize=1024)
+def _checked(name: str, what: str) -> str:
+    """Remembered: a workflow asks for the same few names over and over."""
     if not name or len(name.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise Invalid(f"{what} name {name[:40]!r} must have 1 to {_MAX_BYTES} bytes")
     if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
@@ -83,7 +90,7 @@ class StepIds:
         self._in_flight.discard(ident)
 
     def _check_order_is_certain(self, name: str, *, aside: bool) -> None:
-        running = any(other.partition("#")[0] == name for other in self._in_flight)
+        running = self._in_flight and any(other.partition("#")[0] == name for other in self._in_flight)
         if running or name in self._used_aside or (aside and self._drawn[name] > 0):
             raise ConcurrentSteps(
                 f"step {name!r} was asked for by several tasks, so their order would decide which result is whose",

@@ -46,9 +46,9 @@ class Standing:
         self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
         self._quiet: asyncio.Future[None] | None = None
 
-    def question(self, what: str, *, main: bool) -> "_Question":
-        """Around everything that a workflow asks for. ``main``: in its own task."""
-        return _Question(self, what, main=main)
+    def question(self, what: str, main: "asyncio.Task[Any] | None") -> "_Question":
+        """Around everything that a workflow asks for. ``main``: its own task, and whether that asks."""
+        return _Question(self, what, main)
 
     def begin(self, task: "asyncio.Task[Any]") -> None:
         """A task asks for something."""
@@ -123,14 +123,15 @@ class _Question:
 
     __slots__ = ("_main", "_standing", "_task", "_what")
 
-    def __init__(self, standing: Standing, what: str, *, main: bool) -> None:
+    def __init__(self, standing: Standing, what: str, main: "asyncio.Task[Any] | None") -> None:
         self._standing = standing
         self._what = what
-        self._main = main
-
-    def __enter__(self) -> None:
         self._task = _this_task()
+        self._main = self._task is main
+
+    def __enter__(self) -> bool:
         self._standing.begin(self._task)
+        return self._main
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,7 +7,9 @@ requests: those are given together, so that no two can wait for each other.
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Generator
 from types import TracebackType
+from typing import Any
 
 
 class Slots:
@@ -20,10 +22,17 @@ class Slots:
         """Hold so many slots, at most all that there are."""
         return _Taken(self, min(wanted, self.limit))
 
-    async def take(self, wanted: int) -> None:
+    def take(self, wanted: int) -> Awaitable[None]:
         if not self._waiting and self._free >= wanted:
             self._free -= wanted
-            return
+            return _NOTHING
+        return self._in_turn(wanted)
+
+    def give_back(self, count: int) -> None:
+        self._free += count
+        self._serve()
+
+    async def _in_turn(self, wanted: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, wanted))
         try:
@@ -33,10 +42,6 @@ class Slots:
                 self._free += wanted
             self._serve()
             raise
-
-    def give_back(self, count: int) -> None:
-        self._free += count
-        self._serve()
 
     def _serve(self) -> None:
         while self._waiting:
@@ -49,8 +54,19 @@ class Slots:
             self._waiting.popleft()
 
 
+class _Nothing:
+    """Nothing to wait for."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+_NOTHING = _Nothing()
+
+
 class _Taken:
-    """Cheaper than a generator: every request takes a slot."""
+    """Cheaper than coroutines: every request takes a slot, and nearly always there is a free one."""
 
     __slots__ = ("_count", "_slots")
 
@@ -58,10 +74,11 @@ class _Taken:
         self._slots = slots
         self._count = count
 
-    async def __aenter__(self) -> None:
-        await self._slots.take(self._count)
+    def __aenter__(self) -> Awaitable[None]:
+        return self._slots.take(self._count)
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> Awaitable[None]:
         self._slots.give_back(self._count)
+        return _NOTHING

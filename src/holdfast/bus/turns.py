@@ -107,6 +107,7 @@ class Turns:
         heads = self._at[self._starts]
         self._lines, self._dues = backlog.lines[heads], backlog.dues[heads]
         self._in_ready = np.array([ready[sheet] for sheet in backlog.ids])[backlog.sheet[self._at]]
+        self._names: dict[int, str] = {}
         self._ranks = (-backlog.priorities[heads] << 32) + backlog.age[heads]
 
     def look(self, heads: Mapping[int, str], now_ns: int) -> Look:
@@ -115,9 +116,8 @@ class Turns:
         behind: set[int] = set()
         wanted = np.fromiter(heads, dtype=np.uint64, count=len(heads))
         places = np.minimum(np.searchsorted(self._lines, wanted), len(self._lines) - 1)
-        for line, place in zip(wanted.tolist(), places.tolist(), strict=True):
-            if self._lines[place] != line:
-                continue
+        hits = self._lines[places] == wanted
+        for line, place in zip(wanted[hits].tolist(), places[hits].tolist(), strict=True):
             if self._name(place) < heads[line]:
                 behind.add(line)
             else:
@@ -154,7 +154,10 @@ class Turns:
         return int(self.backlog.priorities[self._at[each]])
 
     def _name(self, place: int) -> str:
-        return self.backlog.name(self._at[self._starts[place]])
+        found = self._names.get(place)
+        if found is None:
+            found = self._names[place] = self.backlog.name(self._at[self._starts[place]])
+        return found
 
 
 def _left(taken: int, rows: int) -> Bools:

@@ -11,6 +11,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Handler, Schedule, on
 from holdfast.bus.claim import Action, Claim, Fail, step
 from holdfast.bus.claims import Claims, Hold
+from holdfast.bus.digest import line_of
 from holdfast.bus.feed import Feed
 from holdfast.bus.publish import Boundary
 from holdfast.bus.retry import Retry
@@ -156,11 +157,10 @@ class InAnyOrder(BusEvents):
 class HeadsOfTheDue(Feed):
     """Of every key hands out the oldest that is due: who waits for a retry is overtaken."""
 
-    def heads(self, handler: str) -> dict[str, str]:
-        section, heads = self.fresh_view(handler), dict[str, str]()
-        for name in sorted(self.due(handler, self._ambient.clock.wall_ns())):
-            heads.setdefault(section.open[name].order_key or "", name)
-        return heads
+    def heads(self, handler: str) -> dict[int, str]:
+        section, now_ns = self.fresh_view(handler), self._ambient.clock.wall_ns()
+        due = {name: item for name, item in section.open.items() if item.due_ns <= now_ns}
+        return {line_of(name, section.open[name]): name for name in section.open} | replace(section, open=due).heads()
 
 
 class OvertakingBus(Bus):

@@ -255,14 +255,11 @@ class Runner:
     def _wanted(self, handler: Handler, count: int) -> list[str]:
         if count < 1:
             return []
-        heads = self.feed.heads(handler.id) if handler.ordered else {}
-        section = self.feed.view(handler.id)
         names: list[str] = []
         others: list[str] = []
         greedy = self._helping.allowed and (self._greedy or self._polls % HELP_EVERY == 0)
         for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
-            key = section.open[name].order_key if handler.ordered else None
-            if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
+            if (handler.id, name) in self._running:
                 continue
             if self.feed.is_mine(name):
                 names.append(name)

@@ -123,6 +123,7 @@ class IngestSection(Section):
     live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
     live_window_s: int = Field(default=900, ge=1)
     follow_interval_ms: int = Field(default=1_000, ge=1)
+    mark_interval_ms: int = Field(default=5_000, ge=1)
     spool_notes_s: int = Field(default=2_592_000, ge=60)
     holds_refresh_ms: int = Field(default=2_000, ge=1)
     retry_horizon_s: int = Field(default=604_800, ge=0)

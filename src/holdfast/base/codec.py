@@ -26,7 +26,7 @@ def _make_encoder() -> Callable[[Mapping[str, Any]], str]:
     if make is None:
         return plain.encode
     # No table of what is being encoded (the first argument): what contains itself ends as a RecursionError.
-    write = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)  # type: ignore[attr-defined]  # typeshed leaves it out
+    write = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
     return lambda document: "".join(write(document, 0))
 
 

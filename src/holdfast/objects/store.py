@@ -116,7 +116,7 @@ class IfMatch:
 
 
 Mode = Overwrite | Create | Addressed | IfMatch
-_MODES = (IfMatch, Create, Overwrite, Addressed)
+_PLAIN_MODES = frozenset((Overwrite, Create, Addressed))
 
 Pieces = Callable[[], AsyncIterator[bytes]]
 """A body in pieces, from its beginning each time it is called: a write may have to be tried again."""
@@ -258,7 +258,9 @@ def _unfit(key: str, room: int) -> Invalid:
 
 def check_write(key: str, body: object, mode: object) -> bytes:
     """The bytes to write. A text, a file's name or a condition of the wrong kind must never be taken for another."""
-    if not isinstance(mode, _MODES):
+    if type(body) is bytes and (type(mode) in _PLAIN_MODES or (type(mode) is IfMatch and type(mode.version) is str)):
+        return body  # nearly always: the rest is for those who err
+    if not isinstance(mode, Overwrite | Create | Addressed | IfMatch):
         raise Invalid(
             f"{_short(key)}: {mode!r} is no mode of writing",
             remedy="use OVERWRITE, CREATE, ADDRESSED or IfMatch(version)",

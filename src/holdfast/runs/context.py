@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from holdfast.runs import children, recorded
 from holdfast.runs.attempt import ONCE, Call, check_calls, current_key
 from holdfast.runs.courier import Post
 from holdfast.runs.deferred import Deferred, Whose
-from holdfast.runs.entry import Draft
+from holdfast.runs.entry import Draft, Entry
 from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal import Journal
 from holdfast.runs.mailbox import Inbox
@@ -31,7 +30,7 @@ from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, c
 from holdfast.runs.outcome import Retry
 from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay
-from holdfast.runs.standing import Continued, Standing, Suspended
+from holdfast.runs.standing import Continued, Question, Standing, Suspended
 from holdfast.runs.values import to_json
 
 if TYPE_CHECKING:
@@ -93,9 +92,7 @@ class Context:
             check_name(name)
             ident = self._identify(name, key, main=main)
             call = Call(function, args, kwargs, retry, timeout)
-            if main:
-                return await self._answer_main(name, ident, call)
-            return await self._answer_aside(name, ident, call, lane="task")
+            return await self._answer(name, ident, call, lane=None if main else "task")
 
     def emit(self, event: Any, **options: Any) -> None:
         """Publish an event with the step that is running: if and when that is recorded, once."""
@@ -185,27 +182,34 @@ class Context:
                 raise Invalid("a run that is being cancelled cannot continue as new", remedy="let runs.Cancelled go on")
             raise self.standing.leave(Continued(args, kwargs))
 
-    # --- how questions are answered ---
-
-    async def _answer_main(self, name: str, ident: str, call: Call) -> Any:
+    async def _answer(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
+        """A step's recorded answer; or run it, and record that. ``lane`` is None in the workflow's own task."""
         try:
-            place = self._place("step", ident)
-            if place is not None:
-                return await unpack(self._store, place.entries[0])
-            return await self._do(name, ident, call, lane=None)
-        finally:
-            self._ids.done(ident)
-
-    async def _answer_aside(self, name: str, ident: str, call: Call, lane: str) -> Any:
-        try:
-            entry = self._replay.ask_aside(ident)
+            entry = self._recorded(ident, main=lane is None)
             if entry is not None:
                 return await unpack(self._store, entry)
-            self._strike_aside()
-            self._release(self.main)
-            return await self._do(name, ident, call, lane)
+            marks = {"stepId": ident, "name": name} if lane is None else {"stepId": ident, "name": name, "lane": lane}
+            with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
+                try:
+                    value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
+                except Exception as error:
+                    failure = StepFailed(ident, type(error).__name__, str(error))
+                    self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
+                    raise failure from error
+                return await self._write_step({**marks, **outbox}, value)
         finally:
             self._ids.done(ident)
+
+    def _recorded(self, ident: str, *, main: bool) -> Entry | None:
+        if main:
+            place = self._place("step", ident)
+            return place.entries[0] if place is not None else None
+        entry = self._replay.ask_aside(ident)
+        if entry is None:
+            self._strike_aside()
+            self._release(self.main)
+            self.standing.check()
+        return entry
 
     async def _answer_group(
         self,
@@ -233,7 +237,7 @@ class Context:
             member, (function, *args) = item
             call = Call(function, tuple(args), {}, retry, timeout)
             lane = f"{GROUP}{ident}" if main else "task"
-            return await self._answer_aside(group, keyed(ident, member), call, lane)
+            return await self._answer(group, keyed(ident, member), call, lane)
 
         try:
             return await aio.map_bounded(named.items(), one, limit=limit)
@@ -265,23 +269,14 @@ class Context:
             self._replay.cancel_noticed = True
             raise Cancelled
 
-    async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
-        """Run a step that is not recorded, and record it."""
-        self.standing.check()
-        marks = {"stepId": ident, "name": name} if lane is None else {"stepId": ident, "name": name, "lane": lane}
-        with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
-            try:
-                value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
-            except Exception as error:
-                failure = StepFailed(ident, type(error).__name__, str(error))
-                self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
-                raise failure from error
-            return await self._write_step({**marks, **outbox}, Packed(value, f"result of step {ident}"))
-
-    async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
+    async def _write_step(self, marks: dict[str, Any], value: Any) -> Any:
         """Record a step's result, and return what a replay will return."""
-        value = packed.read_back()
-        fields = packed.small_fields("result") or await self._fields("result", packed)
+        if recorded.is_plain(value):
+            fields = {"result": value}
+        else:
+            packed = Packed(value, f"result of step {marks['stepId']}")
+            value = packed.read_back()
+            fields = packed.small_fields("result") or await self._fields("result", packed)
         await self._append(Draft("step", {**marks, **fields}))
         return value
 
@@ -303,7 +298,7 @@ class Context:
             await self._append()  # what came before a child is recorded before it begins: see ``children``
             outcome = await children.call(child, self._store, parent, args, kwargs)
             if outcome.status == "success":
-                return await self._write_step(link, Packed(outcome.result))
+                return await self._write_step(link, outcome.result)
             if outcome.finished:
                 failure = StepFailed(ident, outcome.status, outcome.error or "the child run was cancelled")
                 self._deferred.keep(Draft("step", {**link, **recorded.failure(failure)}))
@@ -373,17 +368,22 @@ class Context:
 
     async def _append(self, *drafts: Draft) -> None:
         due = self._deferred.due(self.main)
-        with self.standing.recording():
+        try:
             if self.post.note(await self._journal.append(*due, *map(self.post.marked, drafts))):
                 await self.post.send()
+        except BaseException as error:
+            self.standing.not_recorded(error)
+            raise
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
-        with self.standing.recording():
+        try:
             return await packed.fields(field, self._store, self._ambient, self.run_id)
+        except BaseException as error:
+            self.standing.not_recorded(error)
+            raise
 
-    def _question(self, what: str) -> AbstractContextManager[bool]:
-        """Around everything that is asked for; whether it is the workflow's own task that asks."""
-        return self.standing.question(what, self.main)
+    def _question(self, what: str) -> Question:
+        return Question(self.standing, what, self.main)
 
     def _identify(self, name: str, key: str | int | None, *, main: bool) -> str:
         if current_key() is not None:

@@ -73,7 +73,8 @@ class Post:
     def note(self, entries: Iterable[Entry]) -> bool:
         """These entries are recorded. Whether there is something to bring out."""
         for entry in entries:
-            self._note(entry)
+            if OUTBOX in entry.fields:
+                self._note(entry)
         return bool(self._left)
 
     async def send(self) -> None:

@@ -74,7 +74,8 @@ class StepIds:
             ident = keyed(name, key)
             self.claim(ident)
         else:
-            self._check_order_is_certain(name, aside=aside)
+            if aside or self._in_flight or self._used_aside:
+                self._check_order_is_certain(name, aside=aside)
             self._drawn[name] += 1
             ident = counted(name, self._drawn[name])
         self._in_flight.add(ident)
@@ -90,7 +91,7 @@ class StepIds:
         self._in_flight.discard(ident)
 
     def _check_order_is_certain(self, name: str, *, aside: bool) -> None:
-        running = self._in_flight and any(other.partition("#")[0] == name for other in self._in_flight)
+        running = any(other.partition("#")[0] == name for other in self._in_flight)
         if running or name in self._used_aside or (aside and self._drawn[name] > 0):
             raise ConcurrentSteps(
                 f"step {name!r} was asked for by several tasks, so their order would decide which result is whose",

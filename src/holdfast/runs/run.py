@@ -172,7 +172,7 @@ def _after(before: RunState, entry: Entry | None) -> RunState:
     """What every entry changes."""
     if entry is None:
         return before
-    return RunState._make((entry.offset + 1, entry.timestamp, *before[2:]))
+    return tuple.__new__(RunState, (entry.offset + 1, entry.timestamp, *before[2:]))
 
 
 # --- invariants: each takes the state before and the next entry ---

@@ -46,10 +46,6 @@ class Standing:
         self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
         self._quiet: asyncio.Future[None] | None = None
 
-    def question(self, what: str, main: "asyncio.Task[Any] | None") -> "_Question":
-        """Around everything that a workflow asks for. ``main``: its own task, and whether that asks."""
-        return _Question(self, what, main)
-
     def begin(self, task: "asyncio.Task[Any]") -> None:
         """A task asks for something."""
         self.check(task)
@@ -86,13 +82,9 @@ class Standing:
             )
         if self._caller.cancelling() > self._cancelled_before:
             raise asyncio.CancelledError
-        if task in self._interrupted:
+        if self._interrupted and task in self._interrupted:
             self.broken = self._interrupted[task]
             raise self.broken
-
-    def recording(self) -> "_Recording":
-        """Around every write to the journal."""
-        return _Recording(self)
 
     def not_recorded(self, error: BaseException) -> None:
         """A write to the journal was given up or failed."""
@@ -118,8 +110,11 @@ class Standing:
             await self._quiet
 
 
-class _Question:
-    """Cheaper than a generator: every step asks one."""
+class Question:
+    """Around everything that a workflow asks for; ``main`` is its own task, and whether that asks.
+
+    Cheaper than a generator: every step asks one.
+    """
 
     __slots__ = ("_main", "_standing", "_task", "_what")
 
@@ -137,22 +132,6 @@ class _Question:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._standing.end(self._task, error, self._what, main=self._main)
-
-
-class _Recording:
-    __slots__ = ("_standing",)
-
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-
-    def __enter__(self) -> None:
-        """Nothing to do before."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._standing.not_recorded(error)
 
 
 def _this_task() -> "asyncio.Task[Any]":

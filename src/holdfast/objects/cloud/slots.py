@@ -7,9 +7,7 @@ requests: those are given together, so that no two can wait for each other.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Generator
 from types import TracebackType
-from typing import Any
 
 
 class Slots:
@@ -22,17 +20,16 @@ class Slots:
         """Hold so many slots, at most all that there are."""
         return _Taken(self, min(wanted, self.limit))
 
-    def take(self, wanted: int) -> Awaitable[None]:
-        if not self._waiting and self._free >= wanted:
-            self._free -= wanted
-            return _NOTHING
-        return self._in_turn(wanted)
+    def take_now(self, wanted: int = 1) -> bool:
+        """Take so many slots, if there are as many free and nobody waits for them."""
+        if self._waiting or self._free < wanted:
+            return False
+        self._free -= wanted
+        return True
 
-    def give_back(self, count: int) -> None:
-        self._free += count
-        self._serve()
-
-    async def _in_turn(self, wanted: int) -> None:
+    async def take(self, wanted: int = 1) -> None:
+        if self.take_now(wanted):
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, wanted))
         try:
@@ -42,6 +39,11 @@ class Slots:
                 self._free += wanted
             self._serve()
             raise
+
+    def give_back(self, count: int = 1) -> None:
+        self._free += count
+        if self._waiting:
+            self._serve()
 
     def _serve(self) -> None:
         while self._waiting:
@@ -54,19 +56,8 @@ class Slots:
             self._waiting.popleft()
 
 
-class _Nothing:
-    """Nothing to wait for."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
-
-
-_NOTHING = _Nothing()
-
-
 class _Taken:
-    """Cheaper than coroutines: every request takes a slot, and nearly always there is a free one."""
+    """Cheaper than a generator: every request takes a slot."""
 
     __slots__ = ("_count", "_slots")
 
@@ -74,11 +65,10 @@ class _Taken:
         self._slots = slots
         self._count = count
 
-    def __aenter__(self) -> Awaitable[None]:
-        return self._slots.take(self._count)
+    async def __aenter__(self) -> None:
+        await self._slots.take(self._count)
 
-    def __aexit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Awaitable[None]:
+    ) -> None:
         self._slots.give_back(self._count)
-        return _NOTHING

@@ -73,6 +73,8 @@ class Feed(Known):
         """How many events may be read before the digest is, and how many of them are left."""
         self.more = False
         """The last poll ended before the end, because there was enough to do."""
+        self.answered_ns: int | None = None
+        """When the store last answered this worker, on the monotonic clock."""
         self.unread = 0
         """New events that were left to other workers at the last poll."""
 
@@ -90,6 +92,7 @@ class Feed(Known):
         self._step = self._at_once = FIRST_LOOK
         async for page in self._store.list(folder, after=after):
             pages += 1
+            self.answered_ns = self._ambient.clock.monotonic_ns()
             names = [layout.name_of(entry.key) for entry in page.entries]
             fresh += await self.learn(names, greedy=greedy)
             left = self._unknown(names)
@@ -199,6 +202,7 @@ class Feed(Known):
             self._note(Digest())
             self._forget_views()
             return self.digest
+        self.answered_ns = self._ambient.clock.monotonic_ns()
         if isinstance(found, Object):
             try:
                 self._note(self._shape.read(codec.decode(found.body, key=self._key), self._key))
@@ -255,6 +259,7 @@ class Feed(Known):
     async def _read_new(self, new: list[str]) -> None:
         views = {handler: self.view(handler) for handler in self.handlers}
         envelopes = await map_bounded(new, self.envelope, limit=READS_AT_ONCE) if new else []
+        self.answered_ns = self._ambient.clock.monotonic_ns()
         for handler, view in views.items():
             unknown = [
                 (name, envelope)

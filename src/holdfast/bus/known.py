@@ -125,6 +125,11 @@ class Known:
         self._changes[handler].repile[bucket] = (seen, right)
 
     @property
+    def count(self) -> int:
+        """Open events of all handlers, as of the last look."""
+        return sum(self.view(handler).count for handler in self.handlers)
+
+    @property
     def unwritten(self) -> int:
         """How much this worker knows that the digest does not."""
         sizes = (len(each.found) + len(each.settled) + len(each.due) for each in self._changes.values())

@@ -22,8 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 FOLLOWERS = 16
 """So many of a line come along with its first one, and more where there are few lines."""
-_HIGHEST = 1 << 30
-_LAST = np.iinfo(np.int64).max
+_MOST = int(np.iinfo(np.int64).max)
 
 
 class Columns(NamedTuple):
@@ -37,7 +36,7 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Iterable[Row]) -> "Columns":
         given = list(rows)
-        priorities = [max(-_HIGHEST, min(item.priority, _HIGHEST)) for _, item in given]
+        priorities = [max(-_MOST, min(item.priority, _MOST)) for _, item in given]
         return cls(
             np.array([name.encode() for name, _ in given]),
             np.array([line_of(name, item) for name, item in given], dtype=np.uint64),
@@ -61,6 +60,9 @@ class Backlog:
         self.order = np.lexsort((age, lines))
         self.lines, self.age = lines[self.order], age[self.order]
         self.priorities = np.concatenate([each.priorities for each in every])[self.order]
+        _, places = np.unique(-self.priorities, return_inverse=True)
+        self.ranks: Ints = (places << 32) + self.age
+        """Highest priority first, then the oldest."""
         self.dues = np.concatenate([each.dues for each in every])[self.order]
         self.sheet = np.repeat(np.arange(len(every)), sizes)[self.order]
         self.row = np.concatenate([np.arange(size) for size in sizes])[self.order]
@@ -108,7 +110,7 @@ class Turns:
         self._lines, self._dues = backlog.lines[heads], backlog.dues[heads]
         self._in_ready = np.array([ready[sheet] for sheet in backlog.ids])[backlog.sheet[self._at]]
         self._names: dict[int, str] = {}
-        self._ranks = (-backlog.priorities[heads] << 32) + backlog.age[heads]
+        self._ranks = backlog.ranks[heads]
 
     def look(self, heads: Mapping[int, str], now_ns: int) -> Look:
         """``heads`` are the lines at hand, each with its oldest."""
@@ -124,7 +126,7 @@ class Turns:
                 free[place] = False
         if not free.any():
             return Look(None, frozenset(behind), free)
-        best = int(np.argmin(np.where(free, self._ranks, _LAST)))
+        best = int(np.argmin(np.where(free, self._ranks, _MOST)))
         rank = -int(self.backlog.priorities[self._at[self._starts[best]]]), self._name(best)
         return Look(rank, frozenset(behind), free)
 

@@ -36,12 +36,11 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Iterable[Row]) -> "Columns":
         given = list(rows)
-        priorities = [max(-_MOST, min(item.priority, _MOST)) for _, item in given]
         return cls(
             np.array([name.encode() for name, _ in given]),
             np.array([line_of(name, item) for name, item in given], dtype=np.uint64),
-            np.array(priorities, dtype=np.int64),
-            np.array([item.due_ns for _, item in given], dtype=np.int64),
+            _ints(item.priority for _, item in given),
+            _ints(item.due_ns for _, item in given),
         )
 
 
@@ -107,8 +106,9 @@ class Turns:
         self._starts = np.flatnonzero(first)
         self._ends = np.append(self._starts[1:], len(lines))
         heads = self._at[self._starts]
-        self._lines, self._dues = backlog.lines[heads], backlog.dues[heads]
         self._in_ready = np.array([ready[sheet] for sheet in backlog.ids])[backlog.sheet[self._at]]
+        self._lines = backlog.lines[heads]
+        self._dues = np.where(self._in_ready[self._starts], 0, backlog.dues[heads])
         self._names: dict[int, str] = {}
         self._ranks = backlog.ranks[heads]
 
@@ -160,6 +160,11 @@ class Turns:
         if found is None:
             found = self._names[place] = self.backlog.name(self._at[self._starts[place]])
         return found
+
+
+def _ints(numbers: Iterable[int]) -> Ints:
+    """Others may have written larger ones than there is room for."""
+    return np.array([max(-_MOST, min(number, _MOST)) for number in numbers], dtype=np.int64)
 
 
 def _left(taken: int, rows: int) -> Bools:

@@ -221,7 +221,7 @@ class Known:
         """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share. With
         ordered delivery they may all stand in ``few`` lines."""
         now_ns = self._ambient.clock.wall_ns()
-        share = OPEN_LIMIT // max(1, len(self.digest.workers))
+        share = max(1, OPEN_LIMIT // max(1, len(self.digest.workers)))
         for handler in self.handlers:
             due = [name for name, item in self.view(handler).open.items() if item.due_ns <= now_ns]
             if handler in self._ordered:

@@ -280,7 +280,7 @@ class Runner:
         started = 0
         for name, outcome in zip(names, outcomes, strict=True):
             match outcome:
-                case Hold() if outcome.created and name < spent:
+                case Hold() if outcome.unproven and name < spent:
                     self.feed.settle(handler.id, name)
                 case Hold() if outcome.claim.lost_leases >= SUSPECT and (len(names) > 1 or self._running):
                     await self._set_aside(handler, name, outcome)
@@ -300,7 +300,7 @@ class Runner:
     async def _spent(self, holds: list[Hold]) -> str:
         """Names before this one were cleaned up. They can be claimed anew; only the boundary tells, and only after the
         create. Who cannot ask gives back what it has claimed."""
-        if not any(hold.created for hold in holds):
+        if not any(hold.unproven for hold in holds):
             return ""
         try:
             return layout.time_name(await self.boundary.read())

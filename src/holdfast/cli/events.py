@@ -281,7 +281,7 @@ def follow(
 def stats(context: typer.Context, namespace: NamespaceOption = "default") -> None:
     """Show what each handler has still to do, and what a million events cost.
 
-    Reads the digest alone.
+    Reads the digest and its sheets, and no event.
     """
     shell = Shell.of(context)
 

@@ -73,6 +73,8 @@ class Feed(Known):
         """How many events may be read before the digest is, and how many of them are left."""
         self.more = False
         """The last poll ended before the end, because there was enough to do."""
+        self.answered_ns: int | None = None
+        """When the store last answered this worker, on the monotonic clock."""
         self.unread = 0
         """New events that were left to other workers at the last poll."""
 
@@ -80,7 +82,7 @@ class Feed(Known):
         """Learn what is new; how many names were read. Unless ``greedy``, other workers' are left to them for now."""
         began = layout.time_name(self._ambient.clock.wall_ns())
         await self.read()
-        self.more = await self._may_stop()
+        self.more = await self._may_stop(read=False)
         if self.more:
             return 0
         cursor = min((self.view(handler).cursor for handler in self.handlers), default="")
@@ -90,6 +92,7 @@ class Feed(Known):
         self._step = self._at_once = FIRST_LOOK
         async for page in self._store.list(folder, after=after):
             pages += 1
+            self.answered_ns = self._ambient.clock.monotonic_ns()
             names = [layout.name_of(entry.key) for entry in page.entries]
             fresh += await self.learn(names, greedy=greedy)
             left = self._unknown(names)
@@ -99,19 +102,19 @@ class Feed(Known):
             self._advance(seen_to)
             if self.unwritten >= SHARE or any(len(self.view(each).open) > SPILL_AT for each in self.handlers):
                 await self.flush()
-            if await self._may_stop() or (pages >= LONG_LOOK and names and names[0] > began):
+            if await self._may_stop(read=True) or (pages >= LONG_LOOK and names and names[0] > began):
                 self.more = True
                 break
         return fresh
 
-    async def _may_stop(self) -> bool:
+    async def _may_stop(self, *, read: bool) -> bool:
         """Whether there is enough to do, and nothing that is unread can come before it: events of one priority come in
-        the order of their names."""
+        the order of their names. Who has ``read`` something may begin with less, and read on at the next poll."""
         if self._ranked or self.digest.ranked:
             return False
         for handler in self._ordered:
             await self._line_up(handler)
-        return self._has_enough() and not await self._boundary.is_ranked()
+        return self._has_enough(few=read) and not await self._boundary.is_ranked()
 
     async def stock(self) -> None:
         """Fetch from piles what comes next, where little of it is at hand. No request if nothing is lacking."""
@@ -199,6 +202,7 @@ class Feed(Known):
             self._note(Digest())
             self._forget_views()
             return self.digest
+        self.answered_ns = self._ambient.clock.monotonic_ns()
         if isinstance(found, Object):
             try:
                 self._note(self._shape.read(codec.decode(found.body, key=self._key), self._key))
@@ -255,6 +259,7 @@ class Feed(Known):
     async def _read_new(self, new: list[str]) -> None:
         views = {handler: self.view(handler) for handler in self.handlers}
         envelopes = await map_bounded(new, self.envelope, limit=READS_AT_ONCE) if new else []
+        self.answered_ns = self._ambient.clock.monotonic_ns()
         for handler, view in views.items():
             unknown = [
                 (name, envelope)

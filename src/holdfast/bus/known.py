@@ -125,6 +125,11 @@ class Known:
         self._changes[handler].repile[bucket] = (seen, right)
 
     @property
+    def count(self) -> int:
+        """Open events of all handlers, as of the last look."""
+        return sum(self.view(handler).count for handler in self.handlers)
+
+    @property
     def unwritten(self) -> int:
         """How much this worker knows that the digest does not."""
         sizes = (len(each.found) + len(each.settled) + len(each.due) for each in self._changes.values())
@@ -212,15 +217,16 @@ class Known:
                 change.cursor = cursor
                 self._forget_view(handler)
 
-    def _has_enough(self) -> bool:
-        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share."""
+    def _has_enough(self, *, few: bool) -> bool:
+        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share. With
+        ordered delivery they may all stand in ``few`` lines."""
         now_ns = self._ambient.clock.wall_ns()
-        share = OPEN_LIMIT // max(1, len(self.digest.workers))
+        share = max(1, OPEN_LIMIT // max(1, len(self.digest.workers)))
         for handler in self.handlers:
+            due = [name for name, item in self.view(handler).open.items() if item.due_ns <= now_ns]
             if handler in self._ordered:
-                due = list(self.due(handler, now_ns))
-            else:
-                due = [name for name, item in self.view(handler).open.items() if item.due_ns <= now_ns]
+                first = list(self.due(handler, now_ns))
+                due = due if few and first else first
             if len(due) < OPEN_LIMIT and (len(due) < share or sum(map(self.is_mine, due)) < share):
                 return False
         return True

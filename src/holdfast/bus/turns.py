@@ -22,8 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 FOLLOWERS = 16
 """So many of a line come along with its first one, and more where there are few lines."""
-_HIGHEST = 1 << 30
-_LAST = np.iinfo(np.int64).max
+_MOST = int(np.iinfo(np.int64).max)
 
 
 class Columns(NamedTuple):
@@ -37,12 +36,11 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Iterable[Row]) -> "Columns":
         given = list(rows)
-        priorities = [max(-_HIGHEST, min(item.priority, _HIGHEST)) for _, item in given]
         return cls(
             np.array([name.encode() for name, _ in given]),
             np.array([line_of(name, item) for name, item in given], dtype=np.uint64),
-            np.array(priorities, dtype=np.int64),
-            np.array([item.due_ns for _, item in given], dtype=np.int64),
+            _ints(item.priority for _, item in given),
+            _ints(item.due_ns for _, item in given),
         )
 
 
@@ -61,6 +59,9 @@ class Backlog:
         self.order = np.lexsort((age, lines))
         self.lines, self.age = lines[self.order], age[self.order]
         self.priorities = np.concatenate([each.priorities for each in every])[self.order]
+        _, places = np.unique(-self.priorities, return_inverse=True)
+        self.ranks: Ints = (places << 32) + self.age
+        """Highest priority first, then the oldest."""
         self.dues = np.concatenate([each.dues for each in every])[self.order]
         self.sheet = np.repeat(np.arange(len(every)), sizes)[self.order]
         self.row = np.concatenate([np.arange(size) for size in sizes])[self.order]
@@ -105,10 +106,11 @@ class Turns:
         self._starts = np.flatnonzero(first)
         self._ends = np.append(self._starts[1:], len(lines))
         heads = self._at[self._starts]
-        self._lines, self._dues = backlog.lines[heads], backlog.dues[heads]
         self._in_ready = np.array([ready[sheet] for sheet in backlog.ids])[backlog.sheet[self._at]]
+        self._lines = backlog.lines[heads]
+        self._dues = np.where(self._in_ready[self._starts], 0, backlog.dues[heads])
         self._names: dict[int, str] = {}
-        self._ranks = (-backlog.priorities[heads] << 32) + backlog.age[heads]
+        self._ranks = backlog.ranks[heads]
 
     def look(self, heads: Mapping[int, str], now_ns: int) -> Look:
         """``heads`` are the lines at hand, each with its oldest."""
@@ -124,7 +126,7 @@ class Turns:
                 free[place] = False
         if not free.any():
             return Look(None, frozenset(behind), free)
-        best = int(np.argmin(np.where(free, self._ranks, _LAST)))
+        best = int(np.argmin(np.where(free, self._ranks, _MOST)))
         rank = -int(self.backlog.priorities[self._at[self._starts[best]]]), self._name(best)
         return Look(rank, frozenset(behind), free)
 
@@ -158,6 +160,11 @@ class Turns:
         if found is None:
             found = self._names[place] = self.backlog.name(self._at[self._starts[place]])
         return found
+
+
+def _ints(numbers: Iterable[int]) -> Ints:
+    """Others may have written larger ones than there is room for."""
+    return np.array([max(-_MOST, min(number, _MOST)) for number in numbers], dtype=np.int64)
 
 
 def _left(taken: int, rows: int) -> Bools:

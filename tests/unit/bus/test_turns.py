@@ -183,6 +183,25 @@ async def test_a_key_with_many_events_whose_first_fails_holds_up_no_other(small:
     assert done == ["other"]
 
 
+async def test_a_long_line_is_begun_before_it_is_read_and_others_are_read_meanwhile() -> None:
+    desk, done = Desk(), list[str]()
+    bus = desk.bus()
+    for number in range(5_000):
+        await bus.publish(OrderPlaced(order_id=str(number)), order_key="busy")
+    await bus.publish(OrderPlaced(order_id="other"), order_key="other")
+    desk.watch.advance(seconds=20)
+    desk.spent()
+    runner = desk.bus().runner([recorder(done, concurrency=2, ordered=True)])
+    await runner.step()
+    await runner.drain_flight()
+    assert done == ["0"]
+    assert desk.spent()["get"] < 3_100
+    for _ in range(3):
+        await runner.step()
+        await runner.drain_flight()
+    assert sorted(done) == ["0", "1", "2", "3", "other"]
+
+
 async def test_many_delayed_events_with_keys_do_not_fill_the_digest(small: None) -> None:
     desk, done = Desk(), list[str]()
     bus = desk.bus()

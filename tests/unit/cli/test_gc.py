@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.config import Settings
-from holdfast.cli.gc import as_collector_of_garbage
+from holdfast.cli.engines import as_collector_of_garbage
 from holdfast.cli.main import run
 from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.quarantine import conflicts

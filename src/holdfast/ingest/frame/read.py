@@ -170,11 +170,8 @@ def _texts(reader: Reader, count: int, size: int) -> pa.StringArray:
 def _ends(lengths: Ints, total: int) -> Ints:
     """Where each piece ends, if the lengths are none below zero and add up to the total."""
     ends = lengths.cumsum()
-    if len(lengths):
-        # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
-        right = least(lengths) >= 0 and most(lengths) <= total and int(ends[-1]) == total
-    else:
-        right = not total
-    if not right:
+    # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
+    within = not len(lengths) or (least(lengths) >= 0 and most(lengths) <= total)
+    if not within or (int(ends[-1]) if len(lengths) else 0) != total:
         raise FrameInvalid(Reason.COLUMN, f"lengths do not add up to {total}")
     return ends

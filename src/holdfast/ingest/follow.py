@@ -201,7 +201,9 @@ class Follower:
             return [found]
         try:
             manifests = manifests_in(await self.store.get(key))
-        except (NotFound, Corrupt, Incompatible) as error:
+        except NotFound:
+            return []  # removed, once each of its batches had a reference of its own
+        except (Corrupt, Incompatible) as error:
             self._failed(key, error)
             return []
         manifests.sort(key=lambda each: each.accepted_at_unix_ns, reverse=True)

@@ -105,6 +105,7 @@ def arrived(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
         until,
         looked.commit_id if sure and looked is not None else entry.last,
         looked is not None and not sure,
+        names.UNTIL in schema.names and not until,
         redacted=mark,
         heeded=sight.number,
     )

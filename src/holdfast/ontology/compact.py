@@ -106,6 +106,7 @@ class Compactor:
         fan: int = FAN,
         limit: int = LIMIT,
         reads: int = PARALLEL,
+        whole: bool = False,
         watch: Watch | None = None,
     ) -> None:
         self._store = store
@@ -114,6 +115,7 @@ class Compactor:
         self._fan = fan
         self._limit = limit
         self._reads = reads
+        self._whole = whole
         self._watch = watch
         self._redacted: Place | None = None
         """The latest redaction when the files were read."""
@@ -133,7 +135,7 @@ class Compactor:
         resolved = await resolve(self._store, self._chain, ledger, type_id)
         pieces = pieces_of(resolved.entries, type_id)
         while True:
-            groups = plan(pieces, below=ledger.commit_id, fan=self._fan, limit=self._limit)
+            groups = plan(pieces, below=ledger.commit_id, fan=self._fan, limit=self._limit, whole=self._whole)
             unknown = [piece for group in groups for piece in group if piece.size is None]
             if not unknown:
                 break

@@ -34,6 +34,8 @@ class Loaded:
     """Up to which commit they do: the last of the file's own, or a later one."""
     beyond: bool = False
     """Some speak of commits after that, and nothing proves those."""
+    stray: bool = False
+    """It has a column of such ends that does not count."""
     table: str | None = None
     """The table that it is alone in; None and no path: it is in the type's table of small files."""
     redacted: int = 0

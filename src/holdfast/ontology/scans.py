@@ -91,5 +91,5 @@ def lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
 
 
 def alike(loaded: Loaded) -> tuple[Any, ...]:
-    """Files that one scan can read."""
-    return loaded.columns, loaded.retracts, loaded.until, loaded.through if loaded.beyond else -1
+    """Files that one scan can read: one without ends of rows has none in it either."""
+    return loaded.columns, loaded.retracts, loaded.stray, loaded.through if loaded.beyond else -1

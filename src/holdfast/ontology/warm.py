@@ -384,7 +384,7 @@ class Warm:
             found.append((f"{text} WHERE {conditions}" if conditions else text, params))
         on_disk = sorted((each for each in files if each.path is not None), key=alike)
         for _, group in groupby(on_disk, key=alike):
-            same = list(group)
+            same = sorted(group, key=lambda each: not each.until)
             listed = ", ".join(projected(shape, same[0], columns))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
             latest = lasting(same, latest_at)

@@ -48,7 +48,7 @@ def rolled(points: Points, histograms: HistogramPoints, windows: Sequence[int]) 
 def rollup_chunks(unit: Unit, telemetry: Telemetry, windows: Windows) -> Iterator[Chunk]:
     """Chunks of every metric and window up to an hour."""
     for rows in rolled(telemetry.points, telemetry.histograms, windows.hourly):
-        yield from _chunks(unit, rows)
+        yield from chunks_of(unit, rows)
 
 
 def daily_chunks(unit: Unit, hours: Iterable[Rows], windows: Windows) -> Iterator[Chunk]:
@@ -58,7 +58,7 @@ def daily_chunks(unit: Unit, hours: Iterable[Rows], windows: Windows) -> Iterato
         rows = rollup.joined(chosen, windows.hourly[-1])
         for window_ns in windows.daily:
             rows = rollup.merge(rows, window_ns)
-            yield from _chunks(unit, rows)
+            yield from chunks_of(unit, rows)
 
 
 def index_chunks(unit: Unit, telemetry: Telemetry) -> Iterator[Chunk]:
@@ -81,7 +81,7 @@ def manifest(
     )
 
 
-def _chunks(unit: Unit, rows: Rows) -> Iterator[Chunk]:
+def chunks_of(unit: Unit, rows: Rows) -> Iterator[Chunk]:
     part = "histograms" if rows.buckets is not None else "samples"
     for metric, own in chunk.by_metric(rows):
         chunk_id = unit.chunk_id(Table.ROLLUP, metric, rows.window_ns, part)

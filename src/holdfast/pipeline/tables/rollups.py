@@ -3,6 +3,8 @@
 Where a chunk was made from all that is known of its agents and its hour, it is read; elsewhere the rows are computed
 from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
+
+A series has a window in one row. Where late data lies over a sealed unit, what both say is put together.
 """
 
 from collections import defaultdict
@@ -57,8 +59,9 @@ class Raw:
 class RollupPart:
     chunks: tuple[ChunkRef, ...] = ()
     raw: tuple[Raw, ...] = ()
-    merge: bool = False
-    """The rows are those of hours, to be merged into the window."""
+    joins_ns: int | None = None
+    """The rows are those of this window, of one bucket of agents or of all; they are to be put together, one for each
+    series, and merged into the table's window."""
     span: Span = field(default_factory=Span)
 
 
@@ -119,26 +122,25 @@ class RollupTable:
 
     def _divided(self, hours: Iterable[Hour], span: Span, wanted: Wanted) -> list[RollupPart]:
         metrics = wanted.conditions.allows("metric")
-        whole: list[ChunkRef] = []
-        raw: list[Raw] = []
+        whole: tuple[list[ChunkRef], list[Raw]] = ([], [])
         days: dict[int, tuple[list[ChunkRef], list[Raw]]] = defaultdict(lambda: ([], []))
+        layers: dict[tuple[int, int], tuple[list[ChunkRef], list[Raw]]] = defaultdict(lambda: ([], []))
         for hour in hours:
-            refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
-            fitting = [ref for ref in refs if metrics(ref.metric) and may_match(ref.labels, self._of_labels())]
-            own = [Raw(hour.hour, tuple(each.rows), tuple(each.taken)) for each in hour.raw]
-            exact = [ref for ref in fitting if ref.window_ns == self.window_ns]
-            if self.daily and not any(ref.window_ns == self.window_ns for ref in refs):
-                chunks, batches = days[hour_start_ns(hour.hour) // DAY_NS]
-                chunks += [ref for ref in fitting if ref.window_ns == HOUR_NS]
-                batches += own
-            else:
-                whole += exact
-                raw += own
-        parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole, wanted.partitions)]
-        parts += [RollupPart(raw=(each,), span=span) for each in raw]
-        for chunks, batches in days.values():
-            if chunks or batches:
-                parts.append(RollupPart(tuple(chunks), tuple(batches), merge=True, span=span))
+            refs = [(unit.bucket, ref) for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
+            by_hour = self.daily and not any(ref.window_ns == self.window_ns for _, ref in refs)
+            layered, window_ns = hour.layered, HOUR_NS if by_hour else self.window_ns
+            day = days[hour_start_ns(hour.hour) // DAY_NS] if by_hour else None
+            for bucket, ref in refs:
+                if ref.window_ns == window_ns and metrics(ref.metric) and may_match(ref.labels, self._of_labels()):
+                    joint = day or (layers[hour.hour, bucket] if bucket in layered else whole)
+                    joint[0].append(ref)
+            for each in hour.raw:
+                joint = day or (layers[hour.hour, each.bucket] if each.bucket in layered else whole)
+                joint[1].append(Raw(hour.hour, tuple(each.rows), tuple(each.taken)))
+        parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole[0], wanted.partitions)]
+        parts += [RollupPart(raw=(each,), span=span) for each in whole[1]]
+        for joins_ns, joints in ((HOUR_NS, days.values()), (self.window_ns, layers.values())):
+            parts += [RollupPart(tuple(refs), tuple(own), joins_ns, span) for refs, own in joints if refs or own]
         return parts
 
     def _of_labels(self) -> list[Matcher]:
@@ -162,20 +164,20 @@ class RollupTable:
 
         rows: list[Rows] = []
         async for ref, body in stream_bounded(part.chunks, one, limit=READS):
-            if part.merge:
+            if part.joins_ns is not None:
                 rows.append(await blocking(chunk.decode, body, key=ref.key))
             else:
                 yield (await blocking(chunk.from_parquet, body, chunk.SCHEMA, chunk.SCHEMA_NAME, key=ref.key))[0]
-        window_ns = HOUR_NS if part.merge else self.window_ns
         for raw in part.raw:
-            found = await self._rolled(store, raw, window_ns)
-            if part.merge:
+            found = await self._rolled(store, raw, part.joins_ns or self.window_ns)
+            if part.joins_ns is not None:
                 rows += found
             else:
                 for each in found:
                     yield chunk.table_of(each)
-        for each in _merged(rows, self.window_ns) if part.merge else ():
-            yield chunk.table_of(each)
+        if part.joins_ns is not None:
+            for each in await blocking(_joined, rows, part.joins_ns, self.window_ns):
+                yield chunk.table_of(each)
 
     async def _rolled(self, store: Store, raw: Raw, window_ns: int) -> list[Rows]:
         batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
@@ -215,10 +217,10 @@ def _steps(window_ns: int) -> Sequence[int]:
     return [each for each in standard if each <= window_ns] if window_ns in standard else [window_ns]
 
 
-def _merged(rows: Sequence[Rows], window_ns: int) -> list[Rows]:
+def _joined(rows: Sequence[Rows], joins_ns: int, window_ns: int) -> list[Rows]:
     plain, histograms = ([each for each in rows if (each.buckets is None) == flat] for flat in (True, False))
-    some = [each for each in (plain, histograms) if any(map(len, each))]
-    return [rollup.merge(rollup.joined(each, HOUR_NS), window_ns) for each in some]
+    once = [rollup.joined(each, joins_ns) for each in (plain, histograms) if any(map(len, each))]
+    return once if joins_ns == window_ns else [rollup.merge(each, window_ns) for each in once]
 
 
 def _by_bytes(refs: Sequence[ChunkRef], count: int | None) -> list[tuple[ChunkRef, ...]]:

@@ -72,6 +72,8 @@ class Hour:
     hour: int
     units: list[Current] = field(default_factory=list)
     """Whose chunks say all about their buckets."""
+    buckets: int = 1
+    """Into how many the agents are divided."""
     raw: list[Raw] = field(default_factory=list)
     """The batches of each other bucket, and of buckets that are sealed in part."""
     listed: list[Listed] | None = None
@@ -129,8 +131,9 @@ class Looked:
 
         async def one(number: int) -> Hour:
             if number in days:
-                units = days[number].units
-                return Hour(number, [each for each in units if wants_bucket(each.bucket, days[number].buckets)])
+                day = days[number]
+                units = [each for each in day.units if wants_bucket(each.bucket, day.buckets)]
+                return Hour(number, units, day.buckets)
             current = generations.get(number)
             hour = Hour(number, keys=listings.get(number, []))
             if current is not None:
@@ -160,11 +163,11 @@ class Looked:
         wants_agent: Callable[[str], bool],
         wants_bucket: Callable[[int, int], bool],
     ) -> None:
+        hour.buckets = size = 1 if current is None else current.buckets
         if current is not None and _covers(current, hour.keys) and not self._touched(hour):
             hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
             return
         buckets: dict[int, list[Listed]] = defaultdict(list)
-        size = 1 if current is None else current.buckets
         rows = await self.read_listed(hour)
         for row in rows:
             buckets[bucket_of(row.agent, size)].append(row)

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from holdfast import pipeline
 from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt
 from holdfast.ingest.frame import Limits
 from holdfast.ingest.records import Counter, Gauge, Log
 from holdfast.metrics import layout, listing
@@ -22,12 +24,14 @@ from holdfast.pipeline.gc import derived as gc_derived
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
+from holdfast.pipeline.tables import everything
 from holdfast.platform.logs import Logs
 from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
 from tests.unit.pipeline.field import HOUR, START, Field, derived_keys, generations
 from tests.unit.pipeline.gc_desk import DAY, GcDesk
 from tests.unit.pipeline.healthy import copied
+from tests.unit.pipeline.test_tables import bag, planned
 
 SECOND = 1_000_000_000
 AT_ONCE = Options(records_per_unit=20, merge_after_ns=0)
@@ -331,3 +335,39 @@ async def test_what_was_merged_goes_as_garbage_and_an_audit_finds_nothing_wrong(
     assert (ran.status, dict(record.found)) == ("success", {})
     assert record.checked["units derived again"] > 0
     assert [each for each in (await place.answers())[0] if each.labels["cpu"] != "7"] == answers[0]
+
+
+@pytest.mark.parametrize("window", ["10s", "1h", "1d"])
+async def test_a_task_whose_chunks_were_removed_since_the_query_was_planned_reads_what_took_their_place(
+    place: Place, window: str
+) -> None:
+    """The hour is merged, then divided anew by late data of another series, and every time what was goes as garbage."""
+    store = place.opened()
+    expected = bag(await everything(store, {"table": "rollup", "window": window}))
+    table, parts, wanted = await planned(store, {"table": "rollup", "window": window})
+
+    async def rows() -> list[str]:
+        return bag(pa.Table.from_batches([each for part in parts async for each in table.read(store, part, wanted)]))
+
+    assert await rows() == expected
+    await place.drive("merge", options=AT_ONCE)
+    place.later(3 * HOUR)
+    await place.run("derived")
+    assert all(ref.key not in place.shelf.objects for part in parts for each in part.chunks for ref in each.refs)
+    assert await rows() == expected
+    table, parts, wanted = await planned(store, {"table": "rollup", "window": window})
+    late = {900: Gauge("other", 5.0, START + 59 * 60 * SECOND, {})}
+    await Field(place.store).accept("agent-3", "boot", late, at_ns=place.watch.wall_ns())
+    await place.drive("reconcile", "rollup", options=NEVER)
+    place.later(3 * HOUR)
+    await place.run("derived", run_id="again")
+    assert (await current(place.store)).buckets == 8
+    assert await rows() == expected
+
+
+async def test_a_chunk_that_is_current_and_lost_is_damage_for_a_task_too(place: Place) -> None:
+    store = place.opened()
+    table, parts, wanted = await planned(store, {"table": "rollup"})
+    await place.store.delete(parts[0].chunks[0].refs[0].key)
+    with pytest.raises(Corrupt, match="a chunk that is current is missing"):
+        [each async for each in table.read(store, parts[0], wanted)]

@@ -53,8 +53,8 @@ class PipelineMerge(GcDerived):
         return cls(**settings)
 
     def small(self, number: int) -> Small:
-        """Batches of three agents, two of them in one bucket, in turns of two hours; every sixth shares numbers with the
-        one before it.
+        """Batches of three agents, two of them in one bucket, in turns of two hours; every sixth shares numbers with
+        the one before it.
         """
         start = 10 * number - (8 if number % 6 == 5 else 0)
         return Small(AGENTS[number // 2 % 3], start, 10 * number + 4, number % 2, crosses=number % 4 == 1)

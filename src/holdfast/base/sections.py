@@ -138,6 +138,7 @@ class PipelineSection(Section):
     overlap_s: int = Field(default=600, ge=0)
     full_scan_every_s: int = Field(default=86_400, ge=0)
     settle_s: int = Field(default=300, ge=0)
+    merge_after_s: int = Field(default=86_400, ge=0)
     records_per_unit: int = Field(default=2_000_000, ge=1)
     batches_at_once: int = Field(default=20_000, ge=1)
     stale_hours: int = Field(default=3, ge=1)

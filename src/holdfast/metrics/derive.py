@@ -60,7 +60,7 @@ class Rolled:
         """Of every metric and window, once: the same ones in whatever shares they came."""
         while self._parts:
             (window_ns, _), parts = self._parts.popitem()
-            yield from _chunks(unit, parts[0] if len(parts) == 1 else rollup.joined(parts, window_ns))
+            yield from chunks_of(unit, parts[0] if len(parts) == 1 else rollup.joined(parts, window_ns))
 
 
 def daily_chunks(unit: Unit, hours: Iterable[Rows], windows: Windows) -> Iterator[Chunk]:
@@ -70,7 +70,7 @@ def daily_chunks(unit: Unit, hours: Iterable[Rows], windows: Windows) -> Iterato
         rows = rollup.joined(chosen, windows.hourly[-1])
         for window_ns in windows.daily:
             rows = rollup.merge(rows, window_ns)
-            yield from _chunks(unit, rows)
+            yield from chunks_of(unit, rows)
 
 
 def index_chunks(unit: Unit, telemetry: Telemetry) -> Iterator[Chunk]:
@@ -103,7 +103,7 @@ def manifest(unit: Unit, counted: Counted, chunks: Iterable[ChunkRef], unreadabl
     return UnitManifest(unit, refs, counted.records, counted.repeated, counted.doubtful, tuple(sorted(unreadable)))
 
 
-def _chunks(unit: Unit, rows: Rows) -> Iterator[Chunk]:
+def chunks_of(unit: Unit, rows: Rows) -> Iterator[Chunk]:
     part = "histograms" if rows.buckets is not None else "samples"
     for metric, own in chunk.by_metric(rows):
         chunk_id = unit.chunk_id(Table.ROLLUP, metric, rows.window_ns, part)

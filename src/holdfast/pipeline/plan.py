@@ -24,7 +24,7 @@ from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
-from holdfast.platform.taken import order_of, sealed_inputs
+from holdfast.platform.taken import Order, order_of, sealed_inputs
 
 DAY_HOURS = 24
 RECORDS_AT_ONCE = 200_000
@@ -142,13 +142,26 @@ async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, recor
     current = await read_generation(store, kind, hour)
     keys = await listing.listings(store, hour)
     rows = await listing.read(store, keys)
-    buckets = divided(rows, records_per_unit, current)
+    order = await order_of(store, rows, await sealed_inputs(store, current))
+    plan = _empty(kind, hour, current, divided(rows, records_per_unit, current), version_of(kind, windows))
+    plan.listings = sorted(listing.ids(keys))
+    if current is not None and current.buckets < plan.buckets:
+        # What was put together stays so until there is something to be made.
+        as_it_is = await _divided(store, replace(plan, buckets=current.buckets), current, rows, order)
+        if not as_it_is.work:
+            return as_it_is
+    return await _divided(store, plan, current, rows, order)
+
+
+async def _divided(
+    store: Store, empty: HourPlan, current: Generation | None, rows: Sequence[Listed], order: Order
+) -> HourPlan:
+    """The plan, with the units of every bucket."""
+    plan = replace(empty, units=[], work=[])
+    kind, hour, buckets = plan.kind, plan.hour, plan.buckets
     parts: dict[int, list[Listed]] = defaultdict(list)
     for row in rows:
         parts[bucket_of(row.agent, buckets)].append(row)
-    plan = _empty(kind, hour, current, buckets, version_of(kind, windows))
-    plan.listings = sorted(map(listing.id_in, keys))
-    order = await order_of(store, rows, await sealed_inputs(store, current))
     for bucket, every in sorted(parts.items()):
         own = order.own(every)
         if not own:

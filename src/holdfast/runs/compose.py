@@ -7,15 +7,24 @@ from collections.abc import Iterable
 
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.runs.entry import START, Entry, as_read, format_line
+from holdfast.runs.history import History
 from holdfast.runs.readback import Attempt, Call
 from holdfast.runs.run import advance
+from holdfast.runs.segments import Ref
 
 
 def compose(
-    attempt: Attempt, calls: Iterable[Call], session: int, timestamp: str, run_id: str, *, opening: bool = False
-) -> None:
-    """Add to the attempt what these calls want to have recorded. ``opening``: the first of it is a ``start``."""
-    run = f"run {run_id}"
+    calls: Iterable[Call],
+    history: History,
+    refs: tuple[Ref, ...],
+    session: int,
+    timestamp: str,
+    *,
+    opening: bool = False,
+) -> Attempt:
+    """What these calls want to have recorded after ``history``. ``opening``: the first of it is a ``start``."""
+    attempt = Attempt(refs=refs, state=history.state)
+    run = f"run {history.run_id}"
     for call in calls:
         entries: list[Entry] = []
         lines: list[bytes] = []
@@ -40,3 +49,4 @@ def compose(
         attempt.entries += entries
         attempt.lines += lines
         attempt.state = state
+    return attempt

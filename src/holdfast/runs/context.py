@@ -42,6 +42,7 @@ class Context:
         self._store = store
         self._ambient = ambient
         self._journal = journal
+        self.run_id = journal.run_id
         self._replay = replay
         self.main: Whose = None
         """The workflow's own task."""
@@ -52,10 +53,6 @@ class Context:
         self.standing = Standing()
         self.post = Post(journal.history.entries)
         self._span = telemetry.spans()
-
-    @property
-    def run_id(self) -> str:
-        return self._journal.run_id
 
     @property
     def session(self) -> int:
@@ -185,11 +182,12 @@ class Context:
     async def _answer(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
         """A step's recorded answer; or run it, and record that. ``lane`` is None in the workflow's own task."""
         try:
-            entry = self._recorded(ident, main=lane is None)
+            place = self._place("step", ident) if lane is None else None
+            entry = self._aside(ident) if lane is not None else place.entries[0] if place is not None else None
             if entry is not None:
                 return await unpack(self._store, entry)
             marks = {"stepId": ident, "name": name} if lane is None else {"stepId": ident, "name": name, "lane": lane}
-            with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
+            with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self._journal.session):
                 try:
                     value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
                 except Exception as error:
@@ -200,10 +198,7 @@ class Context:
         finally:
             self._ids.done(ident)
 
-    def _recorded(self, ident: str, *, main: bool) -> Entry | None:
-        if main:
-            place = self._place("step", ident)
-            return place.entries[0] if place is not None else None
+    def _aside(self, ident: str) -> Entry | None:
         entry = self._replay.ask_aside(ident)
         if entry is None:
             self._strike_aside()

@@ -36,7 +36,7 @@ from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Sto
 from holdfast.runs import layout, readback
 from holdfast.runs.compose import compose
 from holdfast.runs.entry import START, Draft, Entry
-from holdfast.runs.history import HeadLine, History, parse_face, read_history, read_previous
+from holdfast.runs.history import Bodies, History, parse_face, read_history, read_previous
 from holdfast.runs.readback import Attempt, Call
 from holdfast.runs.run import RunState
 from holdfast.runs.sealer import Sealer
@@ -62,7 +62,7 @@ class Journal:
         self._ambient = ambient
         self._policy = policy
         self._key = layout.journal_key(history.run_id)
-        self._head = HeadLine()
+        self._bodies = Bodies()
         self._turn = asyncio.Lock()
         self._waiting: list[Call] = []
         self._in_doubt: list[Attempt] = []
@@ -138,7 +138,8 @@ class Journal:
             if self._waiting:
                 await self._send_waiting()
             for _ in range(TRIES):
-                self._check_not_stopped()
+                if self._stopped is not None:
+                    raise self._stop(self._stopped)
                 if self._in_doubt:
                     await self._look(None)
                 fields = {**self._carried(), **start, "previous": await self._archive()}
@@ -179,7 +180,7 @@ class Journal:
         """Write our ``start`` over the version of our history."""
         version = self.history.version
         call = Call((Draft(START, {**start, "writer": self.writer}), *then))
-        attempt = self._compose([call], self.history.refs, opening=True)
+        attempt = compose([call], self.history, self.history.refs, self.session, self._time(), opening=True)
         if call.error is not None:
             raise call.error
         mode = CREATE if version is None else IfMatch(version)
@@ -254,7 +255,8 @@ class Journal:
 
     async def _is_sent(self, sending: list[Call]) -> bool:
         """Send what was to be sent, and what waits; False if others have written first, and it must be sent again."""
-        self._check_not_stopped()
+        if self._stopped is not None:
+            raise self._stop(self._stopped)
         if self._in_doubt:
             await self._look(None)
         if self._sealer.is_overdue(self.history):
@@ -263,7 +265,8 @@ class Journal:
         self._waiting = []
         if self._unclaimed:
             self._claim(sending)
-        attempt = self._compose([call for call in sending if call.wanted], self._sealer.refs(self.history))
+        wanted, refs = [call for call in sending if call.wanted], self._sealer.refs(self.history)
+        attempt = compose(wanted, self.history, refs, self.session, self._time())
         if not attempt.entries:
             return True
         outcome = await self._put(attempt)
@@ -295,15 +298,8 @@ class Journal:
                 self._unclaimed.remove(earlier)
                 call.entries = earlier.entries
 
-    def _compose(self, calls: Iterable[Call], refs: tuple[Ref, ...], *, opening: bool = False) -> Attempt:
-        attempt = Attempt(refs=refs, state=self.state)
-        compose(attempt, calls, self.session, iso(self._ambient.clock.wall_ns()), self.run_id, opening=opening)
-        return attempt
-
     def _body(self, attempt: Attempt) -> bytes:
-        sealed = attempt.refs[-1].end if attempt.refs else 0
-        head = self._head.format(attempt.refs, attempt.state)
-        return b"".join((head, *self.history.lines[sealed:], *attempt.lines))
+        return self._bodies.format(attempt.refs, attempt.state, self.history.lines, attempt.lines)
 
     def _adopt(self, attempt: Attempt, version: Version) -> None:
         """The attempt is in. No other of ours that rests on the version before can land any more."""
@@ -354,14 +350,13 @@ class Journal:
         refs = {*self.history.refs, *(ref for attempt in self._in_doubt for ref in attempt.refs)}
         return {ref: self.history.lines[ref.first : ref.end] for ref in refs}
 
+    def _time(self) -> str:
+        return iso(self._ambient.clock.wall_ns())
+
     def _known_version(self) -> Version:
         if self.history.version is None:
             raise Invalid(f"run {self.run_id}: the session has not begun")
         return self.history.version
-
-    def _check_not_stopped(self) -> None:
-        if self._stopped is not None:
-            raise self._stop(self._stopped)
 
     def _stop(self, reason: str) -> Fenced:
         self._stopped = reason

@@ -52,7 +52,8 @@ class Sealer:
 
     def _is_long(self, history: History, lines: int) -> bool:
         """Whether the tail has so many lines, and is worth sealing. Asked at every PUT: they are counted first."""
-        length = len(history.lines) - history.sealed
+        refs = history.refs
+        length = len(history.lines) - (refs[-1].end if refs else 0)
         return (
             length >= lines and length >= self._seal_from and self._sealed is None and self._policy.is_due(history.tail)
         )

@@ -67,7 +67,7 @@ def test_scenario_holds_where_the_digest_has_no_room(monkeypatch: pytest.MonkeyP
     for name, value in {**sizes, "piles.ROWS": 2, "pile.FAN": 2, "piles.FAN": 2}.items():
         monkeypatch.setattr(f"holdfast.bus.{name}", value)
     totals = Totals()
-    for seed in range(3_000, 3_024):
+    for seed in range(3_000, 3_014):
         totals.include(simulate(Piled, seed))
     assert totals.broken == {}
 

@@ -212,7 +212,8 @@ def moved(section: Section, move: Move) -> Section:
         return section
     if not all(name in section.open and name <= section.cursor for name in move.taken):
         return section
-    opened = {name: item for name, item in section.open.items() if name not in set(move.taken)}
+    taken = set(move.taken)
+    opened = {name: item for name, item in section.open.items() if name not in taken}
     piles = (*(pile for pile in section.piles if pile not in move.before), *move.after)
     piled = dict(section.piled)
     for name in move.taken:

@@ -151,7 +151,7 @@ class Feed(Known):
             return None
         if handler not in self._ordered:
             return await self._piles.fetch(section.piles, READY, count=FETCH, due_ns=now_ns)
-        look, turns = self.look(handler, self.heads(handler), now_ns), self._turns.get(handler)
+        look, turns = self.look(handler), self._turns.get(handler)
         if look is None or turns is None or look.fence is None:
             return None
         return await self._piles.take(turns.piles, turns.choose(look, FETCH // 2))
@@ -174,6 +174,7 @@ class Feed(Known):
                 await self.begin_section_anew(handler, lost)
                 return
         self._turns[handler] = Turns(backlog, piles)
+        self._line_ups.pop(handler, None)
 
     async def piled(self, handler: str, buckets: Set[str]) -> dict[str, list[str]] | None:
         """The names of these ten minutes that lie in piles; None if that cannot be told."""

@@ -5,9 +5,10 @@ All that it learns gathers in one ``Change`` per handler, over which it sees its
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 from holdfast.base.ids import Ambient
-from holdfast.bus.digest import Change, Digest, Fold, Section, apply, hash_of, line_of, moved, next_cursor
+from holdfast.bus.digest import Change, Digest, Fold, Section, apply, hash_of, moved, next_cursor
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope
 from holdfast.bus.pile import LATER, Item, Move, best
 from holdfast.bus.turns import NOTHING_PILED, Look, Turns
@@ -23,6 +24,13 @@ _ASKED = 8_192
 """So many names are remembered to be ours or not."""
 
 
+class LineUp(NamedTuple):
+    """The first ones at hand of a handler with ordered delivery, with their lines, best first."""
+
+    ranked: list[tuple[str, int]]
+    look: Look | None
+
+
 class Known:
     def __init__(self, handlers: Mapping[str, Iterable[str]], me: str, ordered: Set[str], ambient: Ambient) -> None:
         self._ambient = ambient
@@ -34,6 +42,7 @@ class Known:
         self._ordered = ordered
         self._turns: dict[str, Turns] = {}
         """What lies in the piles of handlers with ordered delivery, as this worker last looked into them."""
+        self._line_ups: dict[str, LineUp] = {}
         self._ranked = False
         """An event of another priority than the usual one was seen."""
         self._me = me
@@ -69,25 +78,34 @@ class Known:
 
     def _in_turn(self, handler: str, now_ns: int) -> Iterator[str]:
         """Of every line the first, if it may be tried now."""
-        heads = self.heads(handler)
-        section, look = self.view(handler), self.look(handler, heads, now_ns)
+        line_up = self._lined_up(handler)
+        section, look, due = self.view(handler), line_up.look, self._changes[handler].due
         if look is None:
             return  # it is not known yet who is before whom
-        for name in section.in_order():
+        for name, line in line_up.ranked:
             item = section.open[name]
-            line = line_of(name, item)
             if look.fence is not None and section.stands(name, item) > look.fence:
                 return
-            if heads[line] == name and item.due_ns <= now_ns and line not in look.behind:
+            if due.get(name, item.due_ns) <= now_ns and line not in look.behind:
                 yield name
 
-    def look(self, handler: str, heads: Mapping[int, str], now_ns: int) -> Look | None:
+    def look(self, handler: str) -> Look | None:
         """How events in piles stand to the first ones at hand, in a section with ordered delivery; None if piles have
         changed since this worker looked into them."""
-        piles, turns = self.view(handler).piles, self._turns.get(handler)
-        if not piles:
-            return NOTHING_PILED
-        return turns.look(heads, now_ns) if turns is not None and turns.piles == piles else None
+        return self._lined_up(handler).look
+
+    def _lined_up(self, handler: str) -> "LineUp":
+        found = self._line_ups.get(handler)
+        if found is None:
+            heads = self.heads(handler)
+            section, turns = self.view(handler), self._turns.get(handler)
+            ranked = sorted((-section.open[name].priority, name, line) for line, name in heads.items())
+            look: Look | None = NOTHING_PILED
+            if section.piles:
+                current = turns is not None and turns.piles == section.piles
+                look = turns.look(heads, self._ambient.clock.wall_ns()) if turns is not None and current else None
+            found = self._line_ups[handler] = LineUp([(name, line) for _, name, line in ranked], look)
+        return found
 
     def next_due_ns(self, handler: str) -> int | None:
         """When the next open event may be tried; None if there is none."""
@@ -100,12 +118,13 @@ class Known:
         return min([*times, *piled], default=None)
 
     def _next_turn_ns(self, handler: str) -> int | None:
-        heads = self.heads(handler)
-        section, look = self.view(handler), self.look(handler, heads, self._ambient.clock.wall_ns())
+        line_up = self._lined_up(handler)
+        section, look, due = self.view(handler), line_up.look, self._changes[handler].due
         if look is None or look.fence is not None:
             return 0
         later = best(section.piles, LATER)
-        times = [section.open[name].due_ns for line, name in heads.items() if line not in look.behind]
+        first = (name for name, line in line_up.ranked if line not in look.behind)
+        times = [due.get(name, section.open[name].due_ns) for name in first]
         return min([*times, *([later[0]] if later is not None else [])], default=None)
 
     def heads(self, handler: str) -> dict[int, str]:
@@ -113,6 +132,7 @@ class Known:
         return self.fresh_view(handler).heads()
 
     def settle(self, handler: str, name: str) -> None:
+        self._line_ups.pop(handler, None)
         self._changes[handler].settled.add(name)
 
     def defer(self, handler: str, name: str, due_ns: int) -> None:
@@ -234,7 +254,9 @@ class Known:
     def _forget_view(self, handler: str) -> None:
         self._views.pop(handler, None)
         self._orders.pop(handler, None)
+        self._line_ups.pop(handler, None)
 
     def _forget_views(self) -> None:
         self._views.clear()
         self._orders.clear()
+        self._line_ups.clear()

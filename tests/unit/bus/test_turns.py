@@ -51,7 +51,7 @@ class Lines:
                 line.pop(0)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 async def test_in_an_ordered_handler_the_best_of_all_first_ones_goes_first(small: None, seed: int) -> None:
     """Over the whole backlog, by a lone worker exactly: with few keys or many, with some that wait and hold up their
     key alone, and with what comes while it works."""
@@ -97,11 +97,11 @@ async def test_in_an_ordered_handler_the_best_of_all_first_ones_goes_first(small
     assert desk.documents("bus/default/piles/") == {}
 
 
-async def test_of_ten_thousand_the_last_comes_first_though_the_handler_is_ordered() -> None:
+async def test_of_thousands_the_last_comes_first_though_the_handler_is_ordered() -> None:
     desk, done = Desk(), list[str]()
     bus = desk.bus()
-    for number in range(10_000):
-        await bus.publish(OrderPlaced(order_id=str(number)), order_key=f"k{number % 5_000}")
+    for number in range(6_000):
+        await bus.publish(OrderPlaced(order_id=str(number)), order_key=f"k{number % 3_000}")
     await bus.publish(OrderPlaced(order_id="urgent"), order_key="other", priority=101)
     await bus.publish(OrderPlaced(order_id="behind"), order_key="k3", priority=200)
     desk.watch.advance(seconds=20)
@@ -111,7 +111,7 @@ async def test_of_ten_thousand_the_last_comes_first_though_the_handler_is_ordere
     await runner.drain_flight()
     assert done == ["urgent", "0", "1"]
     spent = desk.spent()
-    assert spent["get"] <= 10_002 + 20  # every body once
+    assert spent["get"] <= 6_002 + 20  # every body once
     assert spent["put"] <= 30
     await runner.feed.flush()
     assert len(desk.shelf.objects["bus/default/digest.json"].body) < 1_000_000
@@ -120,8 +120,7 @@ async def test_of_ten_thousand_the_last_comes_first_though_the_handler_is_ordere
         await runner._claim()
         await runner.drain_flight()
     assert done[3:303] == [str(number) for number in range(2, 302)]
-    # Three claims, three acks, three bodies that were read too long ago, the boundary; and piles.
-    assert sum(desk.spent().values()) <= 100 * (3 + 3 + 3 + 1) + 16
+    assert sum(desk.spent().values()) <= 100 * (3 + 3 + 1) + 16  # three claims, three acks, the boundary; and piles
     desk.spent()
     other = desk.bus().runner([recorder(done, ordered=True)])  # it reads the sheets, and no event but its own
     await other.step()

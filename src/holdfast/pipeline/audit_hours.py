@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.base.aio import blocking
@@ -10,11 +11,12 @@ from holdfast.base.findings import Tally
 from holdfast.ingest.frame import Batch
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.reconcile import shares
-from holdfast.metrics import chunk, index, layout, listing
+from holdfast.metrics import chunk, derive, index, layout, listing, merge
 from holdfast.metrics.audit import Hour, HourCheck
 from holdfast.metrics.audit_rules import RULES
 from holdfast.metrics.derive import Chunk
-from holdfast.metrics.manifest import ChunkRef, Kind, Table, UnitManifest
+from holdfast.metrics.listing import Listed
+from holdfast.metrics.manifest import ChunkRef, Current, Kind, Table, Unit, UnitManifest, bucket_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
 from holdfast.pipeline.audit_desk import Desk
@@ -25,6 +27,8 @@ from holdfast.pipeline.unit import derive_again
 
 DAYS = "days"
 HOURS_KEPT = 16
+AT_ONCE = 2_000_000
+"""Records of a unit that are derived again together, about."""
 SHORT = 12
 """Bytes of a manifest id that tell it from others."""
 
@@ -90,21 +94,59 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
     ):
         tally.checked["units not derived again"] += 1
         return
-    sources = tuple((row.manifest_id, row.blob_key) for row in rows if row is not None)
-    chunks, telemetry, unreadable = await derive_again(desk.store, Work(unit, sources, 0), windows, desk.limits)
+    again = await _derived(desk, unit, [row for row in rows if row is not None], windows)
     tally.checked["units derived again"] += 1
-    if tuple(unreadable) != manifest.unreadable:
+    if again.unreadable != manifest.unreadable:
         return  # the batches are not what they were: that is told of them
-    if (telemetry.records, telemetry.repeated) != (manifest.records, manifest.repeated):
-        told = f"its batches have {telemetry.records} records, and it counted {manifest.records}"
+    if (again.records, again.repeated) != (manifest.records, manifest.repeated):
+        told = f"its batches have {again.records} records, and it counted {manifest.records}"
         tally.find(RULES["wrong_count"], manifest.key, told)
-    made = {each.ref.key: each for each in chunks}
+    made = {each.ref.key: each for each in again.chunks}
     for ref in manifest.chunks:
         told = await _differs(desk.store, ref, made.pop(ref.key, None))
         if told:
             tally.find(RULES["wrong_rows"], ref.key, told)
     for key in made:
         tally.find(RULES["wrong_rows"], key, f"{manifest.key} ought to name it")
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What the batches of a unit give now."""
+
+    chunks: list[Chunk]
+    records: int
+    repeated: int
+    unreadable: tuple[str, ...]
+
+
+async def _derived(desk: Desk, unit: Unit, rows: list[Listed], windows: Windows) -> _Again:
+    """A unit that was put together may have more records than a task holds: it is derived as it was, in finer buckets,
+    and put together again.
+    """
+    buckets = unit.buckets
+    while unit.kind is Kind.ROLLUP and sum(row.records for row in rows) > AT_ONCE * (buckets // unit.buckets):
+        buckets *= 2
+        if buckets // unit.buckets >= len({row.agent for row in rows}):
+            break
+    bodies: dict[str, Chunk] = {}
+    made: list[UnitManifest] = []
+    for bucket in range(unit.bucket, buckets, unit.buckets):
+        own = [row for row in rows if bucket_of(row.agent, buckets) == bucket]
+        inputs = tuple(row.input for row in own)
+        part = unit if buckets == unit.buckets else replace(unit, buckets=buckets, bucket=bucket, inputs=inputs)
+        sources = tuple((row.manifest_id, row.blob_key) for row in own)
+        chunks, telemetry, lost = await derive_again(desk.store, Work(part, sources, 0), windows, desk.limits)
+        bodies |= {each.ref.key: each for each in chunks}
+        made.append(derive.manifest(part, telemetry, [each.ref for each in chunks], lost))
+    found = list(bodies.values())
+    if len(made) > 1:
+        found = []
+        for joint in merge.joints(map(Current.of_manifest, made), made):
+            parts = [chunk.decode(bodies.pop(ref.key).body, key=ref.key) for ref in joint.refs]
+            found.append(await blocking(merge.joined, unit, joint, parts))
+    lost_ones = tuple(sorted(ident for each in made for ident in each.unreadable))
+    return _Again(found, sum(each.records for each in made), sum(each.repeated for each in made), lost_ones)
 
 
 async def _differs(store: Store, ref: ChunkRef, made: Chunk | None) -> str:

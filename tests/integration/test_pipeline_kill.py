@@ -21,7 +21,7 @@ from tests.unit.pipeline.field import Field, agrees, generations
 from tests.unit.pipeline.test_feed import emit
 from tests.unit.pipeline.test_merge import inputs
 
-QUICK = pipeline.Options(lease_ttl_ms=300)
+QUICK = pipeline.Options(lease_ttl_ms=300, merge_after_ns=0)
 
 POINTS = [
     ("runs/", 2, "after"),  # the plan is recorded

@@ -17,7 +17,7 @@ async def test_rows_in_a_folder_are_those_of_plain_python_and_of_one_process(eng
         field, same = Field(store), Field(other)
         await field.season(3, agents=4)
         await same.season(3, agents=4)
-        divided = pipeline.Options(records_per_unit=20)
+        divided = pipeline.Options(records_per_unit=20, merge_after_ns=0)
         ran = await pipeline.run(store, engine=engine(spec), options=divided)
         await pipeline.run(other, options=divided)
         assert {each.status for each in ran} == {"success"}

@@ -1,6 +1,7 @@
 """Merge: put together what closed hours have in small pieces. The job ``merge``.
 
-An hour is *closed* when it ended ``merge_after_ns`` ago. Of such an hour
+An hour is *closed* when it ended ``merge_after_ns`` ago, and was derived for the last time so long ago: while late data
+trickles in, nothing is gained by putting together what is divided anew. Of such an hour
 
 * the listings of batches become one (``metrics.listing``): nothing is published, for it says what they say;
 * the units become few (``metrics.merge``): one chunk per metric and window, in as few buckets as chunks of a good size
@@ -150,7 +151,18 @@ class Merge:
         return self._closed({hour: marked.get(hour, []) for hour in sorted(found)})
 
     async def _ripe(self) -> dict[int, list[str]]:
-        return self._closed(await due.marks(self._store, layout.MERGE))
+        """Hours that are closed, with their marks."""
+        marks: dict[int, list[str]] = defaultdict(list)
+        after_ns, now_ns = self._options.merge_after_ns, self._env.ambient.clock.wall_ns()
+        young: set[int] = set()
+        async for page in self._store.list(layout.due_folder(layout.MERGE)):
+            for entry in page.entries:
+                mark = layout.due_in(entry.key)
+                if mark is not None:
+                    marks[mark[1]].append(entry.key)
+                    if after_ns and entry.modified_ns + after_ns > now_ns:
+                        young.add(mark[1])
+        return self._closed({hour: keys for hour, keys in sorted(marks.items()) if hour not in young})
 
     def _closed(self, hours: dict[int, list[str]]) -> dict[int, list[str]]:
         return due.ripe(hours, layout.MERGE, self._options.merge_after_ns, self._env.ambient.clock.wall_ns())

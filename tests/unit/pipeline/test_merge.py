@@ -22,6 +22,7 @@ from holdfast.pipeline import audit_hours
 from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived as gc_derived
+from holdfast.pipeline.layout import MERGE, due_key
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
 from holdfast.pipeline.plan import read_generation
@@ -269,6 +270,46 @@ async def test_late_data_beside_a_merge_is_lost_by_nobody(place: Place) -> None:
     generation = await current(place.store)
     assert (generation.buckets, len(generation.listings)) == (1, 4)
     assert await place.answers() == answers
+
+
+async def test_an_hour_is_closed_when_nothing_of_it_was_derived_for_a_day(place: Place) -> None:
+    async def is_due() -> bool:
+        return await Merge(Env(place.store, place.ambient, Inline(place.store), Options())).is_due()
+
+    place.later(DAY - HOUR)
+    assert not await is_due()
+    late = {900: Gauge("load", 5.0, START + SECOND, {"cpu": "0"})}
+    await Field(place.store).accept("agent-3", "boot", late, at_ns=place.watch.wall_ns())
+    await place.drive("reconcile", "rollup", options=NEVER)
+    place.later(DAY - HOUR)
+    assert not await is_due()
+    place.later(HOUR)
+    assert await is_due()
+
+
+async def test_a_service_looks_for_closed_hours_once_an_hour() -> None:
+    async with open_store("memory:") as store:
+        await filled(store)
+        stop = asyncio.Event()
+        rounds: list[list[str]] = []
+
+        async def after(ran: list[pipeline.Ran]) -> None:
+            rounds.append([each.job for each in ran])
+            await store.put(due_key(MERGE, FIRST, "0" * 64), b"{}")
+            if len(rounds) == 3:
+                stop.set()
+
+        await pipeline.serve(
+            store,
+            ["rollup", "merge"],
+            every_s=0.01,
+            stop=stop,
+            engine=Inline(store),
+            options=AT_ONCE,
+            on_round=after,
+        )
+        assert rounds == [["merge"], [], []]
+        assert [each.job for each in await pipeline.run(store, ["merge"], options=AT_ONCE)] == ["merge"]
 
 
 async def test_an_hour_that_was_merged_stays_so_until_there_is_something_to_be_made(place: Place) -> None:

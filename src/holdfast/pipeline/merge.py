@@ -239,7 +239,7 @@ class Merge:
 
 
 async def publish(store: Store, asked: HourMerge, unit_ids: Iterable[str]) -> Generation | None:
-    """Make these units the current ones; None if others were faster."""
+    """Make these units the current ones; None if others were faster, with anything else than the same."""
     stored = await store.find(derived.generation_key(asked.hour, Kind.ROLLUP, asked.base))
     found = [await store.find(derived.unit_key(asked.hour, unit_id)) for unit_id in unit_ids]
     if stored is None:
@@ -248,8 +248,12 @@ async def publish(store: Store, asked: HourMerge, unit_ids: Iterable[str]) -> Ge
     if len(made) < len(found):
         return None
     generation = merge.generation(Generation.read(stored), asked.division, made)
-    lost = isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost)
-    return None if lost else generation
+    body = generation.encode()
+    outcome = await store.put(generation.key, body, CREATE)
+    if isinstance(outcome, Lost):  # an earlier try, or whoever put the same together
+        there = outcome.current or await store.find(generation.key)
+        return generation if there is not None and there.body == body else None
+    return generation
 
 
 # --- tasks ---

@@ -59,7 +59,7 @@ async def main(uri: str, prefix: str, nth: str, when: str, master: str = "inline
     store = OpenStore(stack, spec, usage, ambient)
     engine = pipeline.Inline(store) if master == "inline" else SparkEngine.at(spec, master)
     try:
-        await pipeline.run(store, jobs, engine=engine, options=pipeline.Options(lease_ttl_ms=300))
+        await pipeline.run(store, jobs, engine=engine, options=pipeline.Options(lease_ttl_ms=300, merge_after_ns=0))
     finally:
         await engine.close()
         await store.close()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +19,9 @@ from tests.integration.run_places import Place, place_for
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
 from tests.unit.pipeline.test_feed import emit
+from tests.unit.pipeline.test_merge import inputs
 
-QUICK = pipeline.Options(lease_ttl_ms=300)
+QUICK = pipeline.Options(lease_ttl_ms=300, merge_after_ns=0)
 
 POINTS = [
     ("runs/", 2, "after"),  # the plan is recorded
@@ -38,25 +40,26 @@ def place(request: pytest.FixtureRequest) -> Place:
     return place_for(request)
 
 
-def killed(place: Place, prefix: str, nth: int, when: str, master: str = "inline") -> None:
+def killed(place: Place, prefix: str, nth: int, when: str, master: str = "inline", *jobs: str) -> None:
     """Run a driver that kills itself at this point."""
-    command = [sys.executable, "-m", "tests.integration.pipeline_driver", place.uri, prefix, str(nth), when, master]
+    words = [place.uri, prefix, str(nth), when, master, *jobs]
+    command = [sys.executable, "-m", "tests.integration.pipeline_driver", *words]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **place.environ}, timeout=110 if master == "inline" else 300, check=False
     )
     assert done.returncode == -signal.SIGKILL
 
 
-async def resumed(place: Place, *, lives: int) -> None:
+async def resumed(place: Place, *jobs: str, lives: int) -> None:
     """The next driver ends what the killed ones began."""
     async with place.open() as store:
-        ran = await pipeline.run(store, options=QUICK)
+        ran = await pipeline.run(store, jobs, options=QUICK)
         assert {each.status for each in ran} == {"success"}
         assert [each.job for each in ran if each.resumed]
         found = await pipeline.history(store)
         assert {summary.status for summary, _ in found} == {"success"}
         assert max(summary.session for summary, _ in found) == lives
-        assert await pipeline.run(store, options=QUICK) == []
+        assert await pipeline.run(store, jobs, options=QUICK) == []
 
 
 @pytest.mark.parametrize(("prefix", "nth", "when"), POINTS)
@@ -75,6 +78,38 @@ def test_the_next_driver_goes_on_where_a_killed_one_stood(place: Place, prefix: 
     field = asyncio.run(prepare())
     killed(place, prefix, nth, when)
     asyncio.run(resumed(place, lives=2))
+    asyncio.run(check(field))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "nth", "when"),
+    [
+        ("manifests/v1/", 3, "before"),  # the first generation, of two hours
+        ("meta/pipeline/due/daily/", 1, "before"),  # published, and the day does not know
+    ],
+)
+def test_hours_are_merged_to_the_end_whoever_is_killed(place: Place, prefix: str, nth: int, when: str) -> None:
+    async def prepare() -> Field:
+        async with place.open() as store:
+            field = Field(store)
+            for gap in (0, 100):
+                await field.season(9, agents=4, batches=4, gap=gap)
+                options = replace(QUICK, records_per_unit=20)
+                await pipeline.run(store, ["reconcile", "rollup"], options=options, request={"full": True})
+            assert all(each.buckets > 1 for each in await generations(store, Kind.ROLLUP))
+            return field
+
+    async def check(field: Field) -> None:
+        async with place.open() as store:
+            assert await agrees(store, field.batches) > 20
+            assert all(each.buckets == 1 for each in await generations(store, Kind.ROLLUP))
+            days = {ident for each in await generations(store, Kind.DAILY) for ident in await inputs(store, each)}
+            hours = {unit.unit_id for each in await generations(store, Kind.ROLLUP) for unit in each.units}
+            assert days == hours
+
+    field = asyncio.run(prepare())
+    killed(place, prefix, nth, when, "inline", "merge")
+    asyncio.run(resumed(place, "merge", lives=2))
     asyncio.run(check(field))
 
 

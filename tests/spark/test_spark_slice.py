@@ -17,9 +17,12 @@ async def test_rows_in_a_folder_are_those_of_plain_python_and_of_one_process(eng
         field, same = Field(store), Field(other)
         await field.season(3, agents=4)
         await same.season(3, agents=4)
-        ran = await pipeline.run(store, engine=engine(spec))
-        await pipeline.run(other)
+        divided = pipeline.Options(records_per_unit=20, merge_after_ns=0)
+        ran = await pipeline.run(store, engine=engine(spec), options=divided)
+        await pipeline.run(other, options=divided)
         assert {each.status for each in ran} == {"success"}
+        [merged] = [each.summary for each in ran if each.job == "merge"]
+        assert merged["replaced"] > merged["chunks"] > 0
         assert await agrees(store, field.batches) > 20
         assert await derived_keys(store) == await derived_keys(other)
 

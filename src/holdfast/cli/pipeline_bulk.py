@@ -148,7 +148,7 @@ def compact(
 ) -> None:
     """Merge the files of large types into few, in many tasks; the files of commits stay.
 
-    Safe beside writers, readers and other compactors.
+    Safe beside writers, readers and other compactors. Chunks of rollups are merged by `holdfast pipeline run merge`.
     """
     shell = Shell.of(context)
 

@@ -47,6 +47,7 @@ _WANTED = {
 }
 """What a job takes of a request; the others take times."""
 MOST_ROUNDS = 100_000
+MERGE_EVERY_NS = 3600 * 1_000_000_000
 WAIT_MS = 120_000
 
 _log = logger("pipeline")
@@ -91,13 +92,20 @@ async def serve(
     say: Say = unsaid,
 ) -> None:
     """Run the jobs every so many seconds until told to stop. Another driver's turn, or a store that is away, is waited
-    out; what was due stays due. The reconciler scans everything when that is due.
+    out; what was due stays due. The reconciler scans everything when that is due; hours are closed one by one, so
+    merges beside other jobs are looked for once an hour.
     """
+    clock = ambient_of(store).clock
+    merged_ns = clock.monotonic_ns() - MERGE_EVERY_NS
     while not stop.is_set():
+        jobs_now = check_names(names)
+        if len(jobs_now) > 1 and clock.monotonic_ns() - merged_ns < MERGE_EVERY_NS:
+            jobs_now = [name for name in jobs_now if name != "merge"]
         try:
             request = {"full": True} if await _is_scan_due(store, names, options) else None
-            ran = await run(store, names, engine=engine, options=options, request=request, wait_ms=0, say=say)
+            ran = await run(store, jobs_now, engine=engine, options=options, request=request, wait_ms=0, say=say)
             await on_round(ran)
+            merged_ns = clock.monotonic_ns() if "merge" in jobs_now else merged_ns
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
             on_error(error)
             _log.warning("the pipeline goes on in %g s: %s", every_s, error)

@@ -1,6 +1,7 @@
 """Merge: put together what closed hours have in small pieces. The job ``merge``.
 
-An hour is *closed* when it ended ``merge_after_ns`` ago. Of such an hour
+An hour is *closed* when it ended ``merge_after_ns`` ago, and was derived for the last time so long ago: while late data
+trickles in, nothing is gained by putting together what is divided anew. Of such an hour
 
 * the listings of batches become one (``metrics.listing``): nothing is published, for it says what they say;
 * the units become few (``metrics.merge``): one chunk per metric and window, in as few buckets as chunks of a good size
@@ -150,7 +151,18 @@ class Merge:
         return self._closed({hour: marked.get(hour, []) for hour in sorted(found)})
 
     async def _ripe(self) -> dict[int, list[str]]:
-        return self._closed(await due.marks(self._store, layout.MERGE))
+        """Hours that are closed, with their marks."""
+        marks: dict[int, list[str]] = defaultdict(list)
+        after_ns, now_ns = self._options.merge_after_ns, self._env.ambient.clock.wall_ns()
+        young: set[int] = set()
+        async for page in self._store.list(layout.due_folder(layout.MERGE)):
+            for entry in page.entries:
+                mark = layout.due_in(entry.key)
+                if mark is not None:
+                    marks[mark[1]].append(entry.key)
+                    if after_ns and entry.modified_ns + after_ns > now_ns:
+                        young.add(mark[1])
+        return self._closed({hour: keys for hour, keys in sorted(marks.items()) if hour not in young})
 
     def _closed(self, hours: dict[int, list[str]]) -> dict[int, list[str]]:
         return due.ripe(hours, layout.MERGE, self._options.merge_after_ns, self._env.ambient.clock.wall_ns())
@@ -227,7 +239,7 @@ class Merge:
 
 
 async def publish(store: Store, asked: HourMerge, unit_ids: Iterable[str]) -> Generation | None:
-    """Make these units the current ones; None if others were faster."""
+    """Make these units the current ones; None if others were faster, with anything else than the same."""
     stored = await store.find(derived.generation_key(asked.hour, Kind.ROLLUP, asked.base))
     found = [await store.find(derived.unit_key(asked.hour, unit_id)) for unit_id in unit_ids]
     if stored is None:
@@ -236,8 +248,12 @@ async def publish(store: Store, asked: HourMerge, unit_ids: Iterable[str]) -> Ge
     if len(made) < len(found):
         return None
     generation = merge.generation(Generation.read(stored), asked.division, made)
-    lost = isinstance(await store.put(generation.key, generation.encode(), CREATE), Lost)
-    return None if lost else generation
+    body = generation.encode()
+    outcome = await store.put(generation.key, body, CREATE)
+    if isinstance(outcome, Lost):  # an earlier try, or whoever put the same together
+        there = outcome.current or await store.find(generation.key)
+        return generation if there is not None and there.body == body else None
+    return generation
 
 
 # --- tasks ---

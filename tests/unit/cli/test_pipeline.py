@@ -24,10 +24,10 @@ class Desk:
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 
-    def fill(self, seed: int) -> None:
+    def fill(self, seed: int, gap: int = 0) -> None:
         async def work() -> None:
             async with open_store(self.uri) as store:
-                await Field(store).season(seed, agents=2, batches=3)
+                await Field(store).season(seed, agents=2, batches=3, gap=gap)
 
         asyncio.run(work())
 
@@ -76,6 +76,23 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
     desk.json("run", "--master", "inline")
     code, _, err = desk("plan")
     assert (code, err) == (0, "nothing is due\n")
+
+
+def test_listings_of_an_old_hour_are_merged_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for gap in (0, 100):
+        desk.fill(4, gap)
+        desk.json("run", "reconcile", "rollup", "--full", "--master", "inline")
+    code, _, err = desk("plan", "merge")
+    assert (code, err) == (0, "nothing is due\n")  # they were derived just now
+    monkeypatch.setenv("HOLDFAST_PIPELINE__MERGE_AFTER_S", "0")
+    planned = desk.json("plan", "merge")
+    assert {(each["job"], each["to_make"]) for each in planned} == {("merge", 0)}
+    assert max(each["inputs"] for each in planned) == 2
+    [ran] = desk.json("run", "merge", "--master", "inline")
+    assert (ran["job"], ran["status"], len(ran["hours"])) == ("merge", "success", len(planned))
+    assert ran["listings"] == sum(each["inputs"] for each in planned)
+    code, _, err = desk("run", "merge", "--master", "inline")
+    assert (code, err) == (0, "nothing was due\n")
 
 
 def test_status_and_history(desk: Desk) -> None:

@@ -102,6 +102,16 @@ async def batch_left_out(store: Store) -> Expected:
 
 
 @fault()
+async def merged_listing_that_leaves_out_a_batch(store: Store) -> Expected:
+    base = await an_hour(store)
+    keys = await listing.listings(store, base.hour)
+    parts = listing.ids(keys)
+    key = layout.merged_key(base.hour, len(parts), listing.merged_id(base.hour, parts))
+    await store.put(key, listing.encode((await listing.read(store, keys))[1:], parts), CREATE)
+    return {("corrupt_listing", key)}
+
+
+@fault()
 async def dangling_index(store: Store) -> Expected:
     base = await an_hour(store, Kind.INDEX)
     key = base.units[0].chunks[0].key

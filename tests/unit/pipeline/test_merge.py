@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from holdfast.ingest.frame import Limits
 from holdfast.ingest.records import Counter, Gauge, Log
 from holdfast.metrics import layout, listing
 from holdfast.metrics.manifest import Generation, Kind, UnitManifest
+from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import Shelf
 from holdfast.objects.stack import OpenStore, open_store
@@ -133,6 +135,20 @@ async def test_what_a_question_about_an_hour_costs_before_and_after() -> None:
         merged, searched = [await cost(store, each) for each in questions(store)]
         assert merged == {**rollup, "get": 2 + 1 + 1}
         assert searched == {**logs, "get": 2 + 1 + 5 + 1 + 8 * 12}
+
+
+async def test_what_merging_an_hour_costs() -> None:
+    async with open_store("memory:") as store:
+        await filled(store)
+        units = (await current(store)).units
+        chunks = sum(len(unit.chunks) for unit in units)
+        options = replace(AT_ONCE, windows=Windows.of(["10s", "1m", "5m", "1h"]))
+        spent = await cost(store, lambda: merge(store, options))
+        # What is marked; the generations of the hour, its listings, and these once more by who merges them.
+        # The generation, by planner, task and publisher; each unit; whether the merged unit is there, and what it says;
+        # three listings; each chunk. A PUT for each merged chunk, the unit, the generation and the listing.
+        assert (len(units), chunks) == (5, 5 * 8)
+        assert spent == {"list": 4, "get": 3 + len(units) + 2 + 3 + chunks, "put": 8 + 3, "delete": 1}
 
 
 class Place(GcDesk):

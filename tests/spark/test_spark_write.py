@@ -64,6 +64,17 @@ async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Pa
         assert (await verify(store, deep=True)).good
 
 
+def test_nothing_has_to_be_registered(spark: Spark, tmp_path: Path) -> None:
+    """Spark finds the format by itself, in a session of which nobody has told us anything."""
+    session: Any = spark.session.newSession()
+    uri = f"file:{tmp_path / 'store'}"
+    frame(session, 0, 5, parts=1).write.format("holdfast").option("store", uri).option("class", TYPE).mode(
+        "append"
+    ).save()
+    found = session.read.format("holdfast").option("store", uri).option("table", "Reading").load()
+    assert sorted(row.value for row in found.collect()) == [0, 2, 4, 6, 8]
+
+
 async def test_frames_become_commits_over_s3(spark: Spark, s3_server: S3Server, bucket: str) -> None:
     section = {"endpoint": s3_server.endpoint, "region": "us-east-1", "allow_http": True}
     section |= {"access_key_id": s3_server.access_key, "secret_access_key": s3_server.secret_key}

@@ -27,7 +27,8 @@ TYPE = "tests.spark.readings:Reading"
 
 
 async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Path) -> None:
-    uri, session = f"file:{tmp_path / 'store'}", spark.session
+    # A session of its own: Spark finds the format by itself, and nobody has to register it.
+    uri, session = f"file:{tmp_path / 'store'}", spark.session.newSession()
     async with open_store(uri) as store:
         first = await load(frame(session, 0, 300), store, Reading, load_id="first")
         assert first.commit is not None
@@ -62,17 +63,6 @@ async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Pa
         assert [each.published for each in done.done] == [True]
         assert await readings(store) == before
         assert (await verify(store, deep=True)).good
-
-
-def test_nothing_has_to_be_registered(spark: Spark, tmp_path: Path) -> None:
-    """Spark finds the format by itself, in a session of which nobody has told us anything."""
-    session: Any = spark.session.newSession()
-    uri = f"file:{tmp_path / 'store'}"
-    frame(session, 0, 5, parts=1).write.format("holdfast").option("store", uri).option("class", TYPE).mode(
-        "append"
-    ).save()
-    found = session.read.format("holdfast").option("store", uri).option("table", "Reading").load()
-    assert sorted(row.value for row in found.collect()) == [0, 2, 4, 6, 8]
 
 
 async def test_frames_become_commits_over_s3(spark: Spark, s3_server: S3Server, bucket: str) -> None:

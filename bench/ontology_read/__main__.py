@@ -6,7 +6,7 @@ Then everybody who can compacts, and is asked again, beside the floor again. All
 
 Warm: a session that has been asked every question some times before, and asks again whether there is anything new.
 Cold: a session of its own for each question. On ``s3``, a server on the loopback, requests and bytes are counted at a
-door before the server. A peer that does not take a history in within twenty seconds is stopped, and the table says so.
+door before the server. A peer that does not take a history in within 25 seconds is stopped, and the table says so.
 What is finished is kept as it goes.
 """
 
@@ -35,7 +35,7 @@ FULL_SIZES = tuple(
     Size(entities, commits) for entities in (1_000, 100_000, 1_000_000) for commits in (1, 20, 100, 1_000)
 )
 FULL = {"file": FULL_SIZES, "s3": FULL_SIZES}
-WARM_ROUNDS, COLD_ROUNDS = 9, 3
+WARM_ROUNDS, COLD_ROUNDS = 7, 5
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """One size on one store: everybody built, asked in turns, warm and cold, before and after compaction."""
 
+import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,9 +16,9 @@ from bench.ontology_read.places import Meter, Place
 from bench.ontology_read.questions import QUESTIONS, Question, digest
 from bench.ontology_read.sides import Session, Side
 
-PEER_SECONDS = 20.0
-"""Within which a peer takes the whole history in, or is stopped."""
-TURNS_SECONDS = 2.0
+PEER_SECONDS = 25.0
+"""Within which the peers, side by side, take the whole history in, or are stopped."""
+TURNS_SECONDS = 1.2
 """After which no other round of a question begins: large sizes have fewer."""
 WARMING = 4
 """How often every question was asked before it is asked warm."""
@@ -38,14 +39,11 @@ async def built(place: Place, size: Size) -> tuple[dict[str, Side], dict[str, st
             await side.commit(number, customers, history)
     for side in sides.values():
         await side.end()
-    notes: dict[str, str] = {}
-    for name, kind in PEERS.items():
-        peer = kind(place, size)
-        note = stopped(name, peer, PEER_SECONDS) if INSTALLED[name] else "not installed"
-        if note is None:
-            sides[name] = peer
-        else:
-            notes[name] = note
+    peers = {name: kind(place, size) for name, kind in PEERS.items() if INSTALLED[name]}
+    told = await asyncio.gather(*(asyncio.to_thread(stopped, name, each, PEER_SECONDS) for name, each in peers.items()))
+    notes = {name: "not installed" for name in PEERS if name not in peers}
+    notes |= {name: note for name, note in zip(peers, told, strict=True) if note is not None}
+    sides |= {name: each for name, each in peers.items() if name not in notes}
     return sides, notes
 
 

@@ -41,7 +41,7 @@ class Ours(Side):
 
     async def compact(self) -> bool:
         async with opened(self.place, self.name) as hf:
-            compactor = Compactor(hf.store, hf.ambient)
+            compactor = Compactor(hf.store, hf.ambient, whole=True)
             for type_id in await compactor.types():
                 await compactor.compact(type_id)
         return True

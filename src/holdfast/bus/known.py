@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from holdfast.base.ids import Ambient
-from holdfast.bus.digest import Change, Digest, Fold, Section, apply, hash_of, moved, next_cursor
+from holdfast.bus.digest import Change, Digest, Fold, Section, apply, hash_of, line_of, moved, next_cursor
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope
 from holdfast.bus.pile import LATER, Item, Move, best
+from holdfast.bus.turns import NOTHING_PILED, Look, Turns
 
 ANY = "*"
 """Stands for every type of event."""
@@ -31,6 +32,8 @@ class Known:
         self._views: dict[str, Section] = {}
         self._orders: dict[str, list[str]] = {}
         self._ordered = ordered
+        self._turns: dict[str, Turns] = {}
+        """What lies in the piles of handlers with ordered delivery, as this worker last looked into them."""
         self._ranked = False
         """An event of another priority than the usual one was seen."""
         self._me = me
@@ -51,26 +54,62 @@ class Known:
 
     def due(self, handler: str, now_ns: int) -> Iterator[str]:
         """Open events that may be tried now, in the order in which they should be."""
+        if handler in self._ordered:
+            yield from self._in_turn(handler, now_ns)
+            return
         change, section = self._changes[handler], self.view(handler)
         if handler not in self._orders:
             self._orders[handler] = section.in_order()
         fence = section.fence()
         for name in self._orders[handler]:
             if fence is not None and section.stands(name, section.open[name]) > fence:
-                continue  # something that lies in a pile comes first
+                return  # something that lies in a pile comes first
             if name not in change.settled and change.due.get(name, section.open[name].due_ns) <= now_ns:
                 yield name
 
+    def _in_turn(self, handler: str, now_ns: int) -> Iterator[str]:
+        """Of every line the first, if it may be tried now."""
+        heads = self.heads(handler)
+        section, look = self.view(handler), self.look(handler, heads, now_ns)
+        if look is None:
+            return  # it is not known yet who is before whom
+        for name in section.in_order():
+            item = section.open[name]
+            line = line_of(name, item)
+            if look.fence is not None and section.stands(name, item) > look.fence:
+                return
+            if heads[line] == name and item.due_ns <= now_ns and line not in look.behind:
+                yield name
+
+    def look(self, handler: str, heads: Mapping[int, str], now_ns: int) -> Look | None:
+        """How events in piles stand to the first ones at hand, in a section with ordered delivery; None if piles have
+        changed since this worker looked into them."""
+        piles, turns = self.view(handler).piles, self._turns.get(handler)
+        if not piles:
+            return NOTHING_PILED
+        return turns.look(heads, now_ns) if turns is not None and turns.piles == piles else None
+
     def next_due_ns(self, handler: str) -> int | None:
         """When the next open event may be tried; None if there is none."""
+        if handler in self._ordered:
+            return self._next_turn_ns(handler)
         change, section = self._changes[handler], self.view(handler)
         times = (change.due.get(name, item.due_ns) for name, item in section.open.items() if name not in change.settled)
         later = best(section.piles, LATER)
         piled = [0] if section.fence() is not None else [later[0]] if later is not None else []
         return min([*times, *piled], default=None)
 
-    def heads(self, handler: str) -> dict[str, str]:
-        """Of every ordering key the oldest event that is not settled."""
+    def _next_turn_ns(self, handler: str) -> int | None:
+        heads = self.heads(handler)
+        section, look = self.view(handler), self.look(handler, heads, self._ambient.clock.wall_ns())
+        if look is None or look.fence is not None:
+            return 0
+        later = best(section.piles, LATER)
+        times = [section.open[name].due_ns for line, name in heads.items() if line not in look.behind]
+        return min([*times, *([later[0]] if later is not None else [])], default=None)
+
+    def heads(self, handler: str) -> dict[int, str]:
+        """Of every line the oldest event at hand that is not settled."""
         return self.fresh_view(handler).heads()
 
     def settle(self, handler: str, name: str) -> None:
@@ -84,6 +123,11 @@ class Known:
 
     def repile(self, handler: str, bucket: str, seen: Fold, right: Fold) -> None:
         self._changes[handler].repile[bucket] = (seen, right)
+
+    @property
+    def count(self) -> int:
+        """Open events of all handlers, as of the last look."""
+        return sum(self.view(handler).count for handler in self.handlers)
 
     @property
     def unwritten(self) -> int:
@@ -173,12 +217,16 @@ class Known:
                 change.cursor = cursor
                 self._forget_view(handler)
 
-    def _has_enough(self) -> bool:
-        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share."""
+    def _has_enough(self, *, few: bool) -> bool:
+        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share. With
+        ordered delivery they may all stand in ``few`` lines."""
         now_ns = self._ambient.clock.wall_ns()
-        share = OPEN_LIMIT // max(1, len(self.digest.workers))
+        share = max(1, OPEN_LIMIT // max(1, len(self.digest.workers)))
         for handler in self.handlers:
             due = [name for name, item in self.view(handler).open.items() if item.due_ns <= now_ns]
+            if handler in self._ordered:
+                first = list(self.due(handler, now_ns))
+                due = due if few and first else first
             if len(due) < OPEN_LIMIT and (len(due) < share or sum(map(self.is_mine, due)) < share):
                 return False
         return True

@@ -80,6 +80,7 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
         overlap_ns=section.overlap_s * 1_000_000_000,
         full_scan_every_ns=section.full_scan_every_s * 1_000_000_000,
         settle_ns=settle_ns if settle is None else parse_span(settle),
+        merge_after_ns=section.merge_after_s * 1_000_000_000,
         windows=Windows.of(name.strip() for name in section.windows.split(",")),
         batches_at_once=section.batches_at_once,
         records_per_unit=section.records_per_unit,

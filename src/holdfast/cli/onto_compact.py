@@ -17,6 +17,9 @@ def compact(
     context: typer.Context,
     type_name: Annotated[str | None, typer.Argument(metavar="[TYPE]", help="Only this type.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without it, only show what would be done.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Into as few files as there can be: more to write, less to read.")
+    ] = False,
 ) -> None:
     """Merge the files of types into few; the files of commits stay.
 
@@ -32,7 +35,7 @@ def compact(
             step.state, step.title, step.detail = State.RUNNING, type_id.name, f"{done:,} of {total:,} files"
 
         async with open_ontology(shell) as store:
-            compactor = Compactor(store, store.ambient, watch=watch)
+            compactor = Compactor(store, store.ambient, whole=whole, watch=watch)
             types = _chosen(await compactor.types(), type_name)
             outlooks = [await compactor.outlook(type_id) for type_id in types]
             done: list[Compacted] = []

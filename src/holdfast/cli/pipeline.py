@@ -1,7 +1,7 @@
 """``holdfast pipeline``: derive rollups and indexes from what was accepted, on Spark or in this process.
 
-Jobs run in their order: reconcile, rollup, index, feed. Each run is a durable run: a driver that is killed leaves it to
-the next one, which goes on where it stood.
+Jobs run in their order: reconcile, rollup, merge, index, feed. Each run is a durable run: a driver that is killed
+leaves it to the next one, which goes on where it stood.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SHORTEST_S = 1.0
 
 Jobs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed (default: these); audit; gc."),
+    typer.Argument(metavar="[JOB]...", help="reconcile, rollup, merge, index, feed (default: these); audit; gc."),
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")

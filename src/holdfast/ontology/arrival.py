@@ -4,6 +4,7 @@
 said of it, as a copy can be that another process put into the disk cache too late; ``Corrupt`` if it is no data file.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.index import Entry
+from holdfast.ontology.lifespans import ORIGIN, known
 from holdfast.ontology.loaded import Loaded, usable
-from holdfast.ontology.merge import ORIGIN
 from holdfast.ontology.redacted import mark_in
+from holdfast.ontology.refs import TypeHead
 from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
@@ -54,8 +56,17 @@ class Arrived(NamedTuple):
     path: Path
 
 
-def arrived(shape: Shape, arrival: Arrival, sight: Sight, folder: Path, duck: Duck) -> Arrived:
-    """``folder`` is for files of our own."""
+class Reader(NamedTuple):
+    """Whoever reads: what it knows of redactions, which heads of the type are on its chain, where it may put files."""
+
+    sight: Sight
+    proved: Callable[[TypeHead], bool]
+    folder: Path
+    duck: Duck
+
+
+def arrived(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
+    sight, proved, folder, duck = reader
     number, entry, path = arrival
     path, mark = _carried_out(shape, arrival, sight, folder)
     try:
@@ -79,6 +90,8 @@ def arrived(shape: Shape, arrival: Arrival, sight: Sight, folder: Path, duck: Du
     unique = not entry.snapshot if entry.stats is None else entry.stats.unique
     retracts = names.RETRACTED in schema.names
     until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
+    looked = known(schema.metadata) if until else None
+    sure = looked is not None and proved(looked)
     loaded = Loaded(
         number,
         entry,
@@ -90,6 +103,9 @@ def arrived(shape: Shape, arrival: Arrival, sight: Sight, folder: Path, duck: Du
         str(path),
         retracts,
         until,
+        looked.commit_id if sure and looked is not None else entry.last,
+        looked is not None and not sure,
+        names.UNTIL in schema.names and not until,
         redacted=mark,
         heeded=sight.number,
     )

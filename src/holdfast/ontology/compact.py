@@ -32,7 +32,7 @@ from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import brought_forward, write_index
 from holdfast.ontology.sight import Sight, steadily
 from holdfast.ontology.state import see_file
-from holdfast.ontology.tiers import FAN, LIMIT, Piece, pieces_of, plan
+from holdfast.ontology.tiers import FAN, LIMIT, Piece, following, pieces_of, plan
 from holdfast.ontology.verify_files import check_data
 
 PARALLEL = 16
@@ -49,6 +49,8 @@ class Merge:
 
     type_id: TypeId
     pieces: tuple[Piece, ...]
+    later: tuple[Piece, ...] = ()
+    """Those that come next: they end rows of the snapshot, and it says so."""
 
     @property
     def first(self) -> int:
@@ -104,6 +106,7 @@ class Compactor:
         fan: int = FAN,
         limit: int = LIMIT,
         reads: int = PARALLEL,
+        whole: bool = False,
         watch: Watch | None = None,
     ) -> None:
         self._store = store
@@ -112,6 +115,7 @@ class Compactor:
         self._fan = fan
         self._limit = limit
         self._reads = reads
+        self._whole = whole
         self._watch = watch
         self._redacted: Place | None = None
         """The latest redaction when the files were read."""
@@ -131,13 +135,13 @@ class Compactor:
         resolved = await resolve(self._store, self._chain, ledger, type_id)
         pieces = pieces_of(resolved.entries, type_id)
         while True:
-            groups = plan(pieces, below=ledger.commit_id, fan=self._fan, limit=self._limit)
+            groups = plan(pieces, below=ledger.commit_id, fan=self._fan, limit=self._limit, whole=self._whole)
             unknown = [piece for group in groups for piece in group if piece.size is None]
             if not unknown:
                 break
             sizes = dict(zip(unknown, await map_bounded(unknown, self._size, limit=self._reads), strict=True))
             pieces = [replace(piece, size=sizes[piece]) if piece in sizes else piece for piece in pieces]
-        merges = tuple(Merge(type_id, group) for group in groups)
+        merges = tuple(Merge(type_id, group, following(pieces, group)) for group in groups)
         after = len(pieces) - sum(len(each.pieces) - 1 for each in merges)
         return Outlook(type_id, len(pieces), after, merges)
 
@@ -210,13 +214,19 @@ class Compactor:
             "before": list(wanted.pieces[0].before),
             "after": list(wanted.pieces[-1].after),
         }
-        return await blocking(merge, sources, target, origin)
+        if wanted.later:
+            origin["known"] = list(wanted.later[-1].after)
+        later = await map_bounded(
+            wanted.later, lambda piece: self._source(wanted.type_id, piece, sight), limit=self._reads
+        )
+        self.bytes_read += sum(len(source.body) for source in later)
+        return await blocking(merge, sources, target, origin, later)
 
     async def _sources(self, wanted: Merge, sight: Sight) -> AsyncIterator[Source]:
         done = 0
 
         async def read(piece: Piece) -> Source:
-            return await self._source(wanted, piece, sight)
+            return await self._source(wanted.type_id, piece, sight)
 
         async for source in stream_bounded(wanted.pieces, read, limit=self._reads):
             self.bytes_read += len(source.body)
@@ -225,9 +235,9 @@ class Compactor:
                 self._watch(wanted.type_id, done, len(wanted.pieces))
             yield source
 
-    async def _source(self, wanted: Merge, piece: Piece, sight: Sight) -> Source:
+    async def _source(self, type_id: TypeId, piece: Piece, sight: Sight) -> Source:
         entry = piece.entry
-        body = await see_file(self._store, FileRef(entry.last, wanted.type_id, entry.path), sight)
+        body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), sight)
         if entry.snapshot:
             rows = entry.stats.rows if entry.stats is not None else None
             return Source(entry.path, body, entry.first, entry.last, rows, ours=True)

@@ -21,6 +21,7 @@ from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
 from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.narrow import Wanted
 from holdfast.ontology.prune import Choice, choose, split
 from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
 from holdfast.ontology.shape import Shape
@@ -95,9 +96,12 @@ class Moment:
             whole = [each for each in whole if any(each.entry is entry for entry in used)]
             used = [entry for entry in used if entry is not listed[0]]
         fetched = [entry for entry in used if not engine.warm.known(entry)]
-        loaded = [*whole, *await engine.warm.load(shape, used, self.sight)]
+        parts = split(predicate, shape)
+        keys = parts.keys
+        oldest = used[0].path if used and not whole else None
+        wanted = Wanted(shape, keys, parts.rest, oldest, span.history)
+        loaded = [*whole, *await engine.warm.load(shape, used, self.sight, resolved.proves, wanted)]
         again = engine.warm.asked(shape, resolved.entries, self.sight)
-        keys = split(predicate, shape).keys
         # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
         several = not span.history and not keys.terms and len(loaded) > 1
         settled = several and again and await engine.warm.settle(shape, loaded)

@@ -1,6 +1,7 @@
 """Statistics of a data file from its Parquet footer, which the writer fills, and from the keys of a small one."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
@@ -45,30 +46,40 @@ def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
     return tuple(sketch_of(column.to_pylist()) for column in table.columns)
 
 
-def of_footer(footer: Any, size: int, *, unique: bool) -> FileStats:
+def of_groups(footer: Any) -> list[FileStats]:
+    """Of each row group by itself; of its columns all are told."""
+    every = range(footer.num_row_groups)
+    return [of_footer(footer, 0, unique=False, groups=[number], most=None) for number in every]
+
+
+def of_footer(
+    footer: Any, size: int, *, unique: bool, groups: Sequence[int] | None = None, most: int | None = COLUMNS_MAX
+) -> FileStats:
+    """Over all row groups, or over some of them."""
+    groups = range(footer.num_row_groups) if groups is None else groups
     places = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in places else names.RELATION_KEYS
-    spans = tuple(_span(footer, places[name]) if name in places else Span(None, None) for name in keys)
+    spans = tuple(_span(footer, places[name], groups) if name in places else Span(None, None) for name in keys)
     metadata = footer.metadata or {}
     forms, partial = (json.loads(metadata.get(each, b"{}")) for each in (FORMS, PARTIAL))
     found = {
-        name: _span(footer, number)
+        name: _span(footer, number, groups)
         for name, number in places.items()
         if forms.get(name) in _ORDERED and name not in partial
     }
     known = {name: span for name, span in found.items() if span.low is not None or span.high is not None or span.nulls}
     # Numbers and times first: they prune better than texts, and are shorter.
-    chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))[:COLUMNS_MAX]
+    chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))[:most]
     columns = {name: known[name] for name in chosen}
     return FileStats(footer.num_rows, size, unique, spans, columns, redacted=int(metadata.get(REDACTED, b"0")))
 
 
-def _span(footer: Any, number: int) -> Span:
-    """Over all row groups; unknown as soon as it is unknown of one that has values."""
+def _span(footer: Any, number: int, groups: Sequence[int]) -> Span:
+    """Over these row groups; unknown as soon as it is unknown of one that has values."""
     lows: list[Any] = []
     highs: list[Any] = []
     nulls: int | None = 0
-    for group in range(footer.num_row_groups):
+    for group in groups:
         column = footer.row_group(group).column(number)
         stats = column.statistics
         if stats is None:

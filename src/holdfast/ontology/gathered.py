@@ -173,6 +173,7 @@ def _loaded(files: Sequence[Loaded], shape: Shape, table: str, number: int) -> L
         unique=False,
         retracts=any(each.retracts for each in files),
         until=True,
+        through=files[-1].entry.last,
         table=table,
         redacted=max(each.redacted for each in files),
         heeded=min(each.heeded for each in files),

@@ -190,6 +190,15 @@ class Resolved:
     by_index: bool
     """The index was proved right as far as it was used."""
 
+    def proves(self, head: TypeHead) -> bool:
+        """Whether the type had this head once, with the first of these files."""
+        found = UNTOUCHED
+        for entry in self.entries:
+            found = entry.head or fold(found, [FileRef(entry.last, self.type_id, entry.path)])
+            if found.commit_id >= head.commit_id:
+                return found == head
+        return False
+
     def files(self, lower: int = 0, upper: int | None = None) -> list[FileRef]:
         """Those with commits after ``lower``, up to ``upper``; rows outside are the reader's to leave out."""
         top = self.upper if upper is None else min(upper, self.upper)

@@ -4,13 +4,33 @@ A snapshot holds the rows of many commits, so of some identities it has several.
 the next row of the same identity in it, and null for the last one. With it the state at any commit is a condition on
 each row, and nothing has to be grouped. Of two rows of one identity and commit, which a plain writer can make, the last
 one counts: the other ends with its own commit.
+
+Files of later commits that are there when a snapshot is made end rows of it too. The snapshot says so, and how far it
+looked: the head of the type as of the last of those files (``known``). Who has the same files after it, which that head
+proves, need not compare keys with them; for everybody else an end after the snapshot's own commits is none.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from holdfast.base import codec
+from holdfast.ontology.refs import TypeHead, whole
+
+ORIGIN = b"holdfast.snapshot"
+"""Metadata of a snapshot: what it stands for, as JSON."""
+
+
+def known(metadata: Mapping[bytes, bytes] | None) -> TypeHead | None:
+    """How far a snapshot looked beyond its own commits; None if it did not."""
+    try:
+        commit_id, files, digest = json.loads((metadata or {})[ORIGIN])["known"]
+        return TypeHead(whole(commit_id), whole(files), str(digest))
+    except codec.MALFORMED:
+        return None
 
 
 def untils(rows: pa.Table, keys: Sequence[str]) -> pa.Array:

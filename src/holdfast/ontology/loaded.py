@@ -29,7 +29,13 @@ class Loaded:
     retracts: bool = False
     """It has the column of retractions."""
     until: bool = False
-    """Its rows say until when they were the latest in it."""
+    """Its rows say until when they were the latest."""
+    through: int = 0
+    """Up to which commit they do: the last of the file's own, or a later one."""
+    beyond: bool = False
+    """Some speak of commits after that, and nothing proves those."""
+    stray: bool = False
+    """It has a column of such ends that does not count."""
     table: str | None = None
     """The table that it is alone in; None and no path: it is in the type's table of small files."""
     redacted: int = 0

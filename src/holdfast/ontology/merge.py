@@ -8,7 +8,8 @@ Typed columns follow the schema of now. A file of ours that was written under it
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
 that all files agree on stay, and the others are left out: a reader finds the values in ``fields_json``.
 
-Every row says until which commit it was the latest of its identity (``lifespans``), as far as this file tells.
+Every row says until which commit it was the latest of its identity (``lifespans``), as far as this file tells, and the
+files that follow it and are handed over for that alone.
 
 Before the bytes are handed out they are read back, and their rows compared with those that went in. ``Corrupt`` for an
 input that is not what its manifest or its index says: nothing is made of damaged files.
@@ -31,15 +32,12 @@ from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.drift import node_of
 from holdfast.ontology.footer import REDACTED
-from holdfast.ontology.lifespans import untils
+from holdfast.ontology.lifespans import ORIGIN, untils
 from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns, repeats
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
-
-ORIGIN = b"holdfast.snapshot"
-"""Metadata of a snapshot: what it stands for, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +75,13 @@ class Merged:
     rows: int
 
 
-def merge(sources: Sequence[Source], target: Target, origin: Document) -> Merged:
-    """Blocking. ``origin`` is written down in the file."""
+def merge(sources: Sequence[Source], target: Target, origin: Document, later: Sequence[Source] = ()) -> Merged:
+    """Blocking. ``origin`` is written down in the file; ``later`` are files after these that end rows of theirs."""
     schemas = [_schema(source) for source in sources]
     layout = _Layout.of(target, schemas)
     sink = pa.BufferOutputStream()
     going_in, rows = RowsDigest(target.type_id.kind), 0
-    ends = _ends(sources, target)
+    ends = _ends((*sources, *later), target)
     plain = [name for name in layout.schema.names if name != "fields_json"]
     groups = _row_groups(layout.table(table, source) for source in sources for table in _tables(source))
     first = next(groups, layout.schema.empty_table())

@@ -1,5 +1,6 @@
 """Merges as work for other processes: a merge as a document and back, and the task that makes its snapshot."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.base.codec import Document
@@ -14,19 +15,24 @@ from holdfast.ontology.tiers import Piece
 
 
 def merge_document(merge: Merge) -> Document:
-    pieces = [
+    return {"type": list(merge.type_id), "pieces": _documents(merge.pieces), "later": _documents(merge.later)}
+
+
+def _documents(pieces: Sequence[Piece]) -> list[Document]:
+    return [
         {"entry": each.entry.document(), "before": list(each.before), "after": list(each.after), "size": each.size}
-        for each in merge.pieces
+        for each in pieces
     ]
-    return {"type": list(merge.type_id), "pieces": pieces}
 
 
 def merge_of(document: Document) -> Merge:
-    pieces = [
-        Piece(entry_of(each["entry"]), _head(each["before"]), _head(each["after"]), each["size"])
-        for each in document["pieces"]
-    ]
-    return Merge(refs.type_id(*document["type"]), tuple(pieces))
+    return Merge(refs.type_id(*document["type"]), _pieces(document["pieces"]), _pieces(document["later"]))
+
+
+def _pieces(documents: Sequence[Document]) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(entry_of(each["entry"]), _head(each["before"]), _head(each["after"]), each["size"]) for each in documents
+    )
 
 
 def _head(value: list[Any]) -> TypeHead:

@@ -25,9 +25,11 @@ SPAN_BYTES = 16 << 20
 class Ranged:
     """A file of which parts are read."""
 
-    def __init__(self, store: Store, key: str, footer: Footer, of: str, body: bytes | None) -> None:
+    def __init__(self, store: Store, key: str, footer: Footer, of: str, body: bytes | None, tail: bytes) -> None:
         self.key = key
         self.footer = footer
+        self.tail = tail
+        """The last bytes of the file, which hold the footer."""
         self._store = store
         self._of = of
         self._body = body
@@ -46,7 +48,12 @@ class Ranged:
                 raise _replaced(key)
             tail = found
         footer = await blocking(Footer.parse, tail.body, key)
-        return cls(store, key, footer, tail.of, tail.body if first == 0 else None)
+        return cls(store, key, footer, tail.of, tail.body if first == 0 else None, tail.body[-wanted:])
+
+    @property
+    def whole(self) -> bool:
+        """It was fetched in one piece."""
+        return self._body is not None
 
     @property
     def columns(self) -> set[str]:
@@ -75,10 +82,10 @@ class Ranged:
                     ranges[-1] = Range("", ranges[-1].start, each.end)
                 else:
                     ranges.append(each)
-        bodies = [(each, await self._bytes(each)) for each in ranges]
+        bodies = [(each, await self.bytes_of(each)) for each in ranges]
         return await blocking(self._read, groups, columns, bodies)
 
-    async def _bytes(self, wanted: Range) -> bytes:
+    async def bytes_of(self, wanted: Range) -> bytes:
         if self._body is not None:
             return self._body[wanted.start : wanted.end]
         found = await self._store.part(self.key, wanted.start, wanted.end)

@@ -33,7 +33,6 @@ class Replaced:
         self._duck = duck
         self._known: dict[int, set[int]] = {}
         """By file, the newer ones that it was compared with."""
-        duck.execute(f"CREATE TABLE {TABLE} (older INTEGER, newer INTEGER, place BIGINT, commit_id BIGINT)")
 
     def lacks(self, older: int, newer: Sequence[int]) -> list[int]:
         """The newer files that it was not compared with yet."""
@@ -42,6 +41,10 @@ class Replaced:
 
     def compare(self, older: int, rows: Sql, keys: Sequence[str], newer: Newer) -> None:
         """``rows`` are those of the older file, with ``file_row_number``. Blocking."""
+        if not self._known:
+            self._duck.execute(
+                f"CREATE TABLE IF NOT EXISTS {TABLE} (older INTEGER, newer INTEGER, place BIGINT, commit_id BIGINT)"
+            )
         by = ", ".join(map(quoted, keys))
         text = fill(
             f"INSERT INTO {TABLE} SELECT {older:d}, n._file, o.file_row_number, n.commit_id "

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.loaded import Loaded, duck_type
 from holdfast.ontology.shape import Shape
 
@@ -23,12 +23,31 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
             gone = "coalesce(_retracted, false)" if loaded.retracts else "false"
             found.append(f"{gone} AS _retracted")
         elif name == names.UNTIL:
-            found.append("_until" if loaded.until else "NULL::BIGINT AS _until")
+            found.append(_ends(loaded))
         elif name in SYSTEM or name in loaded.columns:
             found.append(quoted(name))
         else:
             found.append(f"NULL::{duck_type(arrow_type(shape.nodes[name]))} AS {quoted(name)}")
     return found
+
+
+def declared(shape: Shape) -> list[str]:
+    """The same columns, as those of a table."""
+    columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
+    columns += ["commit_id BIGINT", "schema_version_id BIGINT", "fields_json VARCHAR", "_retracted BOOLEAN"]
+    columns.append("_until BIGINT")
+    return [*columns, *(f"{quoted(name)} {duck_type(arrow_type(shape.nodes[name]))}" for name in shape.payload)]
+
+
+def numbered(shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
+    """The rows of one large file with their numbers, without those of which it says that they are replaced."""
+    latest = lasting([file], latest_at)
+    condition = f" WHERE {latest}" if latest else ""
+    if file.table is not None:
+        named = ", ".join(map(quoted, (*shape.keys, *columns)))
+        return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
+    listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
+    return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
 
 
 def among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
@@ -49,17 +68,28 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(numbers)))
 
 
+def _ends(loaded: Loaded) -> str:
+    """Until when rows last, as far as it is proved."""
+    if not loaded.until:
+        return "NULL::BIGINT AS _until"
+    return f"CASE WHEN _until <= {loaded.through:d} THEN _until END AS _until" if loaded.beyond else "_until"
+
+
 def lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
-    """A condition for rows that no other one of their file replaces by that commit; of history, not by their own."""
+    """A condition for rows that none they know of replaces by that commit; of history, not by their own.
+
+    Files that say more than is proved are alone, or with others that are proved as far as they are.
+    """
     if not any(each.until for each in files):
         return ""
     if latest_at is None:
         return "_until IS DISTINCT FROM commit_id"
-    if all(each.entry.last <= latest_at for each in files):
+    sure = min([latest_at, *(each.through for each in files if each.beyond)])
+    if all(each.through <= sure and not each.beyond for each in files):
         return "_until IS NULL"
-    return f"(_until IS NULL OR _until > {latest_at:d})"
+    return f"(_until IS NULL OR _until > {sure:d})"
 
 
 def alike(loaded: Loaded) -> tuple[Any, ...]:
-    """Files that one scan can read."""
-    return loaded.columns, loaded.retracts, loaded.until
+    """Files that one scan can read: one without ends of rows has none in it either."""
+    return loaded.columns, loaded.retracts, loaded.stray, loaded.through if loaded.beyond else -1

@@ -113,6 +113,18 @@ class Footer:
         listed = self.struct.get(_PAIRS, (LIST, (STRUCT, [])))[1][1]
         return {pair[1][1]: pair[2][1] for pair in listed if 2 in pair}
 
+    def keeping(self, groups: Sequence[int]) -> bytes:
+        """The last bytes of a file that has only these row groups, at the places where they are in this one."""
+        kept = [
+            {**self.groups[number].struct, _COLUMNS: (LIST, (STRUCT, [each.moved(each.start) for each in chunks]))}
+            for number, chunks in ((number, self.groups[number].chunks) for number in groups)
+        ]
+        for each in kept:
+            each.pop(_ORDINAL, None)
+        rows = sum(self.groups[number].rows for number in groups)
+        body = thrift.write({**self.struct, _ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, kept))})
+        return body + struct.pack("<i", len(body)) + MARK
+
     @property
     def columns(self) -> list[bytes]:
         """Each column as the schema describes it."""

@@ -3,7 +3,8 @@
 History is the union of the scans of its files. State is, of every identity, the row of its latest commit. Most rows of
 a store lie in its oldest or largest file and are still the latest, so they are not grouped: from that file, the base,
 come the rows whose identity is in no newer file; the newer files are grouped by identity among themselves. Where key
-ranges prove that no identity is in two files there is nothing to decide at all.
+ranges prove that no identity is in two files there is nothing to decide at all; nor where the rows of a snapshot say
+themselves which of them the files after it replace.
 
     WITH newer AS (SELECT key, max(commit_id) ... GROUP BY key)
     SELECT ... FROM base ANTI JOIN newer  UNION ALL  SELECT ... FROM rest JOIN newer ON key, commit_id
@@ -22,8 +23,8 @@ from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, TypedColumn, quoted, typed_column
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.loaded import Loaded, duck_type
-from holdfast.ontology.prune import disjoint
-from holdfast.ontology.scans import SYSTEM
+from holdfast.ontology.prune import disjoint, may_overlap
+from holdfast.ontology.scans import SYSTEM, numbered
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.times import Window
 from holdfast.ontology.warm import Warm
@@ -121,7 +122,15 @@ class Table:
         files = sorted(self.files, key=lambda each: each.entry.first)
         if all(each.single for each in files) and disjoint([each.entry for each in files]):
             return self.rows()
-        return self._by_number(files) if self.settled else self._by_keys(files)
+        if self.settled:
+            return self._by_number(files)
+        certain = 0
+        while certain < len(files) and _certain(files[certain], files[certain + 1 :]):
+            certain += 1
+        if certain == len(files):
+            return self.rows()
+        rest = self._by_keys(files[certain:])
+        return joined(" UNION ALL ", [self.rows(files[:certain]), rest]) if certain else rest
 
     def _by_number(self, files: Sequence[Loaded]) -> Sql:
         """From each large file the rows that no newer file replaces, and what is latest in the small ones."""
@@ -130,8 +139,8 @@ class Table:
         for number, each in enumerate(files):
             if each.pooled:
                 continue
-            scan = self._within(self.warm.scan(self.shape, each, self.columns, upper), [each])
-            newer = files[number + 1 :]
+            scan = self._within(numbered(self.shape, each, self.columns, upper), [each])
+            newer = [other for other in files[number + 1 :] if other.entry.last > each.through]
             text = f"SELECT {self.listed} FROM ({{}})"
             if newer:
                 gone = self.warm.replaced(each, newer, upper)
@@ -195,3 +204,10 @@ class Table:
         ]
         typed = [f"NULL::{duck_type(arrow_type(self.shape.nodes[n]))} AS {quoted(n)}" for n in self.shape.payload]
         return Sql(f"SELECT {', '.join([*keys, *system, *typed])} WHERE false")
+
+
+def _certain(file: Loaded, newer: Sequence[Loaded]) -> bool:
+    """Whether the rows of a file say all there is to know of their ends, whatever these newer files hold."""
+    return file.single and all(
+        each.entry.last <= file.through or not may_overlap(file.entry, each.entry) for each in newer
+    )

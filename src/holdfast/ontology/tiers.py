@@ -57,14 +57,22 @@ class _Group:
         return _Group(pieces, _tier(sum(piece.weight for piece in pieces), fan), closed=False)
 
 
-def plan(pieces: Sequence[Piece], *, below: int, fan: int = FAN, limit: int = LIMIT) -> list[tuple[Piece, ...]]:
-    """The groups of neighbours to be merged, each into one snapshot; only of entries that end before ``below``."""
+def plan(
+    pieces: Sequence[Piece], *, below: int, fan: int = FAN, limit: int = LIMIT, whole: bool = False
+) -> list[tuple[Piece, ...]]:
+    """The groups of neighbours to be merged, each into one snapshot; only of entries that end before ``below``.
+
+    ``whole`` joins all that are not closed, whatever their tiers: as few files as there can be, for more to write.
+    """
     groups: list[_Group] = []
     for piece in pieces:
         if piece.entry.last < below:
             closed = piece.size is not None and 2 * piece.size >= limit
             groups.append(_Group((piece,), _tier(piece.weight, fan), closed))
-            _settle(groups, fan)
+            if not whole:
+                _settle(groups, fan)
+            elif len(groups) > 1 and not (closed or groups[-2].closed):
+                groups[-2:] = [groups[-2].joined(groups[-1], fan)]
     return [part for group in _together(groups) for part in _parts(group, limit) if len(part) > 1]
 
 
@@ -111,6 +119,19 @@ def _parts(group: Sequence[Piece], limit: int) -> list[tuple[Piece, ...]]:
         parts[-1].append(piece)
         filled += size
     return [tuple(part) for part in parts]
+
+
+def following(pieces: Sequence[Piece], group: Sequence[Piece]) -> tuple[Piece, ...]:
+    """The files after a group that end rows of its snapshot; together no larger than the group itself."""
+    room = sum(piece.size or 0 for piece in group)
+    found: list[Piece] = []
+    for piece in pieces:
+        if piece.entry.first > group[-1].entry.last:
+            if piece.size is None or piece.size > room:
+                break
+            room -= piece.size
+            found.append(piece)
+    return tuple(found)
 
 
 def _tier(weight: int, fan: int) -> int:

@@ -8,7 +8,7 @@ Objects under other prefixes than the ontology's are not looked at: a bucket hol
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,9 +28,9 @@ from holdfast.ontology.loads import staged_loads
 from holdfast.ontology.manifest import REDACTS, FileEntry
 from holdfast.ontology.redacted import mark_of
 from holdfast.ontology.redactions import finished
-from holdfast.ontology.refs import Place, TypeId
+from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.verify_chain import ChainCheck, walk
-from holdfast.ontology.verify_files import check_data, check_snapshot
+from holdfast.ontology.verify_files import check_data, check_snapshot, looked_at
 from holdfast.ontology.verify_index import Truth, check_index
 from holdfast.ontology.verify_schemas import check_schemas
 
@@ -354,7 +354,7 @@ async def _check_indexes(run: _Run, check: ChainCheck, ledger: Ledger) -> None:
     run.findings += _loose_snapshots(run, named)
     run.checked["snapshots"] = len(named)
     if run.deep:
-        await _check_snapshots(run, named)
+        await _check_snapshots(run, named, files)
 
 
 def _indexes_of_no_type(run: _Run, types: list[TypeId]) -> Iterator[Finding]:
@@ -373,12 +373,16 @@ def _loose_snapshots(run: _Run, named: Mapping[str, object]) -> Iterator[Finding
                 yield Finding("orphan_snapshot", key, "no index names it: superseded, or never published")
 
 
-async def _check_snapshots(run: _Run, named: Mapping[str, tuple[TypeId, Entry]]) -> None:
+async def _check_snapshots(run: _Run, named: Mapping[str, tuple[TypeId, Entry]], files: Sequence[FileRef]) -> None:
     for number, (path, (type_id, entry)) in enumerate(named.items()):
         found = await run.store.find(path) if path in run.sizes else None
         if found is not None:  # it may have been superseded just now
             body, expected = found.body, run.digests.get(type_id, {})
-            wrong = await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected)
+            own = [ref for ref in files if ref.type_id == type_id]
+            after = [await run.store.find(ref.path) for ref in await blocking(looked_at, body, path, entry, own)]
+            later = [each.body for each in after if each is not None]
+            later = later if len(later) == len(after) else []  # one that is missing is a finding of its own
+            wrong = await blocking(lambda *args: list(check_snapshot(*args)), body, entry, type_id, expected, later)
             run.marked |= bool(wrong and REDACTED in body)
             run.findings += wrong
         run.watch(Stage("snapshots", number + 1, len(named)))

@@ -1,7 +1,7 @@
 """Data files and snapshots under a deep check: bytes, rows, a snapshot against its commits. Pure, and blocking."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -14,11 +14,10 @@ from holdfast.ontology import names
 from holdfast.ontology.finding import Finding
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.index import Entry
-from holdfast.ontology.lifespans import untils
+from holdfast.ontology.lifespans import ORIGIN, known, untils
 from holdfast.ontology.manifest import FileEntry
-from holdfast.ontology.merge import ORIGIN
 from holdfast.ontology.names import key_columns
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.refs import FileRef, TypeId, fold
 from holdfast.ontology.rows import from_parquet
 from holdfast.ontology.stats import FileStats, parse_stats
 
@@ -87,8 +86,25 @@ def _check_stats(path: str, said: FileStats, found: FileStats) -> Iterator[Findi
         yield Finding("stats_wrong", path, f"its statistics have other bounds of {wrong[0]}")
 
 
-def check_snapshot(body: bytes, entry: Entry, type_id: TypeId, expected: Digests) -> Iterator[Finding]:
-    """A snapshot against the rows of the commits that it stands for; commits that could not be read are left out."""
+def looked_at(body: bytes, path: str, entry: Entry, files: Sequence[FileRef]) -> Sequence[FileRef]:
+    """Of a type's files those after a snapshot from which it knows when its rows end; none if they prove otherwise."""
+    try:
+        head = known(from_parquet(body, key=path, columns=("commit_id",)).schema.metadata)
+    except Corrupt:
+        return ()  # which is told of it anyway
+    if head is None or entry.head is None:
+        return ()
+    later = [ref for ref in files if entry.last < ref.commit_id <= head.commit_id]
+    return later if fold(entry.head, later) == head else ()
+
+
+def check_snapshot(
+    body: bytes, entry: Entry, type_id: TypeId, expected: Digests, later: Sequence[bytes] = ()
+) -> Iterator[Finding]:
+    """A snapshot against the rows of the commits that it stands for; commits that could not be read are left out.
+
+    ``later`` are the files from which it knows when some of its rows end; without them it is asked about its own.
+    """
     try:
         table = _system_columns(body, entry.path, type_id)
     except Corrupt as error:
@@ -106,18 +122,25 @@ def check_snapshot(body: bytes, entry: Entry, type_id: TypeId, expected: Digests
         if numbers:
             yield Finding("snapshot_wrong", entry.path, f"it has {what} rows of commit {numbers[0]}")
     if not (wrong or strange or missing):
-        yield from _check_ends(body, entry, table.select(["commit_id", *key_columns(type_id.kind)]))
+        wanted = ["commit_id", *key_columns(type_id.kind)]
+        try:
+            after = [_system_columns(each, entry.path, type_id).select(wanted) for each in later]
+        except Corrupt:
+            after = []  # of a file that is a finding of its own
+        yield from _check_ends(body, entry, table.select(wanted), after)
         if entry.stats is not None:
             yield from _check_stats(entry.path, entry.stats, stats_of(body, key=entry.path, unique=False))
 
 
-def _check_ends(body: bytes, entry: Entry, rows: pa.Table) -> Iterator[Finding]:
+def _check_ends(body: bytes, entry: Entry, rows: pa.Table, later: Sequence[pa.Table]) -> Iterator[Finding]:
     """``_until`` of a snapshot, by which readers tell rows that were replaced; a plain writer's has none."""
     with pq.ParquetFile(pa.BufferReader(body)) as file:
         if names.UNTIL not in file.schema_arrow.names or ORIGIN not in (file.schema_arrow.metadata or {}):
             return
         said = file.read(columns=[names.UNTIL]).column(names.UNTIL).to_pylist()
-    meant = untils(rows, rows.column_names[1:]).to_pylist()
+    if not later:
+        said = [each if each is None or each <= entry.last else None for each in said]
+    meant = untils(pa.concat_tables([rows, *later]), rows.column_names[1:]).slice(0, rows.num_rows).to_pylist()
     wrong = next((number for number, pair in enumerate(zip(said, meant, strict=True)) if pair[0] != pair[1]), None)
     if wrong is not None:
         key = "/".join(str(rows.column(name)[wrong].as_py()) for name in rows.column_names[1:])

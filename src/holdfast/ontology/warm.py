@@ -13,7 +13,7 @@ Two rows of one identity and commit, which a plain writer can make, are one row 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -23,16 +23,16 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.ontology import names
-from holdfast.ontology.arrival import Arrival, Arrived, OldCopy, arrived
-from holdfast.ontology.columns import arrow_type
+from holdfast.ontology.arrival import Arrival, Arrived, OldCopy, Reader, arrived
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.gathered import AFTER, Gathered, Gatherer, ended
 from holdfast.ontology.index import Entry
-from holdfast.ontology.loaded import Loaded, duck_type
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.loaded import Loaded
+from holdfast.ontology.narrow import Narrower, Wanted
+from holdfast.ontology.refs import TypeHead, TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
-from holdfast.ontology.scans import SYSTEM, alike, among, lasting, projected
+from holdfast.ontology.scans import SYSTEM, alike, among, declared, lasting, projected
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
 from holdfast.sql.duck import Duck
@@ -57,6 +57,7 @@ class Warm:
         self._scratch: Scratch | None = None
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
+        self._narrower = Narrower(store)
         self._loaded: dict[str, Loaded] = {}
         self._pools: dict[TypeId, str] = {}
         self._pooled: dict[TypeId, set[int]] = {}
@@ -131,6 +132,7 @@ class Warm:
         if self._gatherer is not None:
             self._gatherer.forget()
         self._waiting.clear()
+        self._narrower.forget()
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
@@ -139,26 +141,57 @@ class Warm:
         """Whether it can be scanned without a request."""
         return entry.path in self._loaded
 
-    async def load(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> list[Loaded]:
-        """These files, fetched where they are not here yet. ``MissingFile`` if one is gone, ``Overtaken`` if one has
+    async def load(
+        self,
+        shape: Shape,
+        entries: Sequence[Entry],
+        sight: Sight,
+        proved: Callable[[TypeHead], bool] = lambda _: False,
+        wanted: Wanted | None = None,
+    ) -> list[Loaded]:
+        """These files, fetched where they are not here yet; of large ones only row groups with what is ``wanted``.
+
+        ``proved`` tells whether the type had such a head. ``MissingFile`` if a file is gone, ``Overtaken`` if one has
         lost payload by a later commit than ``sight`` knows of.
         """
         await self._pool_waiting(shape)
+        await self.open()
+        reader = Reader(sight, proved, self.duck.folder, self.duck)
+        pieces = {} if wanted is None else await self._pieces(entries, reader, wanted)
+        whole = [entry for entry in entries if entry.path not in pieces]
         old: set[str] = set()
-        while not all(self._fits(entry, sight) for entry in entries):
+        while not all(self._fits(entry, sight) for entry in whole):
             async with self._one:
-                missing = [entry for entry in entries if not self._fits(entry, sight)]
-                if self._duck is None:
-                    await blocking(self._open)
+                missing = [entry for entry in whole if not self._fits(entry, sight)]
                 fetched = await map_bounded(missing, self._fetch, limit=PARALLEL)
                 try:
-                    await blocking(self._take_in, shape, fetched, sight)
+                    await blocking(self._take_in, shape, fetched, reader)
                 except OldCopy as error:
                     if error.key in old or self._files is None:
                         raise
                     old.add(error.key)
                     await self._files.forget(error.key)
-        return [self._loaded[entry.path] for entry in entries]
+        return [pieces.get(entry.path) or self._loaded[entry.path] for entry in entries]
+
+    async def _pieces(self, entries: Sequence[Entry], reader: Reader, wanted: Wanted) -> dict[str, Loaded]:
+        """Of the large ones that are not here, and would have to be fetched for this session alone."""
+        files, sight, found = self._files, reader.sight, dict[str, Loaded]()
+        if files is None or files.kept or sight.concerns(wanted.shape.type_id):
+            return found
+        for entry in entries:
+            async with self._one:
+                if not wanted.concerns(entry) or self._fits(entry, sight):
+                    continue
+                self._count += 1
+                number, name = self._count, f"{self._count}.parquet"
+                if (path := await files.link(entry.path, name)) is not None:
+                    await blocking(self._take_in, wanted.shape, [(number, entry, path)], reader)
+                    continue
+                piece = await self._narrower.piece(Arrival(number, entry, reader.folder / name), reader, wanted)
+                if piece is not None:
+                    sight.check(piece.redacted, entry.path)
+                    found[entry.path] = piece
+        return found
 
     def _fits(self, entry: Entry, sight: Sight) -> bool:
         """Whether it is here, as it is at the head that is read at."""
@@ -181,7 +214,7 @@ class Warm:
         ):
             return False
         for number, one in enumerate(large):
-            newer = [*large[number + 1 :], *small]
+            newer = [each for each in (*large[number + 1 :], *small) if each.entry.last > one.through]
             if self._lacking(one, newer):
                 async with self._one:
                     await blocking(self._compare, shape, one, newer)
@@ -240,12 +273,10 @@ class Warm:
 
     # --- blocking, one at a time ---
 
-    def _take_in(self, shape: Shape, fetched: Sequence[tuple[int, Entry, Path]], sight: Sight) -> None:
+    def _take_in(self, shape: Shape, fetched: Sequence[tuple[int, Entry, Path]], reader: Reader) -> None:
         small: list[Arrived] = []
-        if self._scratch is None:
-            raise RuntimeError("the session is closed")
         for number, entry, fetched_to in fetched:
-            found = arrived(shape, Arrival(number, entry, fetched_to), sight, self._scratch.path, self.duck)
+            found = arrived(shape, Arrival(number, entry, fetched_to), reader)
             if found.loaded.size <= self.pooled_bytes and found.swollen <= self._room:
                 self._room -= found.swollen
                 small.append(found)
@@ -317,7 +348,7 @@ class Warm:
         for loaded, _, _, path in group:
             if not keep:
                 path.unlink()
-            self._loaded[loaded.entry.path] = replace(loaded, path=None)
+            self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
     def _pool(self, shape: Shape) -> str:
@@ -325,25 +356,11 @@ class Warm:
         if pool is None:
             pool = f"store.pool_{self._tables}"
             self._tables += 1
-            columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
-            columns += ["commit_id BIGINT", "schema_version_id BIGINT", "fields_json VARCHAR", "_retracted BOOLEAN"]
-            columns.append("_until BIGINT")
-            columns += [f"{quoted(name)} {duck_type(arrow_type(shape.nodes[name]))}" for name in shape.payload]
-            self.duck.execute(f"CREATE TABLE {pool} (_file INTEGER, {', '.join(columns)})")
+            self.duck.execute(f"CREATE TABLE {pool} (_file INTEGER, {', '.join(declared(shape))})")
             self._pools[shape.type_id] = pool
         return pool
 
     # --- SQL ---
-
-    def scan(self, shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int) -> Sql:
-        """The rows of one large file, numbered, without those that another one of the file has replaced."""
-        latest = lasting([file], latest_at)
-        condition = f" WHERE {latest}" if latest else ""
-        if file.table is not None:
-            named = ", ".join(map(quoted, (*shape.keys, *columns)))
-            return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
-        listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
-        return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
 
     def scans(
         self, shape: Shape, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None = None
@@ -367,7 +384,7 @@ class Warm:
             found.append((f"{text} WHERE {conditions}" if conditions else text, params))
         on_disk = sorted((each for each in files if each.path is not None), key=alike)
         for _, group in groupby(on_disk, key=alike):
-            same = list(group)
+            same = sorted(group, key=lambda each: not each.until)
             listed = ", ".join(projected(shape, same[0], columns))
             text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
             latest = lasting(same, latest_at)

@@ -46,10 +46,6 @@ class Standing:
         self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
         self._quiet: asyncio.Future[None] | None = None
 
-    def question(self, what: str, *, main: bool) -> "_Question":
-        """Around everything that a workflow asks for. ``main``: in its own task."""
-        return _Question(self, what, main=main)
-
     def begin(self, task: "asyncio.Task[Any]") -> None:
         """A task asks for something."""
         self.check(task)
@@ -86,13 +82,9 @@ class Standing:
             )
         if self._caller.cancelling() > self._cancelled_before:
             raise asyncio.CancelledError
-        if task in self._interrupted:
+        if self._interrupted and task in self._interrupted:
             self.broken = self._interrupted[task]
             raise self.broken
-
-    def recording(self) -> "_Recording":
-        """Around every write to the journal."""
-        return _Recording(self)
 
     def not_recorded(self, error: BaseException) -> None:
         """A write to the journal was given up or failed."""
@@ -118,40 +110,28 @@ class Standing:
             await self._quiet
 
 
-class _Question:
-    """Cheaper than a generator: every step asks one."""
+class Question:
+    """Around everything that a workflow asks for; ``main`` is its own task, and whether that asks.
+
+    Cheaper than a generator: every step asks one.
+    """
 
     __slots__ = ("_main", "_standing", "_task", "_what")
 
-    def __init__(self, standing: Standing, what: str, *, main: bool) -> None:
+    def __init__(self, standing: Standing, what: str, main: "asyncio.Task[Any] | None") -> None:
         self._standing = standing
         self._what = what
-        self._main = main
-
-    def __enter__(self) -> None:
         self._task = _this_task()
+        self._main = self._task is main
+
+    def __enter__(self) -> bool:
         self._standing.begin(self._task)
+        return self._main
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._standing.end(self._task, error, self._what, main=self._main)
-
-
-class _Recording:
-    __slots__ = ("_standing",)
-
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-
-    def __enter__(self) -> None:
-        """Nothing to do before."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._standing.not_recorded(error)
 
 
 def _this_task() -> "asyncio.Task[Any]":

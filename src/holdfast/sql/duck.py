@@ -31,6 +31,7 @@ LINES_MOST, LINE_MOST = 8, 300
 """Of an error message."""
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
+_BYTES = TypeAdapter(ByteSize)
 
 
 class SqlFailed(Invalid):
@@ -92,7 +93,7 @@ class Duck:
         self._root.execute("SET GLOBAL parquet_metadata_cache = true")  # the files that it gets never change
         settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
         limit, most = self._root.execute(settings).fetchall()[0]
-        self.memory_bytes = int(TypeAdapter(ByteSize).validate_python(limit))
+        self.memory_bytes = int(_BYTES.validate_python(limit))
         if threads is None:
             # Every thread needs room of its own: with too little of it, operators fail that could have spilled.
             self._root.execute(f"SET threads = {max(1, min(int(most), self.memory_bytes // THREAD_BYTES))}")

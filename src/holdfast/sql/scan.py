@@ -51,8 +51,8 @@ class LocalFiles:
         path = self._folder / name
         self.requests += 1
         try:
-            if self._cache is None and await self._store.link(key, path) is not None:
-                return path
+            if (linked := await self.link(key, name)) is not None:
+                return linked
             if size is None or size <= WHOLE_BYTES:
                 await blocking(path.write_bytes, (await self._store.get(key)).body)
             elif self._cache is not None:
@@ -62,6 +62,16 @@ class LocalFiles:
         except NotFound as error:
             raise MissingFile(f"{key}: this data file is missing") from error
         return path
+
+    @property
+    def kept(self) -> bool:
+        """Whether whole objects stay on this machine, for other sessions."""
+        return self._cache is not None
+
+    async def link(self, key: str, name: str) -> Path | None:
+        """Another name for an object that lies on the same disk; None for others."""
+        path = self._folder / name
+        return path if self._cache is None and await self._store.link(key, path) is not None else None
 
     @property
     def folders(self) -> list[Path]:

@@ -27,7 +27,8 @@ TYPE = "tests.spark.readings:Reading"
 
 
 async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Path) -> None:
-    uri, session = f"file:{tmp_path / 'store'}", spark.session
+    # A session of its own: Spark finds the format by itself, and nobody has to register it.
+    uri, session = f"file:{tmp_path / 'store'}", spark.session.newSession()
     async with open_store(uri) as store:
         first = await load(frame(session, 0, 300), store, Reading, load_id="first")
         assert first.commit is not None

@@ -23,7 +23,7 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import usable
 from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.splice import MARK, Footer, narrowed
+from holdfast.ontology.splice import MARK, Footer
 from holdfast.ontology.warm import Warm
 from holdfast.sql.duck import MissingFile
 
@@ -164,7 +164,7 @@ class _Piece:
             self._write_keys(path)
             return
         with self._path.open("ab") as file:
-            file.write(narrowed(Footer.parse(self._tail, self._key), self._groups))
+            file.write(Footer.parse(self._tail, self._key).keeping(self._groups))
         self._path.rename(path)
 
     def _write_keys(self, path: Path) -> None:

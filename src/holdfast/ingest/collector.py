@@ -36,7 +36,8 @@ from holdfast.objects.store import ADDRESSED, CREATE, Store, Written
 _log = logger("ingest")
 
 OnAccepted = Callable[[AcceptedManifest, Submission], None]
-"""Told once of every batch that this collector has accepted. It must not fail; the batch is accepted already."""
+"""Told once of every batch that this collector has accepted, or of those that it acknowledges although another attempt
+has accepted them. It must not fail; the batch is accepted already."""
 
 
 class Acceptor(Protocol):
@@ -65,6 +66,7 @@ class Collector:
         options: CollectorOptions,
         *,
         on_accepted: OnAccepted | None = None,
+        on_duplicate: OnAccepted | None = None,
     ) -> None:
         if authority.acceptance is not self.acceptance:
             raise Refused(
@@ -77,6 +79,7 @@ class Collector:
         self.references = References(store, ambient.clock, most=options.references_owed)
         self._ambient = ambient
         self._on_accepted = on_accepted
+        self._on_duplicate = on_duplicate
         self._doubts = Doubts()
         self._writer: asyncio.Task[None] | None = None
 
@@ -130,6 +133,8 @@ class Collector:
             case Standing.OTHER:
                 return await self._conflict(found, submission)
             case _:
+                if self._on_duplicate is not None:
+                    self._on_duplicate(found, submission)
                 return Accepted(found, duplicate=True)
 
     async def _conflict(self, accepted: AcceptedManifest, submission: Submission) -> IdentityConflict:

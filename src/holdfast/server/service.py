@@ -22,6 +22,7 @@ from holdfast.ingest.authority import Acceptance, Authority, Place, open_authori
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.follow import Follower
 from holdfast.ingest.guard import Guarded
+from holdfast.ingest.heard import SKEW_NS
 from holdfast.ingest.holds import Holds
 from holdfast.ingest.landing import SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
@@ -313,11 +314,20 @@ def _compose(
         if submission.batch is not None:
             live.add(manifest, submission.batch)
 
+    def on_duplicate(manifest: AcceptedManifest, submission: Submission) -> None:
+        """Who acknowledges a batch sees to it that others hear of it: whoever accepted it may never tell."""
+        recent = manifest.accepted_at_unix_ns >= clock.wall_ns() - SKEW_NS
+        if recent and not live.knows(manifest.identity.manifest_id):
+            collector.references.owe(manifest)
+            if query:  # which would otherwise say that it lacks nothing that was acknowledged here
+                on_accepted(manifest, submission)
+
     options = CollectorOptions(collector_id)
     acceptor: Collector | SpoolCollector
     marks: Marks | None = None
     if spool is None:
-        acceptor = Collector(store, ambient, authority, options, on_accepted=on_accepted)
+        collector = Collector(store, ambient, authority, options, on_accepted=on_accepted, on_duplicate=on_duplicate)
+        acceptor = collector
         every_ms = section.mark_interval_ms
         marks = Marks(store, ambient, acceptor.references, collector_id=collector_id, every_ms=every_ms)
     else:

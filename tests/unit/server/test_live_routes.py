@@ -5,10 +5,11 @@ import json
 from pathlib import Path
 
 from holdfast.ingest import Alert, Counter, Gauge, Histogram, Log, State
-from holdfast.ingest.collector import Collector
+from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import Limits
+from holdfast.ingest.frame import Limits, decode
 from holdfast.ingest.live import Live
+from holdfast.ingest.submit import submission_of
 from tests.unit.server.server_desk import frame, server_desk
 
 EVERYTHING = (
@@ -117,3 +118,28 @@ async def test_a_rebuild_fetches_no_more_than_memory_holds_once_it_is_unpacked(t
         assert 0 < len(small) < 10
         assert small.missing
         assert desk.usage.requests("get", "raw-blobs") < 20
+
+
+async def test_who_acknowledges_a_duplicate_tells_others_of_it(tmp_path: Path) -> None:
+    """Whoever accepted it may never tell: it was killed, or still waits for the store's answer."""
+    body = frame()
+    async with server_desk(tmp_path) as desk:
+        silent = Collector(desk.service.store, desk.service.ambient, desk.service.authority, CollectorOptions("silent"))
+        await silent.accept(submission_of(body, decode(body)))
+        for told in (1, 1):  # the second time it is known
+            assert (await desk.post(body)).json()["duplicate"] is True
+            collector = desk.service.acceptor
+            assert isinstance(collector, Collector)
+            await collector.references.flush()
+            assert desk.usage.requests("put", "accepted-by-time") == told
+            await desk.service.follower.rebuild()
+        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
+
+
+async def test_a_query_collector_has_what_it_acknowledges_as_a_duplicate(tmp_path: Path) -> None:
+    body = frame()
+    async with server_desk(tmp_path, query=True) as desk:
+        silent = Collector(desk.service.store, desk.service.ambient, desk.service.authority, CollectorOptions("silent"))
+        await silent.accept(submission_of(body, decode(body)))
+        assert (await desk.post(body)).json()["duplicate"] is True
+        assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]

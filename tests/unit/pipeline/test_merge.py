@@ -20,7 +20,7 @@ from holdfast.objects.layer import Layer
 from holdfast.objects.memory import Shelf
 from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
-from holdfast.pipeline import audit_hours
+from holdfast.pipeline import plan
 from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived as gc_derived
@@ -378,7 +378,7 @@ async def test_what_was_merged_goes_as_garbage_and_an_audit_finds_nothing_wrong(
     place: Place, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many records of a unit the audit derives together."""
-    monkeypatch.setattr(audit_hours, "AT_ONCE", at_once)
+    monkeypatch.setattr(plan, "RECORDS_AT_ONCE", at_once)
     answers = await place.answers()
     await place.merged()
     late = {900: Gauge("load", 5.0, START + 59 * 60 * SECOND, {"cpu": "7"})}

@@ -29,16 +29,27 @@ set_hypothesis_home_dir(_hypothesis_home.name)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LONG = ("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/")
+
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
-    """Tests run two at a time; those of Spark one after the other in one process, so that one session serves all."""
+    """Tests run two at a time, those of one module in one process, so that what they share is made once; those of Spark
+    all in one, so that one session serves them.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("tests/spark/") else nodeid
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+    config.option.loadscopereorder = False  # but as below
     return OneSpark(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones first, or one process would be busy with them when the other has nothing left to do."""
+    items.sort(key=lambda item: next((n for n, room in enumerate(LONG) if item.nodeid.startswith(room)), len(LONG)))
 
 
 @pytest.hookimpl(tryfirst=True)

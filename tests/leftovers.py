@@ -30,25 +30,23 @@ class Snapshot:
         self._files = _names(self._folder)
 
     def leftovers(self) -> list[str]:
-        for thread in self._new_threads():
-            thread.join(PATIENCE_S)  # one that was told to end needs a moment of the machine's time for it
         found = [
             f"process {child.pid} ({_command(child)})"
             for child in _children()
             if child.pid not in self._children | _adopted and not _is_helper(child)
         ]
-        found += [f"thread {thread.name}" for thread in self._new_threads()]
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-apart":
+                thread.join(PATIENCE_S)  # it gives its answer, or is given up, before it is at its end
+        found += [
+            f"thread {thread.name}"
+            for thread in threading.enumerate()
+            if thread not in self._threads and thread.is_alive() and (not thread.daemon or _is_ours(thread))
+        ]
         if Path.cwd() != self._folder:
             found.append(f"working folder {Path.cwd()}")
         found += [f"file {name} in the working folder" for name in sorted(_names(self._folder) - self._files)]
         return found
-
-    def _new_threads(self) -> list[threading.Thread]:
-        return [
-            thread
-            for thread in threading.enumerate()
-            if thread not in self._threads and thread.is_alive() and (not thread.daemon or _is_ours(thread))
-        ]
 
 
 def _children() -> list[psutil.Process]:

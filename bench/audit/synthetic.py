@@ -23,6 +23,8 @@ Keys = npt.NDArray[np.bytes_]
 SECOND = 1_000_000_000
 START_NS = 490_000 * 3600 * SECOND
 PER_AGENT = 200
+WIDEST = 240
+"""Bytes of the longest key."""
 PREFIXES = (
     layout.ACCEPTED,
     layout.BLOBS,
@@ -63,18 +65,19 @@ class Synthetic(MemoryStore):
         self.batches = batches
         self.sizes = np.zeros(batches, np.int32)
         self.hashes = np.zeros((batches, 32), np.uint8)
-        names: dict[str, list[bytes]] = {prefix: [] for prefix in PREFIXES}
+        # Filled in place: what a list of a million keys leaves behind in the heap would hide what is measured.
+        names: dict[str, Keys] = {prefix: np.zeros(batches, f"S{WIDEST}") for prefix in PREFIXES}
         for number in range(batches):
             body = frame(number)
             digest = hashlib.sha256(body).digest()
             self.sizes[number] = len(body)
             self.hashes[number] = np.frombuffer(digest, np.uint8)
-            for key in _keys(number, digest.hex()):
-                names[next(prefix for prefix in PREFIXES if key.startswith(prefix))].append(key.encode())
+            for prefix, key in zip(PREFIXES, _keys(number, digest.hex()), strict=True):
+                names[prefix][number] = key.encode()
         self._keys: dict[str, Keys] = {}
         self._order: dict[str, npt.NDArray[np.int64]] = {}
         for prefix in PREFIXES:
-            found = np.array(names.pop(prefix))
+            found = names.pop(prefix)
             order = np.argsort(found, kind="stable")
             self._keys[prefix], self._order[prefix] = found[order], order
 
@@ -150,6 +153,7 @@ class Synthetic(MemoryStore):
 
 
 def _keys(number: int, sha256: str) -> tuple[str, ...]:
+    """In the order of ``PREFIXES``."""
     identity = identity_of(number)
     at_ns = START_NS + number * SECOND
     return (

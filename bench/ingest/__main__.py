@@ -1,11 +1,16 @@
 """``python -m bench.ingest [--quick] [--store s3|far|file] [--peers DIR] [--out FILE]``
 
-One collector process takes batches from 1 to 64 senders; bare obstore makes the same two PUTs with as many writers.
-They take turns on one machine, and the figure is the ratio within a pair, median of all pairs. Turns of ours are apart
-by as long as it takes until what was gathered is written too; ``PUTs`` has all of them, per batch. On ``file`` the
-floor is plain files, written aside, synced and renamed, since obstore's local store does not sync. ``far`` is the S3
-server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and not bound by this
-machine's processors.
+One collector process takes batches from 1 to 64 senders; bare obstore makes the same two PUTs, under the same keys,
+with as many writers. They take turns on one machine, and the figure is the ratio within a pair, median of all pairs.
+Turns of ours are apart by as long as it takes until what was gathered is written too; ``PUTs`` has all of them, per
+batch. Senders, the collector and the store's server share the machine's processors; the floor has no senders and no
+collector, so a ratio says what all of that costs.
+
+``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and
+not bound by this machine's processors. On ``file`` there are two floors. obstore's local store forces nothing to disk:
+a power cut takes back what it answered (``unsynced``). So the ratio is to plain files that are as durable as ours:
+written aside, synced and renamed, with their folders, and the folders' own names, synced too. Each batch has a boot id
+of its own, hence a folder of its own, which is the most that a disk can be asked for.
 """
 
 import argparse
@@ -20,7 +25,7 @@ from typing import Any
 from bench.ingest.batches import LARGE, SMALL, Batches, Size
 from bench.ingest.client_cpu import client_cpu
 from bench.ingest.peers import PROGRAMS, find, measure
-from bench.ingest.sides import Collector, Put, floor, sides
+from bench.ingest.sides import Collector, Put, floor, sides, writes
 from bench.lib import RESULTS, facts, table, write_results
 
 STORES = ("s3", "far", "file")
@@ -43,6 +48,7 @@ HEADER = (
     "PUTs",
     "batches/s",
     "floor",
+    "unsynced",
     "samples/s",
     "p50 ms",
     "p99 ms",
@@ -58,25 +64,32 @@ class Turns:
     settled: list[float] = field(default_factory=list)
     """From the last answer until all that is derived is written."""
     floor: list[float] = field(default_factory=list)
+    unsynced: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
 
 
-async def take_turns(ours: Collector, bare: Put, batches: Batches, senders: int, *, count: int, pairs: int) -> Turns:
+async def take_turns(
+    ours: Collector, bare: Put, unsynced: Put | None, batches: Batches, senders: int, *, count: int, pairs: int
+) -> Turns:
     """One unmeasured pair, then ``pairs`` of them; who goes first changes. Nobody has to wait for the other's rest."""
     turns = Turns()
 
     async def mine() -> None:
+        requests = ours.requests(batches, count)
         began = time.perf_counter()
-        turns.answers += await ours.accept(batches, count, senders)
+        turns.answers += await ours.accept(requests, senders)
         turns.ours.append(time.perf_counter() - began)
         answered = time.perf_counter()
         await ours.settled()
         turns.settled.append(time.perf_counter() - answered)
 
     async def others() -> None:
-        began = time.perf_counter()
-        await floor(bare, batches, count, senders)
-        turns.floor.append(time.perf_counter() - began)
+        for put, took in ((bare, turns.floor), (unsynced, turns.unsynced)):
+            if put is not None:
+                these = writes(batches, count)
+                began = time.perf_counter()
+                await floor(put, these, senders)
+                took.append(time.perf_counter() - began)
 
     for number in range(pairs + 1):
         if number == 1:
@@ -87,17 +100,18 @@ async def take_turns(ours: Collector, bare: Put, batches: Batches, senders: int,
 
 
 async def one(
-    ours: Collector, bare: Put, size: Size, senders: int, *, count: int, pairs: int
+    ours: Collector, bare: Put, unsynced: Put | None, size: Size, senders: int, *, count: int, pairs: int
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     batches = Batches(size)
     cpu, puts = ours.cpu_seconds(), await ours.puts()
-    turns = await take_turns(ours, bare, batches, senders, count=count, pairs=pairs)
+    turns = await take_turns(ours, bare, unsynced, batches, senders, count=count, pairs=pairs)
     cpu_us = (ours.cpu_seconds() - cpu) / (count * (pairs + 1)) * 1e6
     puts_per_batch = (await ours.puts() - puts) / (count * (pairs + 1))
     ratios = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.floor, strict=True)]
     rate, floor_rate = count / median(turns.ours), count / median(turns.floor)
     took = sorted(turns.answers)
     p50, p99 = median(took) * 1000, took[int(len(took) * 0.99)] * 1000
+    without = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.unsynced, strict=False)]
     document = {
         "ratio": round(median(ratios), 3),
         "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
@@ -105,6 +119,8 @@ async def one(
         "settled_after_ms": round(median(turns.settled) * 1000),
         "batches_per_second": round(rate, 1),
         "floor_batches_per_second": round(floor_rate, 1),
+        **({"ratio_to_unsynced": round(median(without), 3)} if without else {}),
+        **({"unsynced_batches_per_second": round(count / median(turns.unsynced), 1)} if without else {}),
         "samples_per_second": round(rate * size.samples),
         "p50_ms": round(p50, 2),
         "p99_ms": round(p99, 2),
@@ -118,6 +134,7 @@ async def one(
         f"{puts_per_batch:.2f}",
         f"{rate:,.0f}",
         f"{floor_rate:,.0f}",
+        f"{count / median(turns.unsynced):,.0f}" if without else "",
         f"{rate * size.samples:,.0f}",
         f"{p50:.1f}",
         f"{p99:.1f}",
@@ -130,12 +147,12 @@ async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
     results: dict[str, Any] = {}
     rows: list[tuple[str, ...]] = []
     pairs = 1 if quick else 3
-    with sides(store, folder) as (ours, bare):
+    with sides(store, folder) as (ours, bare, unsynced):
         for size in (SMALL, LARGE):
             for senders in (1, 4) if quick else SENDERS:
                 count = 8 if quick else COUNT[store, size.name] // FEWER.get((store, senders), 1)
                 name = f"{size.name}, {senders} senders"
-                results[name], row = await one(ours, bare, size, senders, count=count, pairs=pairs)
+                results[name], row = await one(ours, bare, unsynced, size, senders, count=count, pairs=pairs)
                 rows.append((f"{store}: {name}", *row))
         results["client"] = await client_cpu(ours, count=8 if quick else 200)
         results["collector_resident_mib"] = round(ours.resident_bytes() / 2**20)

@@ -1,12 +1,15 @@
 """Batches to send: real frames of a busy host, each with an identity of its own, made without encoding anew."""
 
+import hashlib
 import struct
 import zlib
 from dataclasses import dataclass
 from itertools import count
 
 from bench.frames.hosts import records
+from holdfast.ingest import layout
 from holdfast.ingest.frame import encode, inspect, pack
+from holdfast.ingest.identity import BatchIdentity
 
 _numbers = count(1)
 
@@ -40,6 +43,12 @@ class Batches:
     @property
     def frame_bytes(self) -> int:
         return len(self._frame)
+
+    def keys(self, frame: bytes) -> tuple[str, str]:
+        """Where a collector puts these bytes, and their manifest."""
+        boot = frame[self._at : self._at + BOOT_DIGITS].decode()
+        identity = BatchIdentity(AGENT, boot, 0, self.seq_end)
+        return layout.blob_key(hashlib.sha256(frame).hexdigest()), layout.accepted_key(identity)
 
     def make(self) -> bytes:
         frame = bytearray(self._frame)

@@ -1,5 +1,6 @@
 """A sender that costs little, so that collectors are measured and not their clients: requests built as bytes, one
-connection per sender, answers looked at just enough to know that the batch was accepted as new."""
+connection per sender, no streams in between, answers looked at just enough to know that the batch was accepted as new.
+"""
 
 import asyncio
 import time
@@ -7,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 from bench.ingest.batches import AGENT
+
+_LENGTH = b"content-length: "
 
 
 def request(frame: bytes, token: str, seq_end: int) -> bytes:
@@ -21,29 +24,59 @@ def request(frame: bytes, token: str, seq_end: int) -> bytes:
 async def send_all(url: str, requests: Iterable[bytes], senders: int) -> list[float]:
     """Send every request, ``senders`` at a time; the seconds that each took."""
     place = urlsplit(url)
+    host, port = place.hostname or "", place.port or 0
+    loop = asyncio.get_running_loop()
     waiting = iter(requests)
     took: list[float] = []
-
-    async def sender(mine: Iterator[bytes]) -> None:
-        reader, writer = await asyncio.open_connection(place.hostname, place.port)
-        try:
-            for each in mine:
-                began = time.perf_counter()
-                writer.write(each)
-                await _accepted(reader)
-                took.append(time.perf_counter() - began)
-        finally:
-            writer.close()
-            await writer.wait_closed()
-
-    await asyncio.gather(*(sender(waiting) for _ in range(senders)))
+    made = [
+        await loop.create_connection(lambda: _Sender(waiting, took, loop.create_future()), host, port)
+        for _ in range(senders)
+    ]
+    try:
+        await asyncio.gather(*(sender.done for _, sender in made))
+    finally:
+        for transport, _ in made:
+            transport.close()
     return took
 
 
-async def _accepted(reader: asyncio.StreamReader) -> None:
-    head = await reader.readuntil(b"\r\n\r\n")
-    lower = head.lower()
-    at = lower.index(b"content-length:") + len(b"content-length:")
-    body = await reader.readexactly(int(lower[at : lower.index(b"\r\n", at)]))
-    if not head.startswith(b"HTTP/1.1 200") or b'"duplicate":false' not in body:
-        raise RuntimeError(f"not accepted as new: {head!r} {body!r}")
+class _Sender(asyncio.Protocol):
+    """Sends one request after the other, until there are none."""
+
+    def __init__(self, waiting: Iterator[bytes], took: list[float], done: "asyncio.Future[None]") -> None:
+        self.done = done
+        self._waiting = waiting
+        self._took = took
+        self._answer = b""
+        self._began = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._next()
+
+    def data_received(self, data: bytes) -> None:
+        self._answer = self._answer + data if self._answer else data
+        end = self._answer.find(b"\r\n\r\n") + 4
+        if end < 4:
+            return
+        at = self._answer.index(_LENGTH) + len(_LENGTH)
+        if len(self._answer) < end + int(self._answer[at : self._answer.index(b"\r\n", at)]):
+            return
+        answer, self._answer = self._answer, b""
+        self._took.append(time.perf_counter() - self._began)
+        if answer.startswith(b"HTTP/1.1 200") and b'"duplicate":false' in answer:
+            self._next()
+        elif not self.done.done():
+            self.done.set_exception(RuntimeError(f"not accepted as new: {answer!r}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(exc or RuntimeError("the collector closed the connection"))
+
+    def _next(self) -> None:
+        each = next(self._waiting, None)
+        if each is not None:
+            self._began = time.perf_counter()
+            self._transport.write(each)  # type: ignore[attr-defined]  # of a stream
+        elif not self.done.done():
+            self.done.set_result(None)

@@ -8,18 +8,16 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 import obstore
 import psutil
-from obstore.store import S3Store
+from obstore.store import LocalStore, S3Store
 
 from bench.ingest.batches import Batches
 from bench.ingest.sender import request, send_all
-from bench.objects.clients import _write as write_safely
 from bench.objects.server import BUCKET, s3_server
 from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
@@ -28,8 +26,6 @@ KEYS = {"access_key_id": "bench", "secret_access_key": "benchbench", "region": "
 FAR_MS = 30
 MANIFEST_BYTES = 620
 """About what an accepted manifest takes."""
-
-_numbers = count()
 
 
 class Collector:
@@ -60,10 +56,12 @@ class Collector:
         lines = [line for line in page.splitlines() if line.startswith("holdfast_store_requests_total{")]
         return int(sum(float(line.split()[-1]) for line in lines if 'verb="put"' in line))
 
-    async def accept(self, batches: Batches, number: int, senders: int) -> list[float]:
+    def requests(self, batches: Batches, number: int) -> list[bytes]:
+        return [request(batches.make(), self.token, batches.seq_end) for _ in range(number)]
+
+    async def accept(self, requests: list[bytes], senders: int) -> list[float]:
         """Seconds that each answer took."""
-        made = [request(batches.make(), self.token, batches.seq_end) for _ in range(number)]
-        return await send_all(self.url, made, senders)
+        return await send_all(self.url, requests, senders)
 
     async def settled(self) -> None:
         """Until what follows from acceptance is written too."""
@@ -96,18 +94,61 @@ Put = Callable[[str, bytes], Awaitable[Any]]
 """Creates one object, as durably as the store at hand can."""
 
 
-async def floor(put: Put, batches: Batches, number: int, writers: int) -> None:
-    """The same bytes under keys like ours, then a small object: none is hashed or looked into."""
-    waiting = iter([batches.make() for _ in range(number)])
+Writes = list[tuple[str, str, bytes]]
+"""Of each batch the two keys that a collector would write, and its bytes."""
+
+
+def writes(batches: Batches, number: int) -> Writes:
+    frames = [batches.make() for _ in range(number)]
+    return [(*batches.keys(frame), frame) for frame in frames]
+
+
+async def floor(put: Put, these: Writes, writers: int) -> None:
+    """The same two PUTs: the bytes, then a small object. Nothing is received, looked into or hashed."""
+    waiting = iter(these)
     small = b"0" * MANIFEST_BYTES
 
     async def writer() -> None:
-        for body in waiting:
-            name = f"{next(_numbers):064x}"
-            await put(f"raw-blobs/v1/sha256/{name[-2:]}/{name[-4:-2]}/{name}.lmbatch", body)
-            await put(f"accepted/v1/agent=00/boot=00/{name}.json", small)
+        for blob, manifest, body in waiting:
+            await put(blob, body)
+            await put(manifest, small)
 
     await asyncio.gather(*(writer() for _ in range(writers)))
+
+
+def write_durably(path: Path, body: bytes) -> None:
+    """The least that a write takes which a power cut does not take back: the file, its name, and the names of new
+    folders are forced to disk. No conditions."""
+    aside = path.with_name(path.name + ".new")
+    try:
+        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except FileNotFoundError:
+        _make_folders(path.parent)
+        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        os.write(file, body)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    aside.rename(path)
+    _sync(path.parent)
+
+
+def _make_folders(folder: Path) -> None:
+    missing = [folder]
+    while not missing[-1].parent.is_dir():
+        missing.append(missing[-1].parent)
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        _sync(each.parent)
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 @contextmanager
@@ -122,16 +163,20 @@ def _server(store: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put]]:
-    """A collector and a bare store, each with a place of its own on the same disk or the same server."""
+def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put, Put | None]]:
+    """A collector and a bare store, each with a place of its own on the same disk or the same server; on a disk also
+    a store that forces nothing to it."""
     if store == "file":
         with collector(f"file:{folder / 'ours'}", folder, {}) as ours, ThreadPoolExecutor(64) as threads:
+            plain = LocalStore(str(folder / "unsynced"), mkdir=True)
 
-            def plain(key: str, body: bytes) -> Awaitable[Any]:
-                # obstore's local store does not sync, so a file that is written safely stands in for it.
-                return asyncio.get_running_loop().run_in_executor(threads, write_safely, folder / "bare" / key, body)
+            def durable(key: str, body: bytes) -> Awaitable[Any]:
+                return asyncio.get_running_loop().run_in_executor(threads, write_durably, folder / "bare" / key, body)
 
-            yield ours, plain
+            def unsynced(key: str, body: bytes) -> Awaitable[Any]:
+                return obstore.put_async(plain, key, body, mode="create", use_multipart=False)
+
+            yield ours, durable, unsynced
         return
     with _server(store, folder) as address:
         environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
@@ -147,7 +192,7 @@ def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put]]:
         )
 
         def create(key: str, body: bytes) -> Awaitable[Any]:
-            return obstore.put_async(bare, key, body, mode="create")
+            return obstore.put_async(bare, key, body, mode="create", use_multipart=False)
 
         with collector(f"s3://{BUCKET}/ours?endpoint={address}", folder, environ) as ours:
-            yield ours, create
+            yield ours, create, None

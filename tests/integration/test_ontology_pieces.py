@@ -92,8 +92,8 @@ async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_th
                 assert proxy.counts.as_dict()["served"] == {"get 304": 1}
             async with hf.ontology(Thing) as onto:
                 proxy.counts.clear()
-                narrow = await onto.query(Thing).where(Thing.number.between(3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1)).all()
-                assert [one.number for one in narrow] == [3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1]
+                some = await onto.query(Thing).where(Thing.number.between(3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1)).all()
+                assert [one.number for one in some] == [3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1]
                 # the head may hide rows of it; of the snapshot the footer, the group, and the last
                 assert proxy.counts.as_dict()["served"] == {"get 200": 4, "range 206": 3}
             async with hf.ontology(Thing) as onto:

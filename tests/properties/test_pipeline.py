@@ -2,6 +2,7 @@
 Python computes from all batches, and each record counts once."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from tests.unit.pipeline.field import START, Field, agrees
 
 SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
 """Agents are divided into several buckets, and into more of them as data comes in."""
+NEVER = 1 << 62
 
 
 @settings(max_examples=10)
@@ -25,13 +27,17 @@ SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
     agents=st.integers(1, 5),
     hours=st.sampled_from((1, 2, 26)),
     small=st.booleans(),
+    closed=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
-async def test_late_overlapping_and_repeated(seed: int, stages: int, agents: int, hours: int, small: bool) -> None:
+async def test_late_overlapping_and_repeated(
+    seed: int, stages: int, agents: int, hours: int, small: bool, closed: tuple[bool, ...]
+) -> None:
+    """Hours that are closed are merged, in some of the stages and not in others."""
     async with open_store("memory:") as store:
         field = Field(store)
         for stage in range(stages):
             await field.season(seed + stage, agents=agents, batches=4, hours=hours, gap=100 * (stage % 2))
-            options = SMALL_UNITS if small else Options()
+            options = replace(SMALL_UNITS if small else Options(), merge_after_ns=0 if closed[stage] else NEVER)
             await pipeline.run(store, options=options, request={"full": True} if stage else None)
         compared = await agrees(store, field.batches)
         assert (compared > 0) == any(len(each.samples) or len(each.histograms) for each in field.batches)

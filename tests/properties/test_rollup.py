@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from holdfast.ingest.frame import Batch
 from holdfast.ingest.records import Counter, Gauge, Histogram
 from holdfast.metrics import chunk, derive, rollup, sketch
+from holdfast.metrics.manifest import Kind, Unit
 from holdfast.metrics.points import HistogramPoints, Points
 from holdfast.metrics.rollup import Rows
+from holdfast.metrics.windows import Windows
 from holdfast.platform.telemetry import telemetry_of
 from tests.unit.metrics import plain
 from tests.unit.metrics.rolled import HOUR, MINUTE, SECOND, agree, as_dict, batch
@@ -153,3 +155,21 @@ def _sketch(rows: Rows, place: int) -> dict[int, int]:
 def _bytes(points: Points, histograms: HistogramPoints) -> list[bytes]:
     found = derive.rolled(points, histograms, WINDOWS)
     return [chunk.encode(own) for rows in found for _, own in chunk.by_metric(rows)]
+
+
+@settings(suppress_health_check=SLOW)
+@given(batches=some_batches())
+def test_shares_of_agents_give_the_bytes_of_all_at_once(batches: list[Batch]) -> None:
+    unit = Unit(Kind.ROLLUP, 0, 1, 0, (), "v")
+
+    def chunks(shares: list[list[Batch]]) -> tuple[dict[str, bytes], derive.Counted]:
+        found, counted = derive.Rolled(Windows.of(["10s", "1m", "1h"])), derive.Counted()
+        for share in shares:
+            telemetry = telemetry_of(share)
+            found.add(telemetry)
+            counted.add(telemetry)
+        return {each.ref.key: each.body for each in found.chunks(unit)}, counted
+
+    agents = sorted({each.identity.agent_id for each in batches}, reverse=True)
+    shares = [[each for each in batches if each.identity.agent_id == agent] for agent in agents]
+    assert chunks(shares) == chunks([batches])

@@ -1,9 +1,10 @@
 """The bus holds under wrong clocks, dead workers, a cleaner and lost answers; every rule is needed."""
 
 import json
+import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Handler, Schedule, on
 from holdfast.bus.claim import Action, Claim, Fail, step
 from holdfast.bus.claims import Claims, Hold
+from holdfast.bus.digest import line_of
 from holdfast.bus.feed import Feed
 from holdfast.bus.publish import Boundary
 from holdfast.bus.retry import Retry
@@ -50,6 +52,24 @@ def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
         totals.include(simulate(kind, seed))
     assert totals.broken == {}
     assert {"lost response", "lost request", "crashes", "pauses", "clock jumps"} <= totals.tally.keys()
+
+
+class Piled(BusEvents):
+    """More events than there is room for in a digest with room for four."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        return replace(super().drawn(rng), events=rng.randint(6, 10), failing=rng.choice((0.0, 0.3)))
+
+
+def test_scenario_holds_where_the_digest_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"known.OPEN_LIMIT": 2, "feed.OPEN_LIMIT": 2, "feed.SPILL_AT": 4, "feed.FETCH": 4, "feed.SHARE": 4}
+    for name, value in {**sizes, "piles.ROWS": 2, "pile.FAN": 2, "piles.FAN": 2}.items():
+        monkeypatch.setattr(f"holdfast.bus.{name}", value)
+    totals = Totals()
+    for seed in range(3_000, 3_014):
+        totals.include(simulate(Piled, seed))
+    assert totals.broken == {}
 
 
 @pytest.mark.parametrize(
@@ -156,11 +176,10 @@ class InAnyOrder(BusEvents):
 class HeadsOfTheDue(Feed):
     """Of every key hands out the oldest that is due: who waits for a retry is overtaken."""
 
-    def heads(self, handler: str) -> dict[str, str]:
-        section, heads = self.fresh_view(handler), dict[str, str]()
-        for name in sorted(self.due(handler, self._ambient.clock.wall_ns())):
-            heads.setdefault(section.open[name].order_key or "", name)
-        return heads
+    def heads(self, handler: str) -> dict[int, str]:
+        section, now_ns = self.fresh_view(handler), self._ambient.clock.wall_ns()
+        due = {name: item for name, item in section.open.items() if item.due_ns <= now_ns}
+        return {line_of(name, section.open[name]): name for name in section.open} | replace(section, open=due).heads()
 
 
 class OvertakingBus(Bus):

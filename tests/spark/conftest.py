@@ -1,5 +1,5 @@
-"""One Spark for all tests here: its start is paid once, and its JVM ends with the run. And an S3 server, as in
-integration."""
+"""One Spark for all tests here, with a Spark Connect server in it: its start is paid once, and its JVM ends with the
+run. And an S3 server, as in integration."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,14 +14,27 @@ from tests.leftovers import adopt
 __all__ = ["bucket", "ministack", "s3_server"]
 
 Engines = Callable[[StoreSpec], SparkEngine]
+CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
 
 
 @pytest.fixture(scope="session")
 def spark(private_temporary_folder: None) -> Iterator[Spark]:
-    started = start("local[2]")
+    started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started
     started.stop()
+
+
+@pytest.fixture
+def connect(spark: Spark) -> str:
+    """The address of the Spark Connect server, which lives in the same JVM."""
+    services = spark.session.sparkContext._jvm.org.apache.spark.sql.connect.service
+    service = getattr(getattr(services, "SparkConnectService$"), "MODULE$")  # what Scala calls an object
+    return f"sc://127.0.0.1:{service.localPort()}"
 
 
 @pytest.fixture

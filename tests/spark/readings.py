@@ -1,4 +1,4 @@
-"""What the tests of writing write: a type, rows of it, and what a store has of them."""
+"""What the tests of writing write: a type, rows of it, and what a store has of them. And how tasks wait for a test."""
 
 import os
 import time
@@ -50,3 +50,8 @@ def wait(folder: str | None, name: str) -> None:
     Path(folder, f"{name}.{os.getpid()}").touch()
     while not Path(folder, "go").exists():
         time.sleep(0.02)
+
+
+def waiting(folder: Path, name: str) -> list[int]:
+    """The processes that wait there, or have waited."""
+    return [int(path.suffix[1:]) for path in folder.glob(f"{name}.*")]

@@ -1,66 +1,50 @@
-"""A standalone master with a worker, and a Spark Connect server, on the loopback: the pipeline runs on them, and tables
-are read through them."""
+"""A standalone cluster with two hosts: executors are killed below the pipeline, a load and a stream, under speculation;
+then its driver, with a stream at every stage. What comes of it is what comes without trouble, once. And Spark Connect.
+"""
 
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 
-from holdfast.objects.stack import open_store
+from holdfast import pipeline
+from holdfast.metrics.manifest import Kind
+from holdfast.objects.stack import OpenStore, open_store
+from holdfast.ontology import layout, loads
+from holdfast.ontology.verify import verify
+from holdfast.pipeline.gc import ontology as garbage
+from holdfast.pipeline.gc.record import intents
+from holdfast.pipeline.session import Spark
 from holdfast.pipeline.tables import everything
+from tests.spark.cluster import PATIENCE_S, Driver, driver_at_a_cluster, executor_of
+from tests.spark.readings import batches, readings, waiting
+from tests.spark.test_spark_audit import audit
+from tests.spark.test_spark_write import arrived, written
 from tests.tidy.tree import ROOT
-from tests.unit.pipeline.field import Field, agrees
+from tests.unit.pipeline.audit_desk import told
+from tests.unit.pipeline.field import Field, agrees, generations
 
-PATIENCE_S = 240
-SPARK_HOME = Path(pyspark.__file__).parent
-
-
-@contextmanager
-def daemon(folder: Path, name: str, *words: str) -> "Iterator[Server]":
-    """One of Spark's own servers."""
-    log = folder / f"{name}.log"
-    own = {"SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "600m", "SPARK_LOCAL_IP": "127.0.0.1"}
-    environ = {**os.environ, **own, "PYSPARK_PYTHON": sys.executable}
-    command = [str(SPARK_HOME / "bin" / "spark-class"), *words]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=folder, env=environ)
-    try:
-        yield Server(process, log)
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+DAY_S = 24 * 3600
 
 
-@dataclass(frozen=True)
-class Server:
-    process: "subprocess.Popen[bytes]"
-    log: Path
+@pytest.fixture(scope="module")
+def driver(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    with driver_at_a_cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
 
-    def told(self, pattern: str) -> str:
-        """What it says of itself, once it has said it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline and self.process.poll() is None:
-            found = re.search(pattern, self.log.read_text(encoding="utf-8", errors="replace"))
-            if found is not None:
-                return found[1]
-            time.sleep(0.1)
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        raise AssertionError(f"{self.log.name} never said {pattern}: {text[-3000:]}")
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    return folder
 
 
 async def prepared(uri: str) -> Field:
@@ -73,45 +57,133 @@ async def prepared(uri: str) -> Field:
 async def compared(uri: str, field: Field) -> int:
     async with open_store(uri) as store:
         assert await agrees(store, field.batches) > 20
+        assert all(each.number == 1 for each in await generations(store, Kind.ROLLUP))
+        assert {summary.status for summary, _ in await pipeline.history(store)} == {"success"}
         return len((await everything(store, {"table": "rollup"})).to_pylist())
 
 
-def driven(uri: str, master: str) -> dict[str, Any]:
-    """What a driver at this master says: it has run the pipeline, and read a table."""
-    command = [sys.executable, "-m", "tests.spark.cluster_driver", uri, master, "rollup"]
+async def seen(uri: str, numbers: list[int], rows: int) -> None:
+    """These batches, each once, and nothing wrong; what is left of loads is told, and can be swept."""
+    async with open_store(uri) as store:
+        assert await batches(store) == numbers
+        assert len(await readings(store)) == rows
+        report = await verify(store, deep=True)
+        assert report.good
+        left = await loads.staged_loads(store)
+        assert {each.key for each in report.findings if each.kind == "staged_load"} == {
+            layout.load_prefix(each.load) for each in left
+        }
+        assert len(await loads.sweep(store, age_ns=-(10**15))) == sum(len(each.keys) for each in left)
+
+
+@pytest.mark.timeout(5 * PATIENCE_S)
+def test_an_executor_is_killed_below_the_pipeline(driver: Driver, tmp_path: Path, gate: Path) -> None:
+    uri = f"file:{tmp_path / 'store'}"
+    field = asyncio.run(prepared(uri))
+    driver.tell("pipeline", store=uri, gate=str(gate))
+    driver.until(lambda: bool(waiting(gate, "task")))
+    executor_of(waiting(gate, "task")[0]).kill()
+    (gate / "go").touch()
+    assert driver.answer() == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}
+
+
+def one_of_two_killed(driver: Driver, gate: Path) -> None:
+    """A task waits, and so does its copy on the other host: one of their executors is killed."""
+    driver.until(lambda: len(waiting(gate, "task")) > 1)
+    executor_of(waiting(gate, "task")[0]).kill()
+    (gate / "go").touch()
+
+
+@pytest.mark.timeout(5 * PATIENCE_S)
+def test_an_executor_is_killed_while_a_load_is_speculated(driver: Driver, tmp_path: Path, gate: Path) -> None:
+    uri = f"file:{tmp_path / 'store'}"
+    driver.tell("load", store=uri, gate=str(gate))
+    one_of_two_killed(driver, gate)
+    assert driver.answer() == 100
+    asyncio.run(seen(uri, [0], 100))
+
+
+@pytest.mark.timeout(5 * PATIENCE_S)
+def test_an_executor_is_killed_while_a_stream_is_speculated(driver: Driver, tmp_path: Path, gate: Path) -> None:
+    where = streamed(tmp_path, "stream", files=2)
+    driver.tell("stream", where=where, gate=str(gate))
+    one_of_two_killed(driver, gate)
+    assert driver.answer() == ""
+    asyncio.run(seen(where["store"], [0], 20))
+
+
+def streamed(folder: Path, name: str, files: int) -> dict[str, str]:
+    """Where a stream reads and writes."""
+    place = folder / name
+    place.mkdir()
+    for number in range(files):
+        arrived(place / "files", number, 10)
+    return {"store": f"file:{place / 'store'}", "files": str(place / "files"), "log": str(place / "log")}
+
+
+@pytest.mark.timeout(5 * PATIENCE_S)
+def test_a_driver_is_killed_with_streams_at_every_stage(
+    driver: Driver, spark: Spark, tmp_path: Path, gate: Path
+) -> None:
+    """Before anything is staged; when all is staged; when it is committed, and Spark may not know."""
+    before, staged = streamed(tmp_path, "before", files=1), streamed(tmp_path, "staged", files=1)
+    committed = streamed(tmp_path, "committed", files=2)
+    waits = {**staged, "class": "tests.spark.gated_reading:Reading"}
+    driver.tell("streams", gated=before, gate=str(gate), others=[waits, committed])
+    driver.answer()
+    head = Path(committed["store"].removeprefix("file:"), layout.HEAD)
+    driver.until(lambda: bool(waiting(gate, "task") and waiting(driver.commits, "commit")) and head.exists())
+    driver.kill()
+    asyncio.run(left_behind(before, staged))
+    streams = [written(spark.session, each) for each in (before, staged, committed)]
+    for each in streams:
+        assert each.awaitTermination(PATIENCE_S)
+        assert each.exception() is None
+    asyncio.run(orphans_are_told_and_go(staged["store"]))
+    for place, numbers in ((before, [0]), (staged, [0]), (committed, [0, 1])):
+        asyncio.run(seen(place["store"], numbers, 10 * len(numbers)))
+
+
+async def left_behind(before: dict[str, str], staged: dict[str, str]) -> None:
+    async with open_store(before["store"]) as store:
+        assert [key async for key in store.keys("")] == []
+    async with open_store(staged["store"]) as store:
+        assert [each.load for each in await loads.staged_loads(store)] != []
+        assert await store.find(layout.HEAD) is None
+
+
+async def orphans_are_told_and_go(uri: str) -> None:
+    """What a killed sink has staged: the audit tells it, gc keeps it for a day, and takes it then, on record."""
+    async with open_store(uri) as store:
+        [left] = await loads.staged_loads(store)
+        prefix = layout.load_prefix(left.load)
+        record = await audit(store)
+        assert record.good
+        assert ("ontology_staged_load", prefix) in told(record)
+        assert (await collected(store))["kept"] == {garbage.ALIVE: 1}
+        for key in left.keys:
+            path = Path(uri.removeprefix("file:"), key)
+            os.utime(path, (long_ago := time.time() - 2 * DAY_S, long_ago))
+        done = await collected(store)
+        assert (done["removed"], done["kept"]) == ({garbage.LOAD: len(left.keys)}, {})
+        gone = {key async for each in intents(store, done["run_id"]) for key, _, _ in each.objects}
+        assert gone == set(left.keys)
+        assert [key async for key in store.keys(layout.LOADS)] == []
+        assert ("ontology_staged_load", prefix) not in told(await audit(store))
+
+
+async def collected(store: OpenStore) -> dict[str, Any]:
+    (ran,) = await pipeline.run(store, ["gc"], request={"kinds": ["ontology"], "apply": True})
+    assert ran.status == "success", ran.error
+    return {**ran.summary["kinds"]["ontology"], "run_id": ran.run_id}
+
+
+@pytest.mark.timeout(3 * PATIENCE_S)
+def test_spark_connect_runs_the_pipeline_and_reads_tables(connect: str, tmp_path: Path) -> None:
+    uri = f"file:{tmp_path / 'store'}"
+    field = asyncio.run(prepared(uri))
+    command = [sys.executable, "-m", "tests.spark.connect_driver", uri, connect]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=2 * PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.timeout(3 * PATIENCE_S)
-def test_a_standalone_cluster_runs_the_pipeline_and_reads_tables(tmp_path: Path) -> None:
-    uri = f"file:{tmp_path / 'store'}"
-    field = asyncio.run(prepared(uri))
-    anywhere = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    with daemon(tmp_path, "master", "org.apache.spark.deploy.master.Master", *anywhere) as head:
-        master = head.told(r"Starting Spark master at (spark://\S+)")
-        worker = ("org.apache.spark.deploy.worker.Worker", master, "-c", "1", "-m", "1g", "-d", str(tmp_path / "work"))
-        with daemon(tmp_path, "worker", *worker, *anywhere) as hand:
-            hand.told(r"(Successfully registered with master)")
-            found = driven(uri, master)
-    assert found == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}
-
-
-@pytest.mark.timeout(3 * PATIENCE_S)
-def test_spark_connect_runs_the_pipeline_and_reads_tables(tmp_path: Path) -> None:
-    uri = f"file:{tmp_path / 'store'}"
-    field = asyncio.run(prepared(uri))
-    conf = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "0",
-        "spark.driver.memory": "512m",
-        "spark.ui.enabled": "false",
-    }
-    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    what = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[1]")
-    with daemon(tmp_path, "connect", "org.apache.spark.deploy.SparkSubmit", *what, *words) as server:
-        port = server.told(r"Spark Connect server started at: \S*?:(\d+)\s")
-        found = driven(uri, f"sc://127.0.0.1:{port}")
     assert found == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}

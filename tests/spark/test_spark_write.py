@@ -1,6 +1,7 @@
 """Writing with Spark: frames and streams become commits, each once, in a folder and over S3."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from holdfast.ontology.errors import InvalidValue
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.verify import verify
 from holdfast.pipeline.compaction import compact
-from holdfast.pipeline.datasource import register
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.sink import foreach_batch
@@ -28,7 +28,6 @@ TYPE = "tests.spark.readings:Reading"
 
 async def test_frames_become_commits(spark: Spark, engine: Engines, tmp_path: Path) -> None:
     uri, session = f"file:{tmp_path / 'store'}", spark.session
-    register(session)
     async with open_store(uri) as store:
         first = await load(frame(session, 0, 300), store, Reading, load_id="first")
         assert first.commit is not None
@@ -85,16 +84,25 @@ def arrived(folder: Path, number: int, count: int) -> None:
     (folder / f"{number}.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
 
-def stream(session: Any, folder: Path) -> Any:
-    reading = session.readStream.schema("id STRING, value BIGINT").option("maxFilesPerTrigger", 1)
+def stream(session: Any, folder: Path, at_once: int = 1) -> Any:
+    reading = session.readStream.schema("id STRING, value BIGINT").option("maxFilesPerTrigger", at_once)
     return reading.json(str(folder))
+
+
+def written(session: Any, where: Mapping[str, str], at_once: int = 1, through: Any = None) -> Any:
+    """A stream of all ``files`` that are there into a ``store``, with its ``log`` and perhaps a ``class``."""
+    frame = stream(session, Path(where["files"]), at_once)
+    if through is not None:
+        frame = frame.mapInArrow(through, frame.schema)
+    writing = frame.writeStream.format("holdfast").option("store", where["store"])
+    writing = writing.option("class", where.get("class", TYPE)).option("checkpointLocation", where["log"])
+    return writing.trigger(availableNow=True).start()
 
 
 @pytest.mark.parametrize("through", ["format", "function"])
 async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_path: Path, through: str) -> None:
     """What a driver leaves that was killed when the batch was committed, and Spark had not written that down."""
     uri, files, log = f"file:{tmp_path / 'store'}", tmp_path / "files", tmp_path / "log"
-    register(spark.session)
     async with open_store(uri) as store:
         await load(frame(spark.session, 0, 1, parts=1), store, Reading)
 

@@ -280,8 +280,10 @@ class _Crew:
     def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._told:
             self._told = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            try:
                 loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
 
     def _deliver(self) -> None:
         """On the loop."""

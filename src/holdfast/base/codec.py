@@ -6,7 +6,7 @@ code knows is refused (``Incompatible``), never half-read. Unknown fields are th
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
@@ -17,12 +17,25 @@ MALFORMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
 """What taking a document apart raises if it is not of the shape that was expected, whatever stands in it."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _make_encoder() -> Callable[[Mapping[str, Any]], str]:
+    """``JSONEncoder.encode`` sets its C part up anew for every document, which takes longer than a small document."""
+    plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    # No table of what is being encoded (the first argument): what contains itself ends as a RecursionError.
+    write = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
+    return lambda document: "".join(write(document, 0))
+
+
+_encode = _make_encoder()
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
     try:
-        return _ENCODER.encode(document).encode()
+        return _encode(document).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Invalid(f"value has no JSON form: {error}") from error
 

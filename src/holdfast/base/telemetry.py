@@ -1,6 +1,7 @@
 """Spans through the OpenTelemetry API, and loggers: both silent until the application installs something."""
 
 import logging
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from opentelemetry import trace
@@ -18,8 +19,21 @@ def logger(room: str) -> logging.Logger:
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
     """A span whose attributes are named ``holdfast.<name>``; an exception marks it failed and passes through."""
+    return spans()(name, **attributes)
+
+
+def spans() -> Callable[..., AbstractContextManager[Span]]:
+    """What makes spans as ``span`` does, for who makes many: whether anybody takes them is looked up once, now."""
     if isinstance(_tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return _SILENT  # nothing is installed, and a span that nobody sees costs as much as a small request
+        return _no_span  # a span that nobody sees costs as much as a small request
+    return _span
+
+
+def _no_span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
+    return _SILENT
+
+
+def _span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
     return _tracer.start_as_current_span(
         name, attributes={f"holdfast.{key}": value for key, value in attributes.items()}
     )

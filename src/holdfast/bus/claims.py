@@ -33,8 +33,9 @@ class Hold:
 
     claim: Claim
     version: Version
-    created: bool
-    """The claim object was made by this claim, so the boundary has to be looked at before the event is handed out."""
+    unproven: bool
+    """No failed try proves that somebody has looked at the boundary since the claim object was created, so that has to
+    be done before the event is handed out: its name may have been cleaned up, and claimed anew by who did not know."""
     lost: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
@@ -97,7 +98,7 @@ class Claims:
             mode = CREATE if known is None else IfMatch(known.version)
             outcome = await self._store.put(key, self._body(wanted), mode)
             if isinstance(outcome, Written):
-                return Hold(wanted, outcome.version, created=known is None)
+                return Hold(wanted, outcome.version, unproven=wanted.attempts == 0)
             known = None if outcome.current is None else self._parse(outcome.current)
         return Busy(self._now())
 

@@ -13,13 +13,14 @@ name may come up again, which costs a request. Wrong folds are found by the swee
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
 from holdfast.bus import layout
-from holdfast.bus.pile import READY, Item, Move, Pile, Rank, best, rank, read_item
+from holdfast.bus.pile import READY, Item, Move, Pile, Rank, Row, best, rank, read_item
 from holdfast.objects.register import Shape
 
 FORMAT = "holdfast.bus.digest"
@@ -104,7 +105,7 @@ class Section:
         return best(self.piles, READY)
 
     def stands(self, name: str, item: Item) -> Rank:
-        return rank((name, item), READY, ordered=self.ordered)
+        return rank((name, item), READY)
 
     def knows(self, name: str) -> bool:
         """Whether a name after the cursor needs no look."""
@@ -114,18 +115,35 @@ class Section:
         """Open events, due or not: highest priority first, then oldest."""
         return [name for _, name in sorted((-item.priority, name) for name, item in self.open.items())]
 
-    def heads(self) -> dict[str, str]:
-        """Of every ordering key the oldest open event."""
-        heads: dict[str, str] = {}
+    def heads(self) -> dict[int, str]:
+        """Of every line the oldest event that is at hand."""
+        heads: dict[int, str] = {}
         for name in sorted(self.open):
-            key = self.open[name].order_key
-            if key is not None:
-                heads.setdefault(key, name)
+            heads.setdefault(line_of(name, self.open[name]), name)
         return heads
+
+    def in_turn(self, rows: Iterable[Row]) -> list[Row]:
+        """Rows that are at hand: the first of their lines, then those that follow, which come up when all before them
+        are done."""
+        heads, floors = self.heads(), dict[int, int]()
+        places: dict[str, tuple[bool, int, str]] = {}
+        for name in sorted(self.open):
+            line, priority = line_of(name, self.open[name]), self.open[name].priority
+            floors[line] = min(floors.get(line, priority), priority)
+            places[name] = heads[line] != name, -floors[line], name
+        return sorted(rows, key=lambda row: places[row[0]])
 
 
 def hash_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
+
+
+_line = lru_cache(maxsize=32_768)(hash_of)
+
+
+def line_of(name: str, item: Item) -> int:
+    """In which line the event stands: that of its ordering key, or one of its own."""
+    return _line(name if item.order_key is None else f"/{item.order_key}")
 
 
 def fold(names: Iterable[str], onto: Fold = EMPTY) -> Fold:
@@ -194,7 +212,8 @@ def moved(section: Section, move: Move) -> Section:
         return section
     if not all(name in section.open and name <= section.cursor for name in move.taken):
         return section
-    opened = {name: item for name, item in section.open.items() if name not in set(move.taken)}
+    taken = set(move.taken)
+    opened = {name: item for name, item in section.open.items() if name not in taken}
     piles = (*(pile for pile in section.piles if pile not in move.before), *move.after)
     piled = dict(section.piled)
     for name in move.taken:

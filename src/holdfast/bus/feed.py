@@ -17,11 +17,12 @@ from holdfast.base.errors import Ambiguous, Conflict, Corrupt, HoldfastError, No
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.bodies import Bodies
-from holdfast.bus.digest import Digest, DigestShape, Section
+from holdfast.bus.digest import Digest, DigestShape
 from holdfast.bus.known import OPEN_LIMIT, Known
 from holdfast.bus.pile import LATER, READY, Move, best, in_rank
 from holdfast.bus.piles import LostSheet, Piles
 from holdfast.bus.publish import Boundary
+from holdfast.bus.turns import Backlog, Turns
 from holdfast.objects.register import Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import IfMatch, NotModified, Object, Store, Version
@@ -72,6 +73,8 @@ class Feed(Known):
         """How many events may be read before the digest is, and how many of them are left."""
         self.more = False
         """The last poll ended before the end, because there was enough to do."""
+        self.answered_ns: int | None = None
+        """When the store last answered this worker, on the monotonic clock."""
         self.unread = 0
         """New events that were left to other workers at the last poll."""
 
@@ -79,7 +82,7 @@ class Feed(Known):
         """Learn what is new; how many names were read. Unless ``greedy``, other workers' are left to them for now."""
         began = layout.time_name(self._ambient.clock.wall_ns())
         await self.read()
-        self.more = await self._may_stop()
+        self.more = await self._may_stop(read=False)
         if self.more:
             return 0
         cursor = min((self.view(handler).cursor for handler in self.handlers), default="")
@@ -89,6 +92,7 @@ class Feed(Known):
         self._step = self._at_once = FIRST_LOOK
         async for page in self._store.list(folder, after=after):
             pages += 1
+            self.answered_ns = self._ambient.clock.monotonic_ns()
             names = [layout.name_of(entry.key) for entry in page.entries]
             fresh += await self.learn(names, greedy=greedy)
             left = self._unknown(names)
@@ -98,43 +102,79 @@ class Feed(Known):
             self._advance(seen_to)
             if self.unwritten >= SHARE or any(len(self.view(each).open) > SPILL_AT for each in self.handlers):
                 await self.flush()
-            if await self._may_stop() or (pages >= LONG_LOOK and names and names[0] > began):
+            if await self._may_stop(read=True) or (pages >= LONG_LOOK and names and names[0] > began):
                 self.more = True
                 break
         return fresh
 
-    async def _may_stop(self) -> bool:
+    async def _may_stop(self, *, read: bool) -> bool:
         """Whether there is enough to do, and nothing that is unread can come before it: events of one priority come in
-        the order of their names."""
-        if not self._has_enough():
+        the order of their names. Who has ``read`` something may begin with less, and read on at the next poll."""
+        if self._ranked or self.digest.ranked:
             return False
-        return not (self._ranked or self.digest.ranked or await self._boundary.is_ranked())
+        for handler in self._ordered:
+            await self._line_up(handler)
+        return self._has_enough(few=read) and not await self._boundary.is_ranked()
 
     async def stock(self) -> None:
         """Fetch from piles what comes next, where little of it is at hand. No request if nothing is lacking."""
-        moves: dict[str, Move] = {}
-        for handler in self.handlers:
-            section = self.view(handler)
-            if section.piles:
+        overdue = True
+        while overdue:
+            moves: dict[str, Move] = {}
+            for handler in self.handlers:
                 try:
-                    move = await self._next(handler, section)
+                    move = await self._next(handler)
                 except LostSheet as lost:
                     await self.begin_section_anew(handler, lost)
                 else:
                     moves |= {} if move is None else {handler: move}
-        if moves:
-            await self.flush(moves=moves)
+            # What has fallen due may come before everything else, so all of it is fetched.
+            overdue = any(pile.kind == LATER for move in moves.values() for pile in move.before)
+            overdue = bool(moves) and await self.flush(moves=moves) and overdue
+            if overdue:
+                await self.flush()
+        for handler in self._ordered:
+            await self._line_up(handler)
 
-    async def _next(self, handler: str, section: Section) -> Move | None:
+    async def _next(self, handler: str) -> Move | None:
+        """What should be fetched."""
+        section = self.view(handler)
+        if not section.piles:
+            return None
         now_ns = self._ambient.clock.wall_ns()
-        ordered = handler in self._ordered
         later = best(section.piles, LATER)
         if later is not None and later[0] <= now_ns:
-            return await self._piles.fetch(section.piles, LATER, ordered=ordered, count=FETCH, due_ns=now_ns)
+            return await self._piles.fetch(section.piles, LATER, count=OPEN_LIMIT, due_ns=now_ns)
+        await self._line_up(handler)
         mine = (name for name in self.due(handler, now_ns) if self.is_mine(name))
         if section.fence() is None or len(list(islice(mine, FETCH // 4))) == FETCH // 4:
             return None
-        return await self._piles.fetch(section.piles, READY, ordered=ordered, count=FETCH, due_ns=now_ns)
+        if handler not in self._ordered:
+            return await self._piles.fetch(section.piles, READY, count=FETCH, due_ns=now_ns)
+        look, turns = self.look(handler), self._turns.get(handler)
+        if look is None or turns is None or look.fence is None:
+            return None
+        return await self._piles.take(turns.piles, turns.choose(look, FETCH // 2))
+
+    async def _line_up(self, handler: str) -> None:
+        """Look into the piles of a handler with ordered delivery, if they are others than the last time. A GET per
+        sheet that is new."""
+        piles, turns = self.view(handler).piles, self._turns.get(handler)
+        if handler not in self._ordered or not piles:
+            self._turns.pop(handler, None)
+            return
+        if turns is not None and turns.piles == piles:
+            return
+        sheets = [sheet for pile in piles for sheet in pile.sheets]
+        backlog = turns.backlog if turns is not None else Backlog({})
+        if not all(sheet.id in backlog.sheets for sheet in sheets):
+            try:
+                backlog = Backlog(await self._piles.columns(sheets, backlog.sheets))
+            except LostSheet as lost:
+                await self.begin_section_anew(handler, lost)
+                return
+        self._turns[handler] = Turns(backlog, piles)
+        self._line_ups.pop(handler, None)
 
     async def piled(self, handler: str, buckets: Set[str]) -> dict[str, list[str]] | None:
         """The names of these ten minutes that lie in piles; None if that cannot be told."""
@@ -163,6 +203,7 @@ class Feed(Known):
             self._note(Digest())
             self._forget_views()
             return self.digest
+        self.answered_ns = self._ambient.clock.monotonic_ns()
         if isinstance(found, Object):
             try:
                 self._note(self._shape.read(codec.decode(found.body, key=self._key), self._key))
@@ -219,6 +260,7 @@ class Feed(Known):
     async def _read_new(self, new: list[str]) -> None:
         views = {handler: self.view(handler) for handler in self.handlers}
         envelopes = await map_bounded(new, self.envelope, limit=READS_AT_ONCE) if new else []
+        self.answered_ns = self._ambient.clock.monotonic_ns()
         for handler, view in views.items():
             unknown = [
                 (name, envelope)
@@ -286,12 +328,11 @@ class Feed(Known):
             now_ns, ordered = self._ambient.clock.wall_ns(), handler in self._ordered
             rows = [row for row in section.open.items() if row[0] <= section.cursor]
             ready = [row for row in rows if row[1].due_ns <= now_ns]
-            # What waits must stay at hand while others wait for it.
-            later = [row for row in rows if row[1].due_ns > now_ns and not (ordered and row[1].order_key is not None)]
+            later = [row for row in rows if row[1].due_ns > now_ns]
             for kind, some in ((READY, ready), (LATER, later)):
                 if len(some) > SPILL_AT and handler not in moves:
-                    last = in_rank(some, kind, ordered=ordered)[OPEN_LIMIT:]
-                    moves[handler] = await self._piles.spill(last, kind, ordered=ordered)
+                    ranked = section.in_turn(some) if kind == READY and ordered else in_rank(some, kind)
+                    moves[handler] = await self._piles.spill(ranked[OPEN_LIMIT:], kind)
         return moves
 
     async def _tidy(self, moves: Mapping[str, Move]) -> None:
@@ -307,6 +348,6 @@ class Feed(Known):
         for handler, move in moves.items():
             if move.taken:
                 with suppress(HoldfastError, LostSheet):  # they can stay many for a while
-                    merge = await self._piles.merge(self._base(handler).piles, ordered=handler in self._ordered)
+                    merge = await self._piles.merge(self._base(handler).piles)
                     if merge is not None:
                         await self.flush(moves={handler: merge})

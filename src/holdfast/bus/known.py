@@ -5,11 +5,13 @@ All that it learns gathers in one ``Change`` per handler, over which it sees its
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 from holdfast.base.ids import Ambient
 from holdfast.bus.digest import Change, Digest, Fold, Section, apply, hash_of, moved, next_cursor
 from holdfast.bus.event import DEFAULT_PRIORITY, Envelope
 from holdfast.bus.pile import LATER, Item, Move, best
+from holdfast.bus.turns import NOTHING_PILED, Look, Turns
 
 ANY = "*"
 """Stands for every type of event."""
@@ -22,6 +24,13 @@ _ASKED = 8_192
 """So many names are remembered to be ours or not."""
 
 
+class LineUp(NamedTuple):
+    """The first ones at hand of a handler with ordered delivery, with their lines, best first."""
+
+    ranked: list[tuple[str, int]]
+    look: Look | None
+
+
 class Known:
     def __init__(self, handlers: Mapping[str, Iterable[str]], me: str, ordered: Set[str], ambient: Ambient) -> None:
         self._ambient = ambient
@@ -31,6 +40,9 @@ class Known:
         self._views: dict[str, Section] = {}
         self._orders: dict[str, list[str]] = {}
         self._ordered = ordered
+        self._turns: dict[str, Turns] = {}
+        """What lies in the piles of handlers with ordered delivery, as this worker last looked into them."""
+        self._line_ups: dict[str, LineUp] = {}
         self._ranked = False
         """An event of another priority than the usual one was seen."""
         self._me = me
@@ -51,29 +63,76 @@ class Known:
 
     def due(self, handler: str, now_ns: int) -> Iterator[str]:
         """Open events that may be tried now, in the order in which they should be."""
+        if handler in self._ordered:
+            yield from self._in_turn(handler, now_ns)
+            return
         change, section = self._changes[handler], self.view(handler)
         if handler not in self._orders:
             self._orders[handler] = section.in_order()
         fence = section.fence()
         for name in self._orders[handler]:
             if fence is not None and section.stands(name, section.open[name]) > fence:
-                continue  # something that lies in a pile comes first
+                return  # something that lies in a pile comes first
             if name not in change.settled and change.due.get(name, section.open[name].due_ns) <= now_ns:
                 yield name
 
+    def _in_turn(self, handler: str, now_ns: int) -> Iterator[str]:
+        """Of every line the first, if it may be tried now."""
+        line_up = self._lined_up(handler)
+        section, look, due = self.view(handler), line_up.look, self._changes[handler].due
+        if look is None:
+            return  # it is not known yet who is before whom
+        for name, line in line_up.ranked:
+            item = section.open[name]
+            if look.fence is not None and section.stands(name, item) > look.fence:
+                return
+            if due.get(name, item.due_ns) <= now_ns and line not in look.behind:
+                yield name
+
+    def look(self, handler: str) -> Look | None:
+        """How events in piles stand to the first ones at hand, in a section with ordered delivery; None if piles have
+        changed since this worker looked into them."""
+        return self._lined_up(handler).look
+
+    def _lined_up(self, handler: str) -> "LineUp":
+        found = self._line_ups.get(handler)
+        if found is None:
+            heads = self.heads(handler)
+            section, turns = self.view(handler), self._turns.get(handler)
+            ranked = sorted((-section.open[name].priority, name, line) for line, name in heads.items())
+            look: Look | None = NOTHING_PILED
+            if section.piles:
+                current = turns is not None and turns.piles == section.piles
+                look = turns.look(heads, self._ambient.clock.wall_ns()) if turns is not None and current else None
+            found = self._line_ups[handler] = LineUp([(name, line) for _, name, line in ranked], look)
+        return found
+
     def next_due_ns(self, handler: str) -> int | None:
         """When the next open event may be tried; None if there is none."""
+        if handler in self._ordered:
+            return self._next_turn_ns(handler)
         change, section = self._changes[handler], self.view(handler)
         times = (change.due.get(name, item.due_ns) for name, item in section.open.items() if name not in change.settled)
         later = best(section.piles, LATER)
         piled = [0] if section.fence() is not None else [later[0]] if later is not None else []
         return min([*times, *piled], default=None)
 
-    def heads(self, handler: str) -> dict[str, str]:
-        """Of every ordering key the oldest event that is not settled."""
+    def _next_turn_ns(self, handler: str) -> int | None:
+        line_up = self._lined_up(handler)
+        section, look, due = self.view(handler), line_up.look, self._changes[handler].due
+        if look is None or look.fence is not None:
+            return 0
+        later = best(section.piles, LATER)
+        first = (name for name, line in line_up.ranked if line not in look.behind)
+        times = [due.get(name, section.open[name].due_ns) for name in first]
+        return min([*times, *([later[0]] if later is not None else [])], default=None)
+
+    def heads(self, handler: str) -> dict[int, str]:
+        """Of every line the oldest event at hand that is not settled."""
         return self.fresh_view(handler).heads()
 
     def settle(self, handler: str, name: str) -> None:
+        self._line_ups.pop(handler, None)
         self._changes[handler].settled.add(name)
 
     def defer(self, handler: str, name: str, due_ns: int) -> None:
@@ -84,6 +143,11 @@ class Known:
 
     def repile(self, handler: str, bucket: str, seen: Fold, right: Fold) -> None:
         self._changes[handler].repile[bucket] = (seen, right)
+
+    @property
+    def count(self) -> int:
+        """Open events of all handlers, as of the last look."""
+        return sum(self.view(handler).count for handler in self.handlers)
 
     @property
     def unwritten(self) -> int:
@@ -173,12 +237,16 @@ class Known:
                 change.cursor = cursor
                 self._forget_view(handler)
 
-    def _has_enough(self) -> bool:
-        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share."""
+    def _has_enough(self, *, few: bool) -> bool:
+        """Whether every handler has due events for a while: as many as are worth knowing, or this worker's share. With
+        ordered delivery they may all stand in ``few`` lines."""
         now_ns = self._ambient.clock.wall_ns()
-        share = OPEN_LIMIT // max(1, len(self.digest.workers))
+        share = max(1, OPEN_LIMIT // max(1, len(self.digest.workers)))
         for handler in self.handlers:
             due = [name for name, item in self.view(handler).open.items() if item.due_ns <= now_ns]
+            if handler in self._ordered:
+                first = list(self.due(handler, now_ns))
+                due = due if few and first else first
             if len(due) < OPEN_LIMIT and (len(due) < share or sum(map(self.is_mine, due)) < share):
                 return False
         return True
@@ -186,7 +254,9 @@ class Known:
     def _forget_view(self, handler: str) -> None:
         self._views.pop(handler, None)
         self._orders.pop(handler, None)
+        self._line_ups.pop(handler, None)
 
     def _forget_views(self) -> None:
         self._views.clear()
         self._orders.clear()
+        self._line_ups.clear()

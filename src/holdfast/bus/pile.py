@@ -5,8 +5,9 @@ in immutable objects (*sheets*), and the section refers to what is left of it. A
 both: a ``Move`` takes rows from one to the other within one edit of the digest, or changes nothing. The next to come is
 the best of the piles' heads; what is at hand and comes after it must wait until that has been fetched.
 
-Kinds of order: ``ready`` piles hold events that are due, by priority, then age; in a section with ordered delivery by
-age alone, so that no event is at hand while an older one of its key is not. ``later`` piles are sorted by due time.
+Kinds of order: ``ready`` piles hold events that are due, by priority, then age. ``later`` piles are sorted by due time.
+In a section with ordered delivery the next to come may lie anywhere in its piles (see ``turns``): its sheets note which
+rows are taken.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,16 +44,14 @@ def read_item(row: Any) -> Item:
     return item
 
 
-def rank(row: Row, kind: str, *, ordered: bool) -> Rank:
+def rank(row: Row, kind: str) -> Rank:
     """Where the row stands in a pile of this kind."""
     name, item = row
-    if kind == LATER:
-        return item.due_ns, name
-    return (0, name) if ordered else (-item.priority, name)
+    return (item.due_ns if kind == LATER else -item.priority), name
 
 
-def in_rank(rows: Iterable[Row], kind: str, *, ordered: bool) -> list[Row]:
-    return sorted(rows, key=lambda row: rank(row, kind, ordered=ordered))
+def in_rank(rows: Iterable[Row], kind: str) -> list[Row]:
+    return sorted(rows, key=lambda row: rank(row, kind))
 
 
 class Sheet(NamedTuple):
@@ -61,6 +60,23 @@ class Sheet(NamedTuple):
     id: str
     rows: int
     head: Rank
+    taken: int = 0
+    """Rows that are not in it any more, a bit each."""
+
+    @property
+    def left(self) -> int:
+        return self.rows - self.taken.bit_count()
+
+    def document(self) -> list[Any]:
+        return [self.id, self.rows, list(self.head), *([f"{self.taken:x}"] if self.taken else [])]
+
+    @classmethod
+    def parse(cls, value: Any) -> "Sheet":
+        sheet, rows, head, *taken = value
+        read = cls(str(sheet), int(rows), _rank(head), int(taken[0], 16) if taken else 0)
+        if read.taken < 0 or read.taken.bit_length() > read.rows or read.left < 1:
+            raise ValueError(f"{value!r} is no sheet")
+        return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +95,7 @@ class Pile:
 
     @property
     def count(self) -> int:
-        return sum(sheet.rows for sheet in self.sheets) - self.start
+        return sum(sheet.left for sheet in self.sheets) - self.start
 
     def document(self) -> list[Any]:
         return [
@@ -87,7 +103,7 @@ class Pile:
             self.level,
             self.start,
             list(self.head),
-            [[s.id, s.rows, list(s.head)] for s in self.sheets],
+            [sheet.document() for sheet in self.sheets],
         ]
 
     @classmethod
@@ -95,8 +111,7 @@ class Pile:
         kind, level, start, head, sheets = value
         if kind not in (READY, LATER) or not sheets:
             raise ValueError(f"{value!r} is no pile")
-        read = tuple(Sheet(str(each), int(count), _rank(first)) for each, count, first in sheets)
-        return cls(kind, int(level), int(start), _rank(head), read)
+        return cls(kind, int(level), int(start), _rank(head), tuple(map(Sheet.parse, sheets)))
 
 
 def _rank(value: Any) -> Rank:

@@ -1,7 +1,8 @@
 """Piles in the store: sheets are written before the digest refers to them, and deleted after it has ceased to.
 
-Nothing here changes the digest: ``spill``, ``fetch`` and ``merge`` plan a ``Move``, which counts when the digest has
-it. A sheet that is referred to and not there is told as ``LostSheet``: its section begins anew, which finds everything.
+Nothing here changes the digest: ``spill``, ``fetch``, ``take`` and ``merge`` plan a ``Move``, which counts when the
+digest has it. A sheet that is referred to and not there is told as ``LostSheet``: its section begins anew, which finds
+everything.
 Sheets that nobody refers to, left by workers that died, are removed by cleanup.
 """
 
@@ -13,10 +14,12 @@ from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 from holdfast.base import codec
+from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.pile import FAN, LATER, Item, Move, Pile, Row, Sheet, in_rank, rank, read_item
+from holdfast.bus.turns import Columns
 from holdfast.objects.store import CREATE, Store
 
 FORMAT = "holdfast.bus.sheet"
@@ -45,23 +48,24 @@ class Piles:
         self._sheets: OrderedDict[str, list[Row]] = OrderedDict()
 
     async def rows(self, sheet: str) -> list[Row]:
-        found = self._sheets.get(sheet)
-        if found is None:
-            found = self._sheets[sheet] = await self._read(sheet)
-            while len(self._sheets) > CACHED:
-                self._sheets.popitem(last=False)
-        self._sheets.move_to_end(sheet)
-        return found
+        return self._keep(sheet, self._sheets.get(sheet) or await self._read(sheet))
 
-    async def spill(self, rows: Sequence[Row], kind: str, *, ordered: bool) -> Move:
+    def _keep(self, sheet: str, rows: list[Row]) -> list[Row]:
+        self._sheets[sheet] = rows
+        self._sheets.move_to_end(sheet)
+        while len(self._sheets) > CACHED:
+            self._sheets.popitem(last=False)
+        return rows
+
+    async def spill(self, rows: Sequence[Row], kind: str) -> Move:
         """Write rows as a pile of its own."""
-        ranked = in_rank(rows, kind, ordered=ordered)
+        ranked = in_rank(rows, kind)
         cuts = [ranked[at : at + ROWS] for at in range(0, len(ranked), ROWS)]
-        sheets = tuple([await self._write(cut, kind, ordered=ordered) for cut in cuts])
+        sheets = tuple([await self._write(cut, kind) for cut in cuts])
         pile = Pile(kind, 0, 0, sheets[0].head, sheets)
         return Move(after=(pile,), taken=[name for name, _ in rows])
 
-    async def fetch(self, piles: Iterable[Pile], kind: str, *, ordered: bool, count: int, due_ns: int) -> Move:
+    async def fetch(self, piles: Iterable[Pile], kind: str, *, count: int, due_ns: int) -> Move:
         """The best rows of all piles of the kind: at most ``count``, and of the later ones those that are due."""
         left: dict[Pile, Pile] = {pile: pile for pile in piles if pile.kind == kind}
         touched: dict[Pile, Pile | None] = {}
@@ -74,18 +78,51 @@ class Piles:
             fence = min((each.head for each in left.values()), default=None)
             sheet, at = await self.rows(pile.sheets[0].id), pile.start
             while at < len(sheet) and len(rows) < count:
-                stands = rank(sheet[at], kind, ordered=ordered)
+                stands = rank(sheet[at], kind)
                 if (fence is not None and stands > fence) or (kind == LATER and stands[0] > due_ns):
                     break
                 rows.append(sheet[at])
                 at += 1
-            rest = touched[origin] = _rest(pile, sheet, at, ordered=ordered)
+            rest = touched[origin] = _rest(pile, sheet, at)
             if rest is not None:
                 left[origin] = rest
         after = tuple(pile for pile in touched.values() if pile is not None)
         return Move(before=tuple(touched), after=after, fetched=rows)
 
-    async def merge(self, piles: Iterable[Pile], *, ordered: bool) -> Move | None:
+    async def take(self, piles: Iterable[Pile], rows: Mapping[str, Sequence[int]]) -> Move:
+        """Certain rows of certain sheets."""
+        touched = [pile for pile in piles if any(sheet.id in rows for sheet in pile.sheets)]
+        after: list[Pile] = []
+        fetched: list[Row] = []
+        for pile in touched:
+            left: list[Sheet] = []
+            for sheet in pile.sheets:
+                taken = sheet.taken
+                for place in rows.get(sheet.id, ()):
+                    fetched.append((await self.rows(sheet.id))[place])
+                    taken |= 1 << place
+                left.append(sheet._replace(taken=taken))
+            if sheets := tuple(sheet for sheet in left if sheet.left):
+                after.append(replace(pile, sheets=sheets))
+        return Move(before=tuple(touched), after=tuple(after), fetched=fetched)
+
+    async def columns(self, sheets: Iterable[Sheet], known: Mapping[str, Columns]) -> dict[str, Columns]:
+        """Of all these sheets; of those that are known nothing is read."""
+
+        async def look(sheet: Sheet) -> Columns:
+            if sheet.id in known:
+                return known[sheet.id]
+            rows = self._sheets.get(sheet.id) or await self._read(sheet.id)
+            if len(rows) != sheet.rows:
+                raise LostSheet(sheet.id, f"{layout.sheet_key(self._namespace, sheet.id)}: {len(rows)} rows")
+            return Columns.of(rows)
+
+        wanted = list(sheets)
+        return {
+            sheet.id: found for sheet, found in zip(wanted, await map_bounded(wanted, look, limit=FAN), strict=True)
+        }
+
+    async def merge(self, piles: Iterable[Pile]) -> Move | None:
         """Write a level that has become too many as one pile of the next; None if none has."""
         levels: dict[tuple[str, int], list[Pile]] = {}
         for pile in piles:
@@ -96,13 +133,13 @@ class Piles:
         (kind, level), merged = min(full, key=lambda one: one[0][1])
         sheets: list[Sheet] = []
         rows: list[Row] = []
-        async for row in self._merged(merged, kind, ordered=ordered):
+        async for row in self._merged(merged, kind):
             rows.append(row)
             if len(rows) == ROWS:
-                sheets.append(await self._write(rows, kind, ordered=ordered))
+                sheets.append(await self._write(rows, kind))
                 rows = []
         if rows:
-            sheets.append(await self._write(rows, kind, ordered=ordered))
+            sheets.append(await self._write(rows, kind))
         pile = Pile(kind, level + 1, 0, sheets[0].head, tuple(sheets))
         return Move(before=tuple(merged), after=(pile,))
 
@@ -123,13 +160,13 @@ class Piles:
         if gone:
             await self._store.delete_many([layout.sheet_key(self._namespace, sheet) for sheet in gone])
 
-    async def _merged(self, piles: Sequence[Pile], kind: str, *, ordered: bool) -> AsyncIterator[Row]:
+    async def _merged(self, piles: Sequence[Pile], kind: str) -> AsyncIterator[Row]:
         """All rows in order. Of each pile one sheet is in memory."""
         feeds = [self._all(pile) for pile in piles]
         heads: list[tuple[Any, int, Row]] = []
         for number, feed in enumerate(feeds):
             async for row in feed:
-                heappush(heads, (rank(row, kind, ordered=ordered), number, row))
+                heappush(heads, (rank(row, kind), number, row))
                 break
         while heads:
             _, number, row = heads[0]
@@ -138,13 +175,14 @@ class Piles:
             if follower is None:
                 heappop(heads)
             else:
-                heapreplace(heads, (rank(follower, kind, ordered=ordered), number, follower))
+                heapreplace(heads, (rank(follower, kind), number, follower))
 
     async def _all(self, pile: Pile) -> AsyncGenerator[Row]:
         for number, sheet in enumerate(pile.sheets):
-            rows = await self._read(sheet.id)
-            for row in rows[pile.start if number == 0 else 0 :]:
-                yield row
+            start = pile.start if number == 0 else 0
+            for place, row in enumerate(await self._read(sheet.id)):
+                if place >= start and not sheet.taken >> place & 1:
+                    yield row
 
     async def names(self, piles: Iterable[Pile], buckets: Set[str]) -> dict[str, list[str]]:
         """The names of all piles, of these ten minutes alone."""
@@ -155,11 +193,12 @@ class Piles:
                     found[layout.bucket(name)].append(name)
         return found
 
-    async def _write(self, rows: Sequence[Row], kind: str, *, ordered: bool) -> Sheet:
+    async def _write(self, rows: Sequence[Row], kind: str) -> Sheet:
         sheet = self._ambient.ids.unique()
         body = {"format": FORMAT, "version": VERSION, "rows": [[name, *item] for name, item in rows]}
         await self._store.put(layout.sheet_key(self._namespace, sheet), codec.encode(body), CREATE)
-        return Sheet(sheet, len(rows), rank(rows[0], kind, ordered=ordered))
+        self._keep(sheet, list(rows))
+        return Sheet(sheet, len(rows), rank(rows[0], kind))
 
     async def _read(self, sheet: str) -> list[Row]:
         key = layout.sheet_key(self._namespace, sheet)
@@ -174,10 +213,10 @@ class Piles:
             raise LostSheet(sheet, f"{key}: not a sheet ({error!r})") from error
 
 
-def _rest(pile: Pile, sheet: Sequence[Row], at: int, *, ordered: bool) -> Pile | None:
+def _rest(pile: Pile, sheet: Sequence[Row], at: int) -> Pile | None:
     """What is left of the pile after the rows of its first sheet before ``at``."""
     if at < len(sheet):
-        return replace(pile, start=at, head=rank(sheet[at], pile.kind, ordered=ordered))
+        return replace(pile, start=at, head=rank(sheet[at], pile.kind))
     if len(pile.sheets) == 1:
         return None
     return replace(pile, start=0, head=pile.sheets[1].head, sheets=pile.sheets[1:])

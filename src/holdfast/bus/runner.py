@@ -26,6 +26,7 @@ from holdfast.bus.options import Options
 from holdfast.bus.publish import Boundary, Publisher
 from holdfast.bus.schedule import Schedule, Ticker
 from holdfast.bus.sessions import Session, prune
+from holdfast.bus.stopping import unless_stopped
 from holdfast.bus.sweep import Sweep, attempted
 from holdfast.bus.worked import Worked
 from holdfast.objects.store import Store
@@ -104,7 +105,7 @@ class Runner:
         self._suspects: list[tuple[Handler, str]] = []
         self._alone: tuple[str, str] | None = None
         self._polls = 0
-        self._looked_ns: int | None = None
+        self._stopping: asyncio.Future[Any] | None = None
         self._helping = Helping()
         self._greedy = False
         """Nothing of this worker's own is left to do, so it helps the others."""
@@ -126,7 +127,7 @@ class Runner:
                 self.worked.fired = await ticker.catch_up()
             else:
                 helpers.append(asyncio.ensure_future(self._tick(ticker)))
-        stopping = asyncio.ensure_future(stop.wait())
+        stopping = self._stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stop.is_set():
                 if await self._round(until_idle):
@@ -142,9 +143,9 @@ class Runner:
     @property
     def silent_s(self) -> float | None:
         """Seconds since the store last answered a poll; None if it never has."""
-        if self._looked_ns is None:
+        if self.feed.answered_ns is None:
             return None
-        return (self.ambient.clock.monotonic_ns() - self._looked_ns) / 1e9
+        return (self.ambient.clock.monotonic_ns() - self.feed.answered_ns) / 1e9
 
     @property
     def is_healthy(self) -> bool:
@@ -168,6 +169,8 @@ class Runner:
         try:
             if self._poll_is_due():
                 await self._poll()
+            if self._stopping is not None and self._stopping.done():
+                return False
             if self.sweep.is_due():
                 await self._sweep()
             started = await self._claim()
@@ -191,8 +194,9 @@ class Runner:
         # A worker that is never idle must not starve the others'; and what comes first of an ordering key is known only
         # to who has read everything.
         greedy = self._greedy or self._polls % HELP_EVERY == 0 or any(each.ordered for each in self.handlers)
-        self._hungry = await self.feed.poll(greedy=greedy) > 0
-        self._polled_ns = self._looked_ns = self.ambient.clock.monotonic_ns()
+        self._hungry = await unless_stopped(self.feed.poll(greedy=greedy), self._stopping) > 0
+        self._polled_ns = self.ambient.clock.monotonic_ns()
+        self.worked.waiting = max(0, self.feed.count - len(self._running))
         # After a long look it works at least as long as it has looked: whatever comes in, work goes on.
         self._look_ns = self._polled_ns - began_ns
         self._helping.polled()
@@ -224,7 +228,7 @@ class Runner:
     def _is_idle(self) -> bool:
         soon_ns = self.ambient.clock.wall_ns() + max(self.options.lease_ms, self.options.retry.max_ms) * _MS
         dues = [self.feed.next_due_ns(handler.id) for handler in self.handlers]
-        self.worked.waiting = sum(self.feed.view(handler.id).count for handler in self.handlers)
+        self.worked.waiting = max(0, self.feed.count - len(self._running))
         return not (self._running or self.feed.unread or any(due is not None and due <= soon_ns for due in dues))
 
     def _poll_is_due(self) -> bool:
@@ -255,14 +259,11 @@ class Runner:
     def _wanted(self, handler: Handler, count: int) -> list[str]:
         if count < 1:
             return []
-        heads = self.feed.heads(handler.id) if handler.ordered else {}
-        section = self.feed.view(handler.id)
         names: list[str] = []
         others: list[str] = []
         greedy = self._helping.allowed and (self._greedy or self._polls % HELP_EVERY == 0)
         for name in self.feed.due(handler.id, self.ambient.clock.wall_ns()):
-            key = section.open[name].order_key if handler.ordered else None
-            if (handler.id, name) in self._running or (key is not None and heads.get(key) != name):
+            if (handler.id, name) in self._running:
                 continue
             if self.feed.is_mine(name):
                 names.append(name)
@@ -279,7 +280,7 @@ class Runner:
         started = 0
         for name, outcome in zip(names, outcomes, strict=True):
             match outcome:
-                case Hold() if outcome.created and name < spent:
+                case Hold() if outcome.unproven and name < spent:
                     self.feed.settle(handler.id, name)
                 case Hold() if outcome.claim.lost_leases >= SUSPECT and (len(names) > 1 or self._running):
                     await self._set_aside(handler, name, outcome)
@@ -299,7 +300,7 @@ class Runner:
     async def _spent(self, holds: list[Hold]) -> str:
         """Names before this one were cleaned up. They can be claimed anew; only the boundary tells, and only after the
         create. Who cannot ask gives back what it has claimed."""
-        if not any(hold.created for hold in holds):
+        if not any(hold.unproven for hold in holds):
             return ""
         try:
             return layout.time_name(await self.boundary.read())

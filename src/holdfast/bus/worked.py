@@ -17,4 +17,4 @@ class Worked:
     """Ticks of schedules that this runner published."""
     in_flight: int = 0
     waiting: int = 0
-    """Open events that are not due yet, as of the last look."""
+    """Open events that are in no handler of this runner, as of the last look; per handler that takes them."""

@@ -10,6 +10,7 @@ from holdfast.cli.shell import Shell
 from holdfast.cli.times import parse_span
 
 if TYPE_CHECKING:
+    from holdfast.base.config import Settings
     from holdfast.objects.stack import OpenStore
     from holdfast.pipeline import Engine, Options
 
@@ -22,6 +23,25 @@ async def open_pipeline(shell: Shell) -> "AsyncIterator[OpenStore]":
 
     async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
         yield hf.store
+
+
+@asynccontextmanager
+async def open_as_collector_of_garbage(shell: Shell) -> "AsyncIterator[OpenStore]":
+    """With the credentials of the one role that may delete, where settings give any."""
+    from holdfast.platform.open import open_platform  # noqa: PLC0415  # as above
+
+    settings = as_collector_of_garbage(shell.settings)
+    async with open_platform(settings.store.uri, settings=settings) as hf:
+        yield hf.store
+
+
+def as_collector_of_garbage(settings: "Settings") -> "Settings":
+    own = settings.gc
+    if own.access_key_id is None:
+        return settings
+    given = {"access_key_id": own.access_key_id, "session_token": own.session_token}
+    secret = {"secret_access_key": own.secret_access_key, "secret_access_key_file": None}
+    return settings.model_copy(update={"s3": settings.s3.model_copy(update={**given, **secret})})
 
 
 @asynccontextmanager
@@ -60,6 +80,7 @@ def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":
         overlap_ns=section.overlap_s * 1_000_000_000,
         full_scan_every_ns=section.full_scan_every_s * 1_000_000_000,
         settle_ns=settle_ns if settle is None else parse_span(settle),
+        merge_after_ns=section.merge_after_s * 1_000_000_000,
         windows=Windows.of(name.strip() for name in section.windows.split(",")),
         batches_at_once=section.batches_at_once,
         records_per_unit=section.records_per_unit,

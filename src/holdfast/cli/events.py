@@ -13,6 +13,7 @@ from holdfast.base.errors import Invalid
 from holdfast.bus import Bus, Envelope
 from holdfast.bus.browse import STATUSES, HandlerStats, dollars_per_million, requests_per_million
 from holdfast.bus.event import DEFAULT_PRIORITY
+from holdfast.bus.known import ANY
 from holdfast.bus.tail import Tail
 from holdfast.cli import events_dead
 from holdfast.cli.runs_shared import check_choice
@@ -280,7 +281,7 @@ def follow(
 def stats(context: typer.Context, namespace: NamespaceOption = "default") -> None:
     """Show what each handler has still to do, and what a million events cost.
 
-    Reads the digest alone.
+    Reads the digest and its sheets, and no event.
     """
     shell = Shell.of(context)
 
@@ -291,8 +292,15 @@ def stats(context: typer.Context, namespace: NamespaceOption = "default") -> Non
     shell.run(work())
 
 
+def most_takers(found: list[HandlerStats]) -> int:
+    """How many handlers the type has that most of them take."""
+    types = {type_name for each in found for type_name in each.types}
+    return max((sum(ANY in each.types or one in each.types for each in found) for one in types), default=1)
+
+
 def show_stats(shell: Shell, store: OpenStore, found: list[HandlerStats]) -> None:
-    requests, price = requests_per_million(max(1, len(found))), dollars_per_million(max(1, len(found)))
+    takers = most_takers(found)
+    requests, price = requests_per_million(takers), dollars_per_million(takers)
     columns = ("handler_id", "types", "open", "due", "settled")
     if shell.out.as_json:
         cost = {
@@ -306,9 +314,9 @@ def show_stats(shell: Shell, store: OpenStore, found: list[HandlerStats]) -> Non
     rows = [(each.handler_id, ", ".join(each.types), each.open, each.due, each.settled) for each in found]
     shell.out.table(columns, rows, empty="no handler has looked at this namespace yet")
     shell.out.line("")
-    handlers = f"{max(1, len(found))} handler{'s' if len(found) > 1 else ''}"
+    taken = "one handler takes" if takers == 1 else f"{takers} handlers take"
     shell.out.line(
-        f"a million events with {handlers} cost about ${price:.2f} in requests on S3 "
+        f"a million events that {taken} cost about ${price:.2f} in requests on S3 "
         f"({requests['put']:,} PUT, {requests['get']:,} GET), besides polling"
     )
     shell.out.line(f"spent: {store.usage.requests():,} requests, on S3 about ${store.usage.dollars:.6f}")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, Options
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.objects.stack import open_store
@@ -81,7 +81,11 @@ def _each(shell: Shell, namespace: str, event_id: str | None, handler: str | Non
                 if event_id in (None, letter["event_id"]) and handler in (None, letter["handler_id"])
             ]
             if event_id is not None and not letters:
-                await bus.drop_dead_letter(event_id, handler or "any")  # says that there is none
+                of = f" of {handler}" if handler is not None else ""
+                raise NotFound(
+                    f"event {event_id} has no dead letter{of} in namespace {namespace}",
+                    remedy="see holdfast events dead-letters list",
+                )
             told = []
             for each in letters:
                 if drop:

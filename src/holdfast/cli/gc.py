@@ -4,21 +4,14 @@ Nothing is removed without ``--apply``. It works with credentials of its own, wh
 of the one role that may delete raw blobs.
 """
 
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
-from holdfast.cli.engines import engine_for, options_of
+from holdfast.cli.engines import engine_for, open_as_collector_of_garbage, options_of
 from holdfast.cli.pipeline_view import Watch
 from holdfast.cli.shell import Shell, noun_app
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from holdfast.base.config import Settings
-    from holdfast.objects.stack import OpenStore
 
 app = noun_app()
 
@@ -65,7 +58,7 @@ def run(
         from holdfast import pipeline as rooms  # noqa: PLC0415  # loads Arrow, which takes a while
 
         async with (
-            _open(shell) as store,
+            open_as_collector_of_garbage(shell) as store,
             engine_for(shell, store, master or "inline", []) as engine,
             Watch(shell.out).shown() as watch,
         ):
@@ -107,7 +100,7 @@ def history(
         from holdfast.base.clock import iso  # noqa: PLC0415  # a help page needs none of it
         from holdfast.pipeline import history as past  # noqa: PLC0415  # loads Arrow, which takes a while
 
-        async with _open(shell) as store:
+        async with open_as_collector_of_garbage(shell) as store:
             found = await past(store, limit=limit, job="gc")
         rows = [
             (
@@ -142,7 +135,7 @@ def show(
         from holdfast.pipeline.gc.record import GC, intents  # noqa: PLC0415  # loads Arrow, which takes a while
 
         rows: list[tuple[object, ...]] = []
-        async with _open(shell) as store:
+        async with open_as_collector_of_garbage(shell) as store:
             if await store.find(f"{GC}{run_id}/run.json") is None:
                 raise NotFound(f"no run {run_id} is on record", remedy="see `holdfast gc history`")
             async for intent in intents(store, run_id):
@@ -159,7 +152,7 @@ def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None)
         from holdfast.pipeline.options import Env  # noqa: PLC0415  # as above
 
         async with (
-            _open(shell) as store,
+            open_as_collector_of_garbage(shell) as store,
             engine_for(shell, store, master or "inline", []) as engine,
             Watch(shell.out).shown() as watch,
         ):
@@ -193,22 +186,3 @@ def _names(kinds: str | None) -> list[str] | None:
     if not found:
         raise Invalid("--kinds names none", remedy="leave it out to mean all")
     return found
-
-
-@asynccontextmanager
-async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
-    from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
-
-    settings = as_collector_of_garbage(shell.settings)
-    async with open_platform(settings.store.uri, settings=settings) as hf:
-        yield hf.store
-
-
-def as_collector_of_garbage(settings: "Settings") -> "Settings":
-    """The settings with the credentials of the one role that may delete, where there are any."""
-    own = settings.gc
-    if own.access_key_id is None:
-        return settings
-    given = {"access_key_id": own.access_key_id, "session_token": own.session_token}
-    secret = {"secret_access_key": own.secret_access_key, "secret_access_key_file": None}
-    return settings.model_copy(update={"s3": settings.s3.model_copy(update={**given, **secret})})

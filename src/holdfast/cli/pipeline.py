@@ -1,7 +1,7 @@
 """``holdfast pipeline``: derive rollups and indexes from what was accepted, on Spark or in this process.
 
-Jobs run in their order: reconcile, rollup, index, feed. Each run is a durable run: a driver that is killed leaves it to
-the next one, which goes on where it stood.
+Jobs run in their order: reconcile, rollup, merge, index, feed. Each run is a durable run: a driver that is killed
+leaves it to the next one, which goes on where it stood.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import typer
 
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli import pipeline_bulk
-from holdfast.cli.engines import engine_for, open_pipeline, options_of
+from holdfast.cli.engines import engine_for, open_as_collector_of_garbage, open_pipeline, options_of
 from holdfast.cli.pipeline_view import Watch, plan_rows, run_rows, show_history, show_status
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 app = noun_app()
 
+AUDIT, GC = "audit", "gc"
 SHORTEST_S = 1.0
 """Between two rounds: each asks the store what is due."""
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="reconcile, rollup, index, feed (default: these); audit.")
+    list[str] | None,
+    typer.Argument(metavar="[JOB]...", help="reconcile, rollup, merge, index, feed (default: these); audit; gc."),
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only from then on: 2h, 7d or a time. Accepted, or of samples.")
@@ -64,6 +66,12 @@ def run(
         str | None, typer.Option(metavar="LOCATION", help="Reconcile what an S3 Inventory lists: its manifest.json.")
     ] = None,
     settle: Settle = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="With audit: read all bytes, and derive every unit again.")
+    ] = False,
+    scope: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="With audit: only this; repeatable. See holdfast audit.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done.")] = False,
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")
@@ -76,20 +84,21 @@ def run(
     shell = Shell.of(context)
     every_s = None if every is None else parse_span(every) / 1e9
     once = {"--since": since, "--until": until, "--full": full, "--events": events, "--inventory": inventory}
+    once |= {"--deep": deep, "--scope": scope}
     _check_every(every_s, [name for name, value in {**once, "--takeover": takeover}.items() if value], metrics)
     if (agent and not full) or (full and (events or inventory)):
         raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
-    from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # loads Arrow, which takes a while
-
-    check_names(jobs or [])
+    _check_jobs(shell, jobs or [], deep=deep, scopes=scope or [])
     if dry_run:
         plan(context, jobs, since, until, settle)
         return
 
     async def work() -> None:
-        async with open_pipeline(shell) as store:
+        opened = open_as_collector_of_garbage if jobs == [GC] else open_pipeline
+        async with opened(shell) as store:
             options = options_of(shell, settle, service=every is not None)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
+            request |= {"deep": deep or None, "scopes": scope}
             async with engine_for(shell, store, master, conf or []) as engine:
                 if every_s is not None:
                     await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
@@ -157,6 +166,21 @@ def history(
             await show_history(shell.out, store, job, limit)
 
     shell.run(work())
+
+
+def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str]) -> None:
+    from holdfast.pipeline.audit import check_scopes  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.pipeline.drive import check_names  # noqa: PLC0415  # as above
+
+    check_names(jobs)
+    check_scopes(scopes)
+    if (deep or scopes) and AUDIT not in jobs:
+        raise Invalid("--deep and --scope are about an audit", remedy="name the job: holdfast pipeline run audit")
+    if GC in jobs and len(jobs) > 1 and shell.settings.gc.access_key_id is not None:
+        raise Invalid(
+            "gc has credentials of its own (gc.access_key_id), and other jobs do not work with them",
+            remedy="run it alone: holdfast pipeline run gc",
+        )
 
 
 def _check_every(every_s: float | None, once: list[str], metrics: str | None) -> None:

@@ -73,7 +73,8 @@ def load(
             typed.form()
             rules = Rules(on_conflict, absent, latest_by, instead)
             metadata = {"load": {"files": source, "by": by}}
-            wishes = Wishes(rules, load_id, 0, if_head, metadata, f"{by} {store.ambient.ids.attempt()}")
+            name, term_ms = f"{by} {store.ambient.ids.attempt()}", shell.settings.ontology.s3_lease_ttl_ms
+            wishes = Wishes(rules, load_id, 0, if_head, metadata, name, term_ms)
             async with engine_for(shell, store, master, conf or []) as engine:
                 return await _loaded(store, typed, wishes, engine, source, style, watch)
 

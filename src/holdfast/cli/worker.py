@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.base.errors import HoldfastError
 from holdfast.bus import BadHandler, Handler, Schedule
 from holdfast.bus.runner import Runner
 from holdfast.cli.output import Output
@@ -83,11 +84,14 @@ def load_handlers(target: str) -> tuple[list[Handler], list[Schedule]]:
         found = getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # a module may do anything when it is imported
         said = f"{error}" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
-        raise BadHandler(f"{target}: {said}", remedy="name an importable module and what is in it") from error
+        remedy = error.remedy if isinstance(error, HoldfastError) else None
+        raise BadHandler(f"{target}: {said}", remedy=remedy or "name an importable module and what is in it") from error
     members: list[Any] = list(found) if isinstance(found, Iterable) else [found]
     for member in members:
         if not isinstance(member, Handler | Schedule):
             raise BadHandler(f"{target}: {member!r} is no handler", remedy="declare it with @on(...)")
+    if not members:
+        raise BadHandler(f"{target} is empty", remedy="put handlers or schedules into it")
     handlers = [each for each in members if isinstance(each, Handler)]
     return handlers, [each for each in members if isinstance(each, Schedule)]
 

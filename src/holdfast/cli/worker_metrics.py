@@ -21,7 +21,7 @@ COUNTERS = {
     "handed_back": "events that were handed back unfinished",
     "fired": "ticks of schedules that were published",
 }
-GAUGES = {"in_flight": "events in handlers now", "waiting": "events that are not due yet"}
+GAUGES = {"in_flight": "events in handlers now", "waiting": "open events that are in no handler of this worker"}
 
 
 async def serve_metrics(where: str, runner: Runner, usage: Usage) -> str:

@@ -102,13 +102,13 @@ class Collector:
         try:
             outcome = await self.store.put(draft.key, draft.encode(), CREATE)
         except Ambiguous as error:
-            self._doubts.add(draft)
+            self._doubt(draft)
             self._leave(submission)
             raise Ambiguous(
                 f"batch {draft.identity}: may or may not be accepted ({error})", remedy="send the same batch again"
             ) from error
         except asyncio.CancelledError:
-            self._doubts.add(draft)
+            self._doubt(draft)
             raise
         except Unavailable:
             self._leave(submission)
@@ -152,6 +152,10 @@ class Collector:
         if self._on_accepted is not None:
             self._on_accepted(manifest, submission)
         return Accepted(manifest, duplicate=False)
+
+    def _doubt(self, draft: AcceptedManifest) -> None:
+        self._doubts.add(draft)
+        self.references.doubted += 1
 
     def _leave(self, submission: Submission) -> None:
         """The blob may stay without a manifest: let it be found by time."""

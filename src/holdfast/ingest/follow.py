@@ -1,9 +1,11 @@
 """Batches that others accepted, brought into live state: at start, and for a query collector all the time.
 
 Found by what collectors gathered and by references by time (both hold the manifests), hour by hour; what a crash left
-out of these is found by ``audit``, which lists the manifests themselves. A batch costs one GET for its bytes, and one
-for its reference if it was not gathered; a gathering costs one GET. A look costs one LIST per thousand references of
-the hour and one per thousand gatherings since the last look. Reads alone, so any number of collectors may do it.
+out of these is found by ``audit``, which lists the manifests themselves: at once if a collector fell silent or says
+that something is listed nowhere (``heard``), and otherwise now and then. A batch costs one GET for its bytes, and one
+for its reference if it was not gathered; a gathering costs one GET. A look costs one LIST for the marks of collectors,
+one per thousand references of the hour and one per thousand gatherings since the last look. Reads alone, so any number
+of collectors may do it.
 
 Errors: ``Unavailable`` ends a round, and the next one goes on. Bytes that are missing or are not what their manifest
 says are counted in ``problems``, logged, and not asked for again.
@@ -23,6 +25,7 @@ from holdfast.ingest import layout
 from holdfast.ingest.expired import find_expired
 from holdfast.ingest.frame import Batch, Limits, decode
 from holdfast.ingest.gathering import manifests_in
+from holdfast.ingest.heard import SKEW_NS, Heard, Wanted
 from holdfast.ingest.live import Live, size_of
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.objects.store import Store
@@ -34,11 +37,9 @@ EXPANDED = 32
 DECODERS = 2
 """Frames that are unpacked at a time."""
 AUDIT_PAGES = 200
-"""Of a thousand manifests each; beyond them an audit is not complete, and says so."""
+"""Of a thousand manifests each, in one round; an audit of more goes on in another."""
 AUDIT_EVERY = 300
-"""Rounds between two audits."""
-SKEW_NS = 600 * 1_000_000_000
-"""How far the clocks of collectors may be apart for an hour to be looked at."""
+"""Rounds between two parts of an audit that nothing calls for."""
 
 _HOUR_NS = 3_600 * 1_000_000_000
 _log = logger("ingest.follow")
@@ -48,19 +49,36 @@ _Found = tuple[int, str | AcceptedManifest]
 
 
 @dataclass
+class _Audit:
+    """All manifests, in parts."""
+
+    wanted: dict[str, Wanted]
+    after: str | None = None
+
+
+@dataclass
 class Follower:
     store: Store
     live: Live
     clock: Clock
     limits: Limits
+    own: str = ""
+    """The session of the collector that this is part of."""
     problems: int = 0
     followed_ns: int | None = None
-    """When the last round ended that has seen everything."""
+    """When the last round began that has seen everything."""
+    through_ns: int | None = None
+    """What any collector acknowledged before, by its own clock, is here: if ``audited``, and nobody is wanting."""
     audited: bool = False
-    """Whether the last audit saw every manifest."""
+    """Whether an audit has seen every manifest."""
+    heard: Heard = field(init=False)
+    _audit: _Audit | None = None
     _decoders: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DECODERS))
     _seen: dict[str, set[bytes]] = field(default_factory=dict)
     """By hour, the first bytes of the ids of manifests and gatherings that need not be looked at again."""
+
+    def __post_init__(self) -> None:
+        self.heard = Heard(self.store, self.clock, self.own)
 
     async def rebuild(self) -> int:
         """Bring in what the window holds, the newest first, until live state is full; how many batches."""
@@ -69,30 +87,38 @@ class Follower:
     async def poll(self) -> int:
         """Bring in what has come since the last look."""
         began = self.clock.wall_ns()
-        written_ns = 0 if self.followed_ns is None else self.followed_ns - SKEW_NS
-        count = await self._round(began - SKEW_NS, written_ns)
-        self.followed_ns = began
+        await self.heard.look()  # first: what marks promise is there when the rest is listed
+        through = self.heard.through_ns(began)
+        last = began if self.followed_ns is None else self.followed_ns
+        since = max(last, began - self.live.window_ns) - SKEW_NS
+        count = await self._round(since, 0 if self.followed_ns is None else last - SKEW_NS)
+        self.followed_ns, self.through_ns = began, through
         return count
 
     async def audit(self) -> int:
-        """Bring in recent batches that no reference names. Lists all manifests, so it is done seldom."""
-        horizon = self.live.horizon_ns()
-        found: list[_Found] = []
-        pages = 0
-        self.audited = False
-        async for page in self.store.list(layout.ACCEPTED):
+        """Bring in recent batches that are listed nowhere; ``AUDIT_PAGES`` of all manifests, from where it left off."""
+        wanted = self.heard.wanting()
+        if self._audit is None or (wanted and not self._audit.wanted):
+            self._audit = _Audit(wanted)
+        audit, after, found = self._audit, self._audit.after, list[_Found]()
+        horizon, pages, more = self.live.horizon_ns(), 0, False
+        async for page in self.store.list(layout.ACCEPTED, after=after):
             pages += 1
             for entry in page.entries:
-                identity = layout.identity_in(entry.key)
+                after, identity = entry.key, layout.identity_in(entry.key)
                 recent = identity is not None and entry.modified_ns >= horizon
                 if recent and identity is not None and not self.live.knows(identity.manifest_id):
                     found.append((entry.modified_ns, entry.key))
-            if pages >= AUDIT_PAGES:
-                _log.warning("an audit of more than %d manifests was not finished", AUDIT_PAGES * 1_000)
+            more = pages >= AUDIT_PAGES and len(page.entries) > 0
+            if more:
                 break
+        count = await self._bring(found)
+        if more:
+            audit.after = after
         else:
-            self.audited = True
-        return await self._bring(found)
+            self._audit, self.audited = None, True
+            self.heard.covered(audit.wanted)
+        return count
 
     async def run(self, interval_s: float, *, on_error: Callable[[HoldfastError], None] | None = None) -> None:
         """Follow until cancelled. A store that takes long is asked less often."""
@@ -101,7 +127,7 @@ class Follower:
             began = self.clock.monotonic_ns()
             try:
                 await self.poll()
-                if rounds % AUDIT_EVERY == 0:
+                if rounds % AUDIT_EVERY == 0 or not self.audited or self.heard.wanting():
                     await self.audit()
                 rounds += 1
             except HoldfastError as error:
@@ -175,7 +201,9 @@ class Follower:
             return [found]
         try:
             manifests = manifests_in(await self.store.get(key))
-        except (NotFound, Corrupt, Incompatible) as error:
+        except NotFound:
+            return []  # removed, once each of its batches had a reference of its own
+        except (Corrupt, Incompatible) as error:
             self._failed(key, error)
             return []
         manifests.sort(key=lambda each: each.accepted_at_unix_ns, reverse=True)

@@ -12,6 +12,7 @@
     raw-blobs-by-time/v1/date={day}/hour={hour}/sha256={sha256}.json                      derived
     accepted-by-time/v1/date={day}/hour={hour}/{manifest_id}.json                         derived
     acceptances/v1/date={day}/hour={hour}/{written_at}-{batches}-{id}.json                derived; see ``gathering``
+    collectors/v1/{session}.json                          up to when a collector has told of all; see ``marks``
     accepted-by-blob/v1/sha256/{hh}/{hh}/{sha256}/agent={hex}/boot={hex}/{start}-{end}.json     derived
     quarantine-by-blob/v1/sha256/{hh}/{hh}/{sha256}/agent={hex}/boot={hex}/{start}-{end}.json   derived
 
@@ -38,6 +39,7 @@ SETTLED = "settled/v1/"
 BLOBS_BY_TIME = "raw-blobs-by-time/v1/"
 ACCEPTED_BY_TIME = "accepted-by-time/v1/"
 GATHERINGS = "acceptances/v1/"
+MARKS = "collectors/v1/"
 ACCEPTED_BY_BLOB = "accepted-by-blob/v1/sha256/"
 CONFLICTS_BY_BLOB = "quarantine-by-blob/v1/sha256/"
 
@@ -47,6 +49,7 @@ _IDENTITY = re.compile(r"agent=((?:[0-9a-f]{2})+)/boot=((?:[0-9a-f]{2})+)/(\d{20
 _GATHERING = re.compile(
     re.escape(GATHERINGS) + r"date=\d{4}-\d\d-\d\d/hour=\d\d/(\d{20})-(\d{1,9})-([0-9a-f]{32})\.json"
 )
+_MARK = re.compile(re.escape(MARKS) + r"([0-9a-f]{32})\.json")
 _BLOB = re.compile(re.escape(BLOBS) + r"([0-9a-f]{2})/([0-9a-f]{2})/([0-9a-f]{64})\.lmbatch")
 
 
@@ -130,6 +133,16 @@ def gathering_in(key: str) -> "Gathering | None":
     """What the name of a gathering says; None if the key is none's."""
     found = _GATHERING.fullmatch(key)
     return None if found is None else Gathering(int(found[1]), int(found[2]), found[3])
+
+
+def mark_key(session: str) -> str:
+    return f"{MARKS}{session}.json"
+
+
+def session_in(key: str) -> str | None:
+    """The session of a collector whose mark has this key; None if the key is no mark's."""
+    found = _MARK.fullmatch(key)
+    return None if found is None else found[1]
 
 
 def blob_by_time_key(time_ns: int, sha256: str) -> str:

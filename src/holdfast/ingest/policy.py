@@ -24,6 +24,7 @@ DERIVED = (
     layout.BLOBS_BY_TIME,
     layout.ACCEPTED_BY_TIME,
     layout.GATHERINGS,
+    layout.MARKS,
     "accepted-by-blob/v1/",
     "quarantine-by-blob/v1/",
 )

@@ -157,9 +157,13 @@ class References:
         self._most = most
         self._owed: deque[Source] = deque()
         self._writing = 0
+        self._flushing = asyncio.Lock()
+        self._through_ns = clock.wall_ns()
         self._news = asyncio.Event()
         self.dropped = 0
         """Sources left to the reconciler, because the list was full or the store did not take what they gave."""
+        self.doubted = 0
+        """Manifests that may have landed or not: nobody is told of them here."""
 
     def __len__(self) -> int:
         return len(self._owed) + self._writing
@@ -169,11 +173,28 @@ class References:
         if len(self) >= self._most:
             self.dropped += 1
             return
+        if not len(self):
+            self._through_ns = self._clock.wall_ns()
         self._owed.append(source)
         self._news.set()
 
+    @property
+    def unlisted(self) -> int:
+        """How many of what may have been accepted here are told nowhere."""
+        return self.dropped + self.doubted
+
+    def through_ns(self) -> int:
+        """Whatever came to be owed before is written, or counted as unlisted."""
+        return self._through_ns if len(self) else self._clock.wall_ns()
+
     async def flush(self) -> None:
         """Write what is owed now. Whoever is cancelled in the middle still owes the rest."""
+        async with self._flushing:
+            began_ns = self._clock.wall_ns()
+            await self._flush()
+            self._through_ns = began_ns
+
+    async def _flush(self) -> None:
         self._news.clear()
         owed = dict(enumerate(pieces(self._owed)))
         self._owed.clear()

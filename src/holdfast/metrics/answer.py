@@ -47,8 +47,10 @@ class AnsweredSeries:
     values: list[float] = field(default_factory=list)
 
 
-async def answer(duck: Duck, files: Sequence[Path], question: Question) -> list[AnsweredSeries]:
-    """Series by labels, with their steps in order."""
+async def answer(
+    duck: Duck, files: Sequence[Path], question: Question, *, layered: bool = False
+) -> list[AnsweredSeries]:
+    """Series by labels, with their steps in order. ``layered``, a series may have a window in several rows."""
     if not files:
         return []
     params: dict[str, Any] = {"files": [str(path) for path in files]}
@@ -59,7 +61,7 @@ async def answer(duck: Duck, files: Sequence[Path], question: Question) -> list[
         text = f"WITH picked AS ({picked}) SELECT {group}, {step} AS step_ns, * FROM picked ORDER BY g, kind, step_ns"
         return _series(_quantiles(await duck.table(text, params), question.q), question)
     if question.aggregate.grows:
-        text = _growth(picked, group, step, question)
+        text = _growth(_once(picked) if layered else picked, group, step, question)
     else:
         value = _SIMPLE[question.aggregate]
         text = (
@@ -72,6 +74,16 @@ async def answer(duck: Duck, files: Sequence[Path], question: Question) -> list[
         f"FROM ({text}) WHERE value IS NOT NULL GROUP BY g, kind ORDER BY g, kind"
     )
     return _series((await duck.table(text, params)).to_pylist(), question)
+
+
+def _once(picked: str) -> str:
+    """Rows of one window as one, as ``rollup.joined`` has it: nothing is known of the steps between them."""
+    return (
+        "SELECT agent, labels, kind, start_ns, sum(count) AS count, sum(increase) AS increase, "
+        'arg_min("first", first_time_ns) AS "first", min(first_time_ns) AS first_time_ns, '
+        'arg_max("last", last_time_ns) AS "last", max(last_time_ns) AS last_time_ns '
+        f"FROM ({picked}) WHERE count > 0 GROUP BY agent, labels, kind, start_ns"
+    )
 
 
 def _growth(picked: str, group: str, step: str, question: Question) -> str:

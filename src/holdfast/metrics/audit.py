@@ -10,7 +10,7 @@ Errors: whatever is wrong with the hour is a finding; only a store that does not
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import blocking, map_bounded
@@ -36,6 +36,8 @@ class Hour:
     manifests: dict[str, Entry] = field(default_factory=dict)
     listings: dict[str, Entry] = field(default_factory=dict)
     """By id."""
+    merged: dict[str, Entry] = field(default_factory=dict)
+    """Listings that hold others, by key."""
     rows: dict[str, Listed] = field(default_factory=dict)
     """By manifest id."""
     named_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -87,10 +89,12 @@ class HourCheck:
                 self._foreign(entry, tally)
         for entry in await self._entries(layout.batches_folder(hour)):
             ident = layout.listing_in(entry.key)
-            if ident is None:
-                self._foreign(entry, tally)
-            else:
+            if ident is not None:
                 found.listings[ident] = entry
+            elif listing.is_listing(entry.key, hour):
+                found.merged[entry.key] = entry
+            else:
+                self._foreign(entry, tally)
         folders = [layout.rollup_folder(window, hour) for window in sorted(self.windows)]
         for folder in (*folders, f"{layout.INDEX}{layout.hour_path(hour)}"):
             for entry in await self._entries(folder):
@@ -120,13 +124,28 @@ class HourCheck:
                 tally.find(RULES["corrupt_listing"], entry.key, "its rows are not those that its name follows from")
             return ident, rows
 
-        for ident, rows in await map_bounded(found.listings.values(), one, limit=AT_ONCE):
-            for row in rows:
-                found.named_by[ident].add(row.manifest_id)
-                known = found.rows.get(row.manifest_id)
-                if known is None or known.records < row.records:
-                    found.rows[row.manifest_id] = row
-        tally.checked["listings"] += len(found.listings)
+        said = dict(await map_bounded(found.listings.values(), one, limit=AT_ONCE))
+        for ident, rows in said.items():
+            found.named_by[ident] |= {row.manifest_id for row in rows}
+        found.rows = {row.manifest_id: row for row in listing.union(said.values())}
+        for key in found.merged:
+            if told := await self._merged(found.hour, key, said):
+                tally.find(RULES["corrupt_listing"], key, told)
+        tally.checked["listings"] += len(found.listings) + len(found.merged)
+
+    async def _merged(self, hour: int, key: str, said: Mapping[str, list[Listed]]) -> str:
+        """What is wrong with a merged listing, if its parts can be read."""
+        try:
+            rows, parts = listing.decode_merged((await self.store.get(key)).body, key)
+        except NotFound:
+            return ""
+        except Corrupt as error:
+            return str(error)
+        if layout.merged_in(key) != (len(parts), listing.merged_id(hour, parts)):
+            return "its parts are not those that its name follows from"
+        if parts <= said.keys() and sorted(rows) != listing.union(said[ident] for ident in parts):
+            return "it does not say what its parts say"
+        return ""
 
     async def _generation(self, key: str, tally: Tally) -> Generation | None:
         tally.checked["generations"] += 1
@@ -287,8 +306,8 @@ def _count(found: Hour, manifest: UnitManifest, tally: Tally) -> None:
     if any(row is None for row in rows):
         return  # told of the input
     most = sum(row.records for row in rows if row is not None)
-    # A unit over a sealed one leaves out the numbers that were counted there.
-    least = 0 if manifest.unit.over else most - manifest.repeated
+    # A unit over a sealed one leaves out the numbers that were counted there; so do the units of which one was made.
+    least = 0 if manifest.unit.over or manifest.unit.parts else most - manifest.repeated
     if not least <= manifest.records <= most:
         told = f"it counted {manifest.records} records; its batches have {most}, {manifest.repeated} of them repeated"
         tally.find(RULES["wrong_count"], manifest.key, told)

@@ -5,7 +5,7 @@ Every name follows from the unit, so that whoever does it again creates what is 
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.metrics import chunk, index, layout, rollup
 from holdfast.metrics.labels import label_values
@@ -45,10 +45,22 @@ def rolled(points: Points, histograms: HistogramPoints, windows: Sequence[int]) 
             yield rows
 
 
-def rollup_chunks(unit: Unit, telemetry: Telemetry, windows: Windows) -> Iterator[Chunk]:
-    """Chunks of every metric and window up to an hour."""
-    for rows in rolled(telemetry.points, telemetry.histograms, windows.hourly):
-        yield from _chunks(unit, rows)
+@dataclass(slots=True)
+class Rolled:
+    """Rows of every window up to an hour, share by share. No series is in two shares."""
+
+    windows: Windows
+    _parts: dict[tuple[int, bool], list[Rows]] = field(default_factory=dict)
+
+    def add(self, telemetry: Telemetry) -> None:
+        for rows in rolled(telemetry.points, telemetry.histograms, self.windows.hourly):
+            self._parts.setdefault((rows.window_ns, rows.buckets is not None), []).append(rows)
+
+    def chunks(self, unit: Unit) -> Iterator[Chunk]:
+        """Of every metric and window, once: the same ones in whatever shares they came."""
+        while self._parts:
+            (window_ns, _), parts = self._parts.popitem()
+            yield from chunks_of(unit, parts[0] if len(parts) == 1 else rollup.joined(parts, window_ns))
 
 
 def daily_chunks(unit: Unit, hours: Iterable[Rows], windows: Windows) -> Iterator[Chunk]:
@@ -58,7 +70,7 @@ def daily_chunks(unit: Unit, hours: Iterable[Rows], windows: Windows) -> Iterato
         rows = rollup.joined(chosen, windows.hourly[-1])
         for window_ns in windows.daily:
             rows = rollup.merge(rows, window_ns)
-            yield from _chunks(unit, rows)
+            yield from chunks_of(unit, rows)
 
 
 def index_chunks(unit: Unit, telemetry: Telemetry) -> Iterator[Chunk]:
@@ -71,17 +83,27 @@ def index_chunks(unit: Unit, telemetry: Telemetry) -> Iterator[Chunk]:
             yield Chunk(ChunkRef(table, key, rows, len(body), rows, crc32=zlib.crc32(body)), body)
 
 
-def manifest(
-    unit: Unit, telemetry: Telemetry, chunks: Iterable[ChunkRef], unreadable: Iterable[str] = ()
-) -> UnitManifest:
+@dataclass(slots=True)
+class Counted:
+    """Records that a unit counts, and those that it leaves out."""
+
+    records: int = 0
+    repeated: int = 0
+    doubtful: int = 0
+
+    def add(self, telemetry: Telemetry) -> None:
+        self.records += telemetry.records
+        self.repeated += telemetry.repeated
+        self.doubtful += telemetry.doubtful
+
+
+def manifest(unit: Unit, counted: Counted, chunks: Iterable[ChunkRef], unreadable: Iterable[str] = ()) -> UnitManifest:
     """The record of what a unit gave, whatever the order in which its chunks were written."""
     refs = tuple(sorted(chunks, key=lambda ref: ref.key))
-    return UnitManifest(
-        unit, refs, telemetry.records, telemetry.repeated, telemetry.doubtful, tuple(sorted(unreadable))
-    )
+    return UnitManifest(unit, refs, counted.records, counted.repeated, counted.doubtful, tuple(sorted(unreadable)))
 
 
-def _chunks(unit: Unit, rows: Rows) -> Iterator[Chunk]:
+def chunks_of(unit: Unit, rows: Rows) -> Iterator[Chunk]:
     part = "histograms" if rows.buckets is not None else "samples"
     for metric, own in chunk.by_metric(rows):
         chunk_id = unit.chunk_id(Table.ROLLUP, metric, rows.window_ns, part)

@@ -57,6 +57,8 @@ class Unit:
     """The number of the last generation that was a fence when the unit was planned; see ``Generation``."""
     over: tuple[str, ...] = ()
     """Ids of the sealed units on which it lies, and of settled batches whose numbers it leaves to them."""
+    parts: tuple[str, ...] = ()
+    """Of one that was put together from sealed units: their ids, for its rows follow from theirs. See ``merge``."""
 
     def __post_init__(self) -> None:
         if self.buckets < 1 or self.buckets & (self.buckets - 1) or not 0 <= self.bucket < self.buckets:
@@ -89,6 +91,7 @@ class Unit:
             "version": self.version,
             **({"epoch": self.epoch} if self.epoch else {}),
             **({"over": list(self.over)} if self.over else {}),
+            **({"parts": list(self.parts)} if self.parts else {}),
         }
 
     @classmethod
@@ -101,7 +104,8 @@ class Unit:
         buckets, bucket = whole(document, "buckets"), whole(document, "bucket")
         epoch = whole(document, "epoch") if "epoch" in document else 0
         over = tuple(texts(document.get("over", ())))
-        unit = cls(kind, hour, buckets, bucket, inputs, document["version"], epoch, over)
+        parts = tuple(texts(document.get("parts", ())))
+        unit = cls(kind, hour, buckets, bucket, inputs, document["version"], epoch, over, parts)
         if unit.inputs != inputs:
             raise ValueError("inputs are not in order")
         return unit

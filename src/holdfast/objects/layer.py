@@ -1,7 +1,11 @@
-"""A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each."""
+"""A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each.
 
-from collections.abc import AsyncIterator, Iterable
+What is passed on is the inner store's own coroutine: another one around it would be run for nothing.
+"""
+
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from holdfast.objects.store import (
     OVERWRITE,
@@ -19,6 +23,9 @@ from holdfast.objects.store import (
     Written,
 )
 
+T = TypeVar("T")
+Doing = Coroutine[Any, Any, T]
+
 
 class Layer(Store):
     def __init__(self, inner: Store) -> None:
@@ -28,41 +35,41 @@ class Layer(Store):
     def capabilities(self) -> Capabilities:
         return self.inner.capabilities
 
-    async def get(self, key: str) -> Object:
-        return await self.inner.get(key)
+    def get(self, key: str) -> Doing[Object]:
+        return self.inner.get(key)
 
-    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
-        return await self.inner.get_unless(key, version)
+    def get_unless(self, key: str, version: Version) -> Doing[Object | NotModified]:
+        return self.inner.get_unless(key, version)
 
-    async def head(self, key: str) -> Meta:
-        return await self.inner.head(key)
+    def head(self, key: str) -> Doing[Meta]:
+        return self.inner.head(key)
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
-        return await self.inner.range(key, start, end)
+    def range(self, key: str, start: int, end: int) -> Doing[bytes]:
+        return self.inner.range(key, start, end)
 
-    async def part(self, key: str, start: int, end: int) -> Part:
-        return await self.inner.part(key, start, end)
+    def part(self, key: str, start: int, end: int) -> Doing[Part]:
+        return self.inner.part(key, start, end)
 
-    async def link(self, key: str, path: Path) -> int | None:
-        return await self.inner.link(key, path)
+    def link(self, key: str, path: Path) -> Doing[int | None]:
+        return self.inner.link(key, path)
 
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        return await self.inner.put(key, body, mode)
+    def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Doing[Written | Lost]:
+        return self.inner.put(key, body, mode)
 
-    async def put_stream(self, key: str, pieces: Pieces) -> Written:
-        return await self.inner.put_stream(key, pieces)
+    def put_stream(self, key: str, pieces: Pieces) -> Doing[Written]:
+        return self.inner.put_stream(key, pieces)
 
     def put_requests(self, size: int, mode: Mode) -> int:
         return self.inner.put_requests(size, mode)
 
-    async def delete(self, key: str) -> None:
-        await self.inner.delete(key)
+    def delete(self, key: str) -> Doing[None]:
+        return self.inner.delete(key)
 
-    async def delete_many(self, keys: Iterable[str]) -> None:
-        await self.inner.delete_many(keys)
+    def delete_many(self, keys: Iterable[str]) -> Doing[None]:
+        return self.inner.delete_many(keys)
 
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         return self.inner.list(prefix, after=after, delimiter=delimiter)
 
-    async def close(self) -> None:
-        await self.inner.close()
+    def close(self) -> Doing[None]:
+        return self.inner.close()

@@ -141,10 +141,14 @@ class Observed(Layer):
         return size
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        with self._counted("put", key) as tally:
-            tally.sent_bytes += len(body)
-            tally.requests += self.inner.put_requests(len(body), mode) - 1
+        size, tally = len(body), self.usage.at("put", self._family(key))
+        tally.sent_bytes += size
+        tally.requests += self.inner.put_requests(size, mode)
+        try:
             return await self.inner.put(key, body, mode)
+        except BaseException:
+            tally.errors += 1
+            raise
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
         sent = 0

@@ -44,8 +44,8 @@ class Settled(Layer):
         body = check_write(key, body, mode)
         if isinstance(mode, Overwrite):
             return await self.inner.put(key, body, mode)
-        budget = self._policy.start(self._ambient)
-        in_doubt = False
+        started_ns = self._ambient.clock.monotonic_ns()
+        budget: Budget | None = None
         while True:
             trouble: Unavailable | None = None
             try:
@@ -53,11 +53,11 @@ class Settled(Layer):
                 if isinstance(outcome, Written) or isinstance(mode, Addressed):
                     return outcome
             except Unavailable as error:
-                if not (in_doubt or error.maybe_applied or isinstance(error, Contended)):
+                if not (budget or error.maybe_applied or isinstance(error, Contended)):
                     raise  # certainly not written, and the retry layer has done what it could
                 trouble = error
             # A 412 may be the echo of our own write, and in a 409 its two copies may have met.
-            in_doubt = True
+            budget = budget or Budget(self._policy, self._ambient, started_ns)
             verdict = await self._look(key, body, mode, budget)
             if verdict is not None:
                 return verdict

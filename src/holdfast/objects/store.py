@@ -18,6 +18,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import NewType, Self
@@ -115,6 +116,7 @@ class IfMatch:
 
 
 Mode = Overwrite | Create | Addressed | IfMatch
+_PLAIN_MODES = frozenset((Overwrite, Create, Addressed))
 
 Pieces = Callable[[], AsyncIterator[bytes]]
 """A body in pieces, from its beginning each time it is called: a write may have to be tried again."""
@@ -231,9 +233,15 @@ _KEY = re.compile(rf"(?!\.{{1,2}}(?:/|\Z))[^/{_UNFIT}]+(?:/(?!\.{{1,2}}(?:/|\Z))
 
 def check_key(key: str, *, room: int = 0) -> str:
     """The key, if every backend can hold it. ``room`` bytes are taken already by the store's own prefix."""
-    if _KEY.fullmatch(key) and len(key.encode()) + room <= MAX_KEY_BYTES:
+    if _fits(key, room):
         return key
     raise _unfit(key, room)
+
+
+@lru_cache(maxsize=1024)
+def _fits(key: str, room: int) -> bool:
+    """Remembered, because the keys that are written most are written again and again."""
+    return _KEY.fullmatch(key) is not None and len(key.encode()) + room <= MAX_KEY_BYTES
 
 
 def _unfit(key: str, room: int) -> Invalid:
@@ -250,6 +258,8 @@ def _unfit(key: str, room: int) -> Invalid:
 
 def check_write(key: str, body: object, mode: object) -> bytes:
     """The bytes to write. A text, a file's name or a condition of the wrong kind must never be taken for another."""
+    if type(body) is bytes and (type(mode) in _PLAIN_MODES or (type(mode) is IfMatch and type(mode.version) is str)):
+        return body  # nearly always: the rest is for those who err
     if not isinstance(mode, Overwrite | Create | Addressed | IfMatch):
         raise Invalid(
             f"{_short(key)}: {mode!r} is no mode of writing",

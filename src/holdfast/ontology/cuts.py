@@ -1,8 +1,9 @@
-"""Pieces of large data files: the keys alone, or some of the row groups, without fetching the rest.
+"""Pieces of large data files: the keys alone, or some columns of some row groups, without fetching the rest.
 
 A piece is put together from the ranges of the object that hold it and from its footer, and is a Parquet file with the
-same notes about its columns, so that whoever scans it sees no difference. Small files come whole: to look for their
-parts would take more requests than it saves bytes.
+same notes about its columns, so that whoever scans it sees no difference. Row groups stay where they are in the file,
+as they are, and nothing lies between them: the footer names those alone, and of columns that are not asked for nobody
+reads. Small files come whole: to look for their parts would take more requests than it saves bytes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,10 @@ from holdfast.objects.store import Store
 from holdfast.ontology import names
 from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.index import Entry
+from holdfast.ontology.loaded import usable
+from holdfast.ontology.rows import column_forms
+from holdfast.ontology.shape import Shape
+from holdfast.ontology.splice import MARK, Footer, narrowed
 from holdfast.ontology.warm import Warm
 from holdfast.sql.duck import MissingFile
 
@@ -40,7 +45,22 @@ class Cut:
     """Paths of files whose keys and commits are enough."""
     slice: tuple[int, int] = (0, 1)
     """Of the others, which share of the row groups."""
-    keys: tuple[str, ...] = ()
+    shape: Shape | None = None
+    fields: frozenset[str] | None = None
+    """Of these row groups, the fields that are read; None if it may be all."""
+
+    @property
+    def system(self) -> set[str]:
+        """The columns that every scan may read."""
+        keys = () if self.shape is None else self.shape.keys
+        return {*keys, "commit_id", "schema_version_id", names.RETRACTED, names.UNTIL}
+
+    def columns(self, schema: pa.Schema) -> list[str] | None:
+        """The columns of a file that are read; None for all: a field that a column does not tell is looked up."""
+        if self.shape is None or self.fields is None or not column_forms(schema):
+            return None
+        _, lacking = usable(self.shape, schema)
+        return None if lacking & self.fields else [each for each in schema.names if each in self.system | self.fields]
 
 
 class Cutting(Warm):
@@ -69,9 +89,10 @@ class Cutting(Warm):
 class _Piece:
     """An object's ranges at their own places in a file that has nothing elsewhere."""
 
-    def __init__(self, store: Store, key: str, of: str, path: Path, footer: pq.FileMetaData) -> None:
+    def __init__(self, store: Store, key: str, of: str, path: Path, tail: bytes, footer: pq.FileMetaData) -> None:
         self._store, self._key, self._of, self._path = store, key, of, path
-        self._footer = footer
+        self._tail, self._footer = tail, footer
+        self._of_keys = False
         self._groups: list[int] = []
         self._columns: list[str] | None = None
 
@@ -91,6 +112,7 @@ class _Piece:
 
         def opened() -> pq.FileMetaData:
             with path.open("wb") as file:
+                file.write(MARK)
                 file.truncate(size)
                 file.seek(begin)
                 file.write(tail)
@@ -99,16 +121,16 @@ class _Piece:
             except (pa.ArrowException, OSError) as error:
                 raise Corrupt(f"{key}: not a Parquet file ({error})") from error
 
-        return cls(store, key, of, path, await blocking(opened))
+        return cls(store, key, of, path, tail, await blocking(opened))
 
     async def fetch(self, cut: Cut, *, of_keys: bool) -> None:
         """The ranges of what is wanted."""
         count = self._footer.num_row_groups
         number, slices = (0, 1) if of_keys else cut.slice
         self._groups = [each for each in range(count) if each * slices // max(1, count) == number]
-        if of_keys:
-            kept = {*cut.keys, "commit_id", "schema_version_id", names.RETRACTED, names.UNTIL}
-            self._columns = [name for name in self._footer.schema.to_arrow_schema().names if name in kept]
+        schema = self._footer.schema.to_arrow_schema()
+        self._of_keys = of_keys
+        self._columns = [each for each in schema.names if each in cut.system] if of_keys else cut.columns(schema)
         ranges = list(_together(self._ranges()))
         parts = [(low, min(low + RANGE_BYTES, end)) for begin, end in ranges for low in range(begin, end, RANGE_BYTES)]
 
@@ -138,16 +160,20 @@ class _Piece:
 
     def write(self, path: Path) -> None:
         """What was fetched, as a file of its own; where only keys are wanted, fields are empty. Blocking."""
+        if self._of_keys:
+            self._write_keys(path)
+            return
+        with self._path.open("ab") as file:
+            file.write(narrowed(Footer.parse(self._tail, self._key), self._groups))
+        self._path.rename(path)
+
+    def _write_keys(self, path: Path) -> None:
         with pq.ParquetFile(self._path) as file:
-            schema = file.schema_arrow
-            if self._columns is not None:
-                kept = [schema.field(name) for name in self._columns]
-                schema = pa.schema([*kept, pa.field("fields_json", pa.string())], metadata=schema.metadata)
+            kept = [file.schema_arrow.field(name) for name in self._columns or ()]
+            schema = pa.schema([*kept, pa.field("fields_json", pa.string())], metadata=file.schema_arrow.metadata)
             with pq.ParquetWriter(path, schema, compression="none") as writer:
                 for batch in file.iter_batches(_BATCH_ROWS, row_groups=self._groups, columns=self._columns):
-                    columns = list(batch.columns)
-                    if self._columns is not None:
-                        columns.append(pa.nulls(batch.num_rows, pa.string()))
+                    columns = [*batch.columns, pa.nulls(batch.num_rows, pa.string())]
                     writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         self._path.unlink()
 

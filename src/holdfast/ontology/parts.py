@@ -37,7 +37,7 @@ from holdfast.ontology.tables import Table
 from holdfast.ontology.times import Window
 from holdfast.sql.duck import MissingFile
 
-PART_BYTES = 16 << 20
+PART_BYTES = 4 << 20
 """Of files, about, for each part."""
 SLICED_BYTES = 2 << 20
 """Files of less are read in one part, however many are asked for."""
@@ -223,7 +223,7 @@ async def _stated(store: Store, part: Part, warm: Cutting) -> Sql:
 async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm: Cutting, *, again: bool) -> Sql:
     shape, window = part.shape, part.window
     keys = split(part.predicate, shape).keys
-    warm.cut = Cut(frozenset(each.path for each in newer), part.slice, shape.keys)
+    warm.cut = Cut(frozenset(each.path for each in newer), part.slice, shape, _fields(part))
     loaded = await warm.load(shape, files, part.sight)
     own = Table(shape, loaded, window, warm, keys)
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
@@ -250,6 +250,16 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
         gone,
         where,
     )
+
+
+def _fields(part: Part) -> frozenset[str] | None:
+    """The fields that are read of its files; None if it may be all, or if files are gone through before."""
+    shape = part.shape
+    asked = {*part.columns, *(each.field for each in paths(part.predicate))}
+    untyped = not shape.nodes or any(shape.forms.get(name) == "json" for name in asked)
+    if untyped or shape.upgrades is not None or part.sight.concerns(shape.type_id):
+        return None
+    return frozenset(asked & {*shape.payload})
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

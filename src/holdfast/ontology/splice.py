@@ -293,6 +293,14 @@ def excerpted(footer: Footer, group: int, chunks: Iterable[Chunk], bodies: Seque
     return bytes(out) + body + struct.pack("<i", len(body)) + MARK
 
 
+def narrowed(footer: Footer, groups: Sequence[int]) -> bytes:
+    """The end of a file with the same bytes at the same places that has these row groups alone."""
+    kept = [{at: value for at, value in footer.groups[each].struct.items() if at != _ORDINAL} for each in groups]
+    rows = sum(footer.groups[each].rows for each in groups)
+    body = thrift.write({**footer.struct, _ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, kept))})
+    return body + struct.pack("<i", len(body)) + MARK
+
+
 def _schema_of(footer: Footer, wanted: set[str]) -> list[Struct]:
     """The part of the schema that describes these columns: a list of nodes, each followed by its children."""
     nodes: list[Struct] = footer.struct[_SCHEMA][1][1]

@@ -81,16 +81,22 @@ async def _again(desk: Desk, found: Hour, manifest: UnitManifest, windows: Windo
     """The same batches give the same rows; Parquet may have packed them in another way."""
     unit = manifest.unit
     rows = [found.rows.get(each.id) for each in unit.inputs]
-    if unit.kind is Kind.DAILY or unit.over or unit.version != version_of(unit.kind, windows) or None in rows:
+    if (
+        unit.kind is Kind.DAILY
+        or unit.over
+        or unit.parts
+        or unit.version != version_of(unit.kind, windows)
+        or None in rows
+    ):
         tally.checked["units not derived again"] += 1
         return
-    sources = tuple((row.manifest_id, row.blob_key) for row in rows if row is not None)
-    chunks, telemetry, unreadable = await derive_again(desk.store, Work(unit, sources, 0), windows, desk.limits)
+    work = Work.of_batches(unit, [row for row in rows if row is not None])
+    chunks, counted, unreadable = await derive_again(desk.store, work, windows, desk.limits)
     tally.checked["units derived again"] += 1
     if tuple(unreadable) != manifest.unreadable:
         return  # the batches are not what they were: that is told of them
-    if (telemetry.records, telemetry.repeated) != (manifest.records, manifest.repeated):
-        told = f"its batches have {telemetry.records} records, and it counted {manifest.records}"
+    if (counted.records, counted.repeated) != (manifest.records, manifest.repeated):
+        told = f"its batches have {counted.records} records, and it counted {manifest.records}"
         tally.find(RULES["wrong_count"], manifest.key, told)
     made = {each.ref.key: each for each in chunks}
     for ref in manifest.chunks:
@@ -159,9 +165,9 @@ class Hours:
 
     async def _listed(self, hour: int) -> frozenset[bytes] | None:
         found: set[str] = set()
-        for key in await listing.listings(self._store, hour):
+        for ident in listing.ids(await listing.listings(self._store, hour)):
             try:
-                found |= {row.manifest_id for row in await listing.read(self._store, [key])}
+                found |= {row.manifest_id for row in await listing.read(self._store, [layout.batches_key(hour, ident)])}
             except (NotFound, Corrupt):
                 continue  # told of the hour
         return _short(found)

@@ -7,7 +7,7 @@ published first stays due, and the next run plans it again on top.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.codec import Document
@@ -16,7 +16,7 @@ from holdfast.ingest import layout as ingest
 from holdfast.ingest.reconcile import Finding, Problem
 from holdfast.metrics import layout as derived
 from holdfast.metrics.manifest import Kind
-from holdfast.pipeline import due, layout, problems
+from holdfast.pipeline import due, layout, problems, ranges
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
@@ -28,8 +28,6 @@ from holdfast.pipeline.unit import unit_task
 AT_ONCE = 8
 HOURS_AT_ONCE = 200
 """That one run takes; the next takes the rest."""
-DAYS_AT_ONCE = 7
-"""Of a time that was asked for; fewer hours than one run takes."""
 INPUTS_AT_ONCE = 50_000
 """The same for inputs, about: a plan is written down."""
 WORTH = 50_000
@@ -70,18 +68,7 @@ class Derive:
         return {**totals, "hours": sorted(hours), "more": bool(totals["more"])}
 
     async def split(self, request: Document) -> list[Document]:
-        """A long time as several requests, each small enough for one run."""
-        since, until = request.get("since_ns"), request.get("until_ns")
-        if since is None and until is None:
-            return [request]
-        days = await self._days(since, until)
-        parts: list[Document] = []
-        for place in range(0, len(days), DAYS_AT_ONCE):
-            group = days[place : place + DAYS_AT_ONCE]
-            first, last = derived.hour_start_ns(group[0]), derived.hour_start_ns(group[-1] + DAY_HOURS)
-            low = first if since is None else max(since, first)
-            parts.append({**request, "since_ns": low, "until_ns": last if until is None else min(until, last)})
-        return parts
+        return await ranges.split(self._store, request)
 
     async def preview(self, request: Document) -> list[HourPlan]:
         """What a run would do, without doing it."""
@@ -119,23 +106,12 @@ class Derive:
         if since is None and until is None:
             return await self._ripe(kind)
         marked = await due.marks(self._store, kind)
-        hours: set[int] = set()
-        for day in await self._days(since, until):
-            async for page in self._store.list(f"{derived.BATCHES_BY_HOUR}{_date_path(day)}", delimiter=True):
-                hours |= {hour for hour in map(derived.hour_in, page.folders) if hour is not None}
+        hours = await ranges.hours(self._store, since, until)
         if kind is Kind.DAILY:
             hours = {hour // DAY_HOURS * DAY_HOURS for hour in hours}
         else:
-            hours = {hour for hour in hours if _within(hour, 1, since, until)}
+            hours = {hour for hour in hours if ranges.within(hour, 1, since, until)}
         return {hour: marked.get(hour, []) for hour in sorted(hours)}
-
-    async def _days(self, since: int | None, until: int | None) -> list[int]:
-        """The first hours of days in this time that have any batches."""
-        days: set[int] = set()
-        async for page in self._store.list(derived.BATCHES_BY_HOUR, delimiter=True):
-            found = [derived.hour_in(f"{folder}hour=00/") for folder in page.folders]
-            days |= {day for day in found if day is not None and _within(day, DAY_HOURS, since, until)}
-        return sorted(days)
 
     async def _ripe(self, kind: Kind) -> dict[int, list[str]]:
         now_ns = self._env.ambient.clock.wall_ns()
@@ -232,6 +208,7 @@ class Derive:
             [each for each in plans if each.changed], lambda each: verify(self._store, each), limit=AT_ONCE
         )
         await self._mark_days(plan, plans)
+        await self._mark_merges(plan, plans)
         covered = [key for each in plans for key in plan["marks"].get(str(each.hour), [])]
         await due.clear(self._store, covered)
         return {"verified": len(plans)}
@@ -241,23 +218,28 @@ class Derive:
 
         An hour that is marked and has not changed was published by somebody who may not have come this far.
         """
-        if Kind.DAILY not in self._kinds:
-            return
-        for each in plans:
-            number = each.base + 1 if each.changed else each.base
-            if each.kind is Kind.ROLLUP and number and (each.changed or plan["marks"].get(str(each.hour))):
-                key = derived.generation_key(each.hour, each.kind, number)
-                ident = hashlib.sha256(key.encode()).hexdigest()
-                await mark_due(self._env, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, ident)
+        if Kind.DAILY in self._kinds:
+            for each, key in _fresh(plan, plans):
+                await mark_due(self._env, Kind.DAILY, each.hour // DAY_HOURS * DAY_HOURS, mark_of(key))
+
+    async def _mark_merges(self, plan: Document, plans: Iterable[HourPlan]) -> None:
+        """Of an hour in several pieces: once it is closed, they can be put together."""
+        for each, key in _fresh(plan, plans):
+            if each.buckets > 1 or len(each.listings) > 1:
+                await mark_due(self._env, layout.MERGE, each.hour, mark_of(key))
 
 
-def _within(hour: int, length: int, since: int | None, until: int | None) -> bool:
-    begins, ends = derived.hour_start_ns(hour), derived.hour_start_ns(hour + length)
-    return (since is None or ends > since) and (until is None or begins < until)
+def _fresh(plan: Document, plans: Iterable[HourPlan]) -> Iterator[tuple[HourPlan, str]]:
+    """Hours of rollups that have a new generation, with its key; or that may have, since they are marked."""
+    for each in plans:
+        number = each.base + 1 if each.changed else each.base
+        if each.kind is Kind.ROLLUP and number and (each.changed or plan["marks"].get(str(each.hour))):
+            yield each, derived.generation_key(each.hour, each.kind, number)
 
 
-def _date_path(day: int) -> str:
-    return derived.hour_path(day).partition("/")[0] + "/"
+def mark_of(key: str) -> str:
+    """What a mark is called that a generation has led to."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _inputs(plan: HourPlan) -> int:

@@ -4,8 +4,8 @@
         await pipeline.run(hf.store)                       # in this process
         await pipeline.run(hf.store, engine=await SparkEngine.open(hf.store.spec))
 
-Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found, feed tells the
-ontology. Each run is on record (``job.history``).
+Jobs take what is there: reconcile finds what was accepted, rollup and index derive from what it found, merge puts small
+pieces of closed hours together, feed tells the ontology. Each run is on record (``job.history``).
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from holdfast.pipeline.engine import Engine, Inline
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.job import Job, Ran
+from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options, Say, unsaid
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.runs.workflow import ambient_of
@@ -33,6 +34,7 @@ from holdfast.runs.workflow import ambient_of
 JOBS: dict[str, Callable[[Env], Job]] = {
     "reconcile": Reconcile,
     "rollup": rollup_job,
+    "merge": Merge,
     "index": index_job,
     "feed": Feed,
 }
@@ -148,6 +150,11 @@ async def preview(
             found += [
                 Preview(name, layout.hour_name(hour), 0, 0, 0, inputs) for hour, inputs in await Feed(env).preview()
             ]
+            continue
+        if name == "merge":
+            for each in await Merge(env).preview(own):
+                hour = layout.hour_name(each.hour)
+                found.append(Preview(name, hour, each.base, each.units, len(each.groups), each.listings))
             continue
         for plan in await (rollup_job(env) if name == "rollup" else index_job(env)).preview(own):
             if plan.changed:

@@ -13,10 +13,10 @@ from holdfast.objects.store import Store
 from holdfast.pipeline import layout
 from holdfast.pipeline.plan import DAY_HOURS
 
-LENGTH = {Kind.ROLLUP: 1, Kind.INDEX: 1, Kind.DAILY: DAY_HOURS}
+LENGTH = {Kind.ROLLUP: 1, Kind.INDEX: 1, Kind.DAILY: DAY_HOURS, layout.MERGE: 1}
 
 
-async def marks(store: Store, kind: Kind) -> dict[int, list[str]]:
+async def marks(store: Store, kind: str) -> dict[int, list[str]]:
     """Keys of marks, by hour, in order."""
     found: dict[int, list[str]] = defaultdict(list)
     async for key in store.keys(layout.due_folder(kind)):
@@ -26,7 +26,7 @@ async def marks(store: Store, kind: Kind) -> dict[int, list[str]]:
     return dict(sorted(found.items()))
 
 
-def ripe(hours: dict[int, list[str]], kind: Kind, settle_ns: int, now_ns: int) -> dict[int, list[str]]:
+def ripe(hours: dict[int, list[str]], kind: str, settle_ns: int, now_ns: int) -> dict[int, list[str]]:
     """Those that have ended long enough ago; all, if nobody waits for them to settle."""
     if not settle_ns:
         return hours

@@ -4,6 +4,7 @@
     meta/pipeline/recent/{id}.bin                    what it has seen lately; the checkpoint names the one that counts
     meta/pipeline/coverage/{shard}.json              sequence numbers that are known, by agent and boot
     meta/pipeline/due/{kind}/{hour}/{listing}.json   a listing that no generation of this kind covers yet
+    meta/pipeline/due/merge/{hour}/{id}.json         an hour that may have something to put together
     meta/pipeline/problems/v1/{finding}/{id}.json    what an operator should see
     meta/pipeline/lease/{job}.json                   which driver works on a job now: fairness, not safety
     meta/pipeline/audits/v1/{id}.json                audits on record; see ``audited``
@@ -25,6 +26,8 @@ DUE = "meta/pipeline/due/"
 PROBLEMS = "meta/pipeline/problems/v1/"
 LEASES = "meta/pipeline/lease/"
 
+MERGE = "merge"
+"""Stands for a kind where it is marked what is due."""
 SHARDS = 64
 _DUE = re.compile(re.escape(DUE) + r"([a-z]+)/(\d{4}-\d\d-\d\dT\d\d)/([0-9a-f]{64})\.json")
 
@@ -53,19 +56,21 @@ def hour_named(name: str) -> int:
     return int(moment.timestamp()) // 3600
 
 
-def due_folder(kind: Kind) -> str:
+def due_folder(kind: str) -> str:
     return f"{DUE}{kind}/"
 
 
-def due_key(kind: Kind, hour: int, listing_id: str) -> str:
+def due_key(kind: str, hour: int, listing_id: str) -> str:
     return f"{due_folder(kind)}{hour_name(hour)}/{listing_id}.json"
 
 
-def due_in(key: str) -> tuple[Kind, int, str] | None:
+def due_in(key: str) -> tuple[str, int, str] | None:
     """Kind, hour and listing of a mark; None if the key is none."""
     found = _DUE.fullmatch(key)
+    if found is None or found[1] not in {*Kind, MERGE}:
+        return None
     try:
-        return None if found is None else (Kind(found[1]), hour_named(found[2]), found[3])
+        return found[1], hour_named(found[2]), found[3]
     except ValueError:
         return None
 

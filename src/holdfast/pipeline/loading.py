@@ -42,6 +42,7 @@ from holdfast.pipeline.engine import Engine, unwatched
 from holdfast.runs.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
+LEASE_MS = SessionOptions().lease_ttl_ms
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,8 @@ class Wishes:
     if_head: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     runtime_id: str | None = None
+    lease_ttl_ms: int = LEASE_MS
+    """Of the write lock."""
 
 
 async def land(
@@ -198,9 +201,11 @@ async def land(
     metadata = dict(wishes.metadata)
     if wishes.source is not None:
         metadata["sink"] = {"query": wishes.source, "batch": wishes.batch}
-    options = SessionOptions(runtime_id=wishes.runtime_id, compaction=NEVER)
     # Who died between two of its commits holds the lock to the end of its lease: the next one waits that out.
-    options = replace(options, lock_timeout_ms=2 * options.lease_ttl_ms)
+    term_ms = wishes.lease_ttl_ms
+    options = SessionOptions(
+        runtime_id=wishes.runtime_id, lease_ttl_ms=term_ms, lock_timeout_ms=2 * max(term_ms, LEASE_MS), compaction=NEVER
+    )
     try:
         _check(parts)
         sheaves = [Sheaf.parse(each) for part in parts for each in part.sheaves]

@@ -30,6 +30,8 @@ class Options:
     0 is never."""
     settle_ns: int = 0
     """How long after its end an hour becomes due; 0 takes what is there, ended or not."""
+    merge_after_ns: int = 24 * 60 * MINUTE_NS
+    """How long after its end an hour is closed: what it has in small pieces is put together. 0 waits for none."""
     windows: Windows = field(default_factory=Windows.of)
     batches_at_once: int = 20_000
     """That one run of the reconciler takes; the next run takes the rest."""

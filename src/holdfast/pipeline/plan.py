@@ -11,8 +11,9 @@ A sealed unit stays as it is. What came later becomes a unit over it, which leav
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from itertools import groupby, islice
 
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
@@ -23,9 +24,11 @@ from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Current, Generation, Input, Kind, Table, Unit, bucket_of
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import Store
-from holdfast.platform.taken import order_of, sealed_inputs
+from holdfast.platform.taken import Order, order_of, sealed_inputs
 
 DAY_HOURS = 24
+RECORDS_AT_ONCE = 200_000
+"""A task decodes so many records at a time, or one agent's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,33 @@ class Work:
     weight: int
     taken: tuple[Listed, ...] = ()
     """Batches whose numbers are counted already, in a sealed unit."""
+    shares: tuple[int, ...] = ()
+    """How many sources, one after the other, are worked on at a time; all at once if it does not say."""
+
+    def in_shares(self) -> Iterator[tuple[tuple[str, str], ...]]:
+        left = iter(self.sources)
+        for share in self.shares or (len(self.sources),):
+            yield tuple(islice(left, share))
 
     def document(self) -> Document:
         found = {"unit": self.unit.document(), "sources": [list(each) for each in self.sources], "weight": self.weight}
+        if self.shares:
+            found["shares"] = list(self.shares)
         return {**found, "taken": [list(astuple(row)) for row in self.taken]} if self.taken else found
 
     @classmethod
     def of(cls, document: Document) -> "Work":
         sources = tuple((ident, key) for ident, key in document["sources"])
         taken = tuple(Listed(*row) for row in document.get("taken", ()))
-        return cls(Unit.of(document["unit"]), sources, document["weight"], taken)
+        return cls(Unit.of(document["unit"]), sources, document["weight"], taken, tuple(document.get("shares", ())))
+
+    @classmethod
+    def of_batches(cls, unit: Unit, rows: Iterable[Listed], taken: Iterable[Listed] = ()) -> "Work":
+        """A series belongs to one agent: rows of whole agents are a share that needs no other."""
+        by_agent = sorted(rows, key=lambda row: (row.agent, row.manifest_id))
+        sources = tuple((row.manifest_id, row.blob_key) for row in by_agent)
+        shares = _shares(by_agent) if unit.kind is Kind.ROLLUP else ()
+        return cls(unit, sources, sum(row.records + 1 for row in by_agent), tuple(taken), shares)
 
 
 @dataclass(slots=True)
@@ -122,13 +142,26 @@ async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, recor
     current = await read_generation(store, kind, hour)
     keys = await listing.listings(store, hour)
     rows = await listing.read(store, keys)
-    buckets = divided(rows, records_per_unit, current)
+    order = await order_of(store, rows, await sealed_inputs(store, current))
+    plan = _empty(kind, hour, current, divided(rows, records_per_unit, current), version_of(kind, windows))
+    plan.listings = sorted(listing.ids(keys))
+    if current is not None and current.buckets < plan.buckets:
+        # What was put together stays so until there is something to be made.
+        as_it_is = await _divided(store, replace(plan, buckets=current.buckets), current, rows, order)
+        if not as_it_is.work:
+            return as_it_is
+    return await _divided(store, plan, current, rows, order)
+
+
+async def _divided(
+    store: Store, empty: HourPlan, current: Generation | None, rows: Sequence[Listed], order: Order
+) -> HourPlan:
+    """The plan, with the units of every bucket."""
+    plan = replace(empty, units=[], work=[])
+    kind, hour, buckets = plan.kind, plan.hour, plan.buckets
     parts: dict[int, list[Listed]] = defaultdict(list)
     for row in rows:
         parts[bucket_of(row.agent, buckets)].append(row)
-    plan = _empty(kind, hour, current, buckets, version_of(kind, windows))
-    plan.listings = sorted(map(listing.id_in, keys))
-    order = await order_of(store, rows, await sealed_inputs(store, current))
     for bucket, every in sorted(parts.items()):
         own = order.own(every)
         if not own:
@@ -139,9 +172,7 @@ async def plan_hour(store: Store, kind: Kind, hour: int, windows: Windows, recor
         unit = _named(current, Unit(kind, hour, buckets, bucket, inputs, plan.version, plan.epoch, over))
         if await _is_back(store, unit, current, own):
             unit = replace(unit, epoch=plan.base + 1)  # the same inputs, made again under a name that nobody has
-        sources = tuple((row.manifest_id, row.blob_key) for row in own)
-        taken = tuple(order.taken(every, own))
-        _enter(plan, Work(unit, sources, sum(row.records + 1 for row in own), taken), current)
+        _enter(plan, Work.of_batches(unit, own, order.taken(every, own)), current)
     return _settled(plan, current)
 
 
@@ -182,6 +213,20 @@ def divided(rows: Sequence[Listed], records_per_unit: int, current: Generation |
     while buckets < agents and total > buckets * records_per_unit:
         buckets *= 2
     return buckets
+
+
+def _shares(by_agent: Iterable[Listed]) -> tuple[int, ...]:
+    shares: list[int] = []
+    room = 0
+    for _, found in groupby(by_agent, key=lambda row: row.agent):
+        own = list(found)
+        records = sum(row.records for row in own)
+        if not shares or records > room:
+            shares.append(0)
+            room = RECORDS_AT_ONCE
+        shares[-1] += len(own)
+        room -= records
+    return tuple(shares)
 
 
 def payload_of(work: Iterable[Work], windows: Windows, limits: Sequence[int]) -> bytes:

@@ -20,6 +20,7 @@ from holdfast.bus import Bus
 from holdfast.ingest import layout as ingest
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.reconcile import BROKEN, Finding, Problem
+from holdfast.metrics import layout as derived
 from holdfast.metrics import listing
 from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Generation, Kind
@@ -228,11 +229,11 @@ class Reconcile:
         there: dict[str, int] = {}
         holding: set[str] = set()
         wanted = {row.manifest_id for row in rows.values()}
-        for key in await listing.listings(self._store, hour):
-            for row in await self._listed(key):
+        for ident in listing.ids(await listing.listings(self._store, hour)):
+            for row in await self._listed(derived.batches_key(hour, ident)):
                 there[row.manifest_id] = max(row.records, there.get(row.manifest_id, 0))
                 if row.manifest_id in wanted:
-                    holding.add(listing.id_in(key))
+                    holding.add(ident)
         for kind in DERIVED if holding else ():
             generation = await self._generation(kind, hour)
             for ident in sorted(holding - set(() if generation is None else generation.listings)):
@@ -290,7 +291,7 @@ def _whole(request: Document) -> bool:
     return bool(request.get("full")) and not request.get("agents")
 
 
-async def mark_due(env: Env, kind: Kind, hour: int, ident: str) -> None:
+async def mark_due(env: Env, kind: str, hour: int, ident: str) -> None:
     body = codec.encode({"kind": str(kind), "hour": layout.hour_name(hour), "write_id": env.ambient.ids.write_id()})
     await env.store.put(layout.due_key(kind, hour, ident), body, CREATE)
 

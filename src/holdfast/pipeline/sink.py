@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from holdfast.base.config import Settings
 from holdfast.base.config import load as load_settings
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.ids import Ambient
@@ -162,7 +163,8 @@ def _plan(options: Mapping[str, str], *, overwrite: bool, streaming: bool) -> Pl
     given = {str(name).lower(): str(value) for name, value in options.items()}
     try:
         _check_names(given, streaming=streaming)
-        spec = _spec(given)
+        settings = load_settings()
+        spec = _spec(given, settings)
         rules = Rules(
             policy(given.get("on_conflict") or (Policy.REPLACE if streaming or overwrite else Policy.ERROR)),
             _flag(given, "expect_absent"),
@@ -170,7 +172,12 @@ def _plan(options: Mapping[str, str], *, overwrite: bool, streaming: bool) -> Pl
             overwrite,
         )
         if_head = given.get("if_head")
-        wishes = Wishes(rules, given.get("load_id"), 0, None if if_head is None else int(if_head))
+        wishes = Wishes(
+            rules,
+            given.get("load_id"),
+            if_head=None if if_head is None else int(if_head),
+            lease_ttl_ms=settings.ontology.s3_lease_ttl_ms,
+        )
         return Plan(spec, _typed(spec, given), wishes, Ambient.system().ids.unique(), given.get("query"))
     except HoldfastError as error:
         raise _told(error) from None
@@ -183,8 +190,7 @@ def _check_names(given: Mapping[str, str], *, streaming: bool) -> None:
             raise Invalid(f"a write has no option {name!r}", remedy=f"those that it has: {', '.join(sorted(known))}")
 
 
-def _spec(given: Mapping[str, str]) -> StoreSpec:
-    settings = load_settings()
+def _spec(given: Mapping[str, str], settings: Settings) -> StoreSpec:
     uri = given.get("store")
     if uri is None and "store" not in settings.model_fields_set:
         raise Invalid("it is not said which store to write", remedy='add .option("store", "s3://bucket/prefix")')

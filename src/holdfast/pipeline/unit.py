@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.base.aio import blocking, map_bounded
@@ -19,10 +19,9 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
 from holdfast.metrics import chunk, derive, layout
-from holdfast.metrics.derive import Chunk
+from holdfast.metrics.derive import Chunk, Counted, Rolled
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import ChunkRef, Kind, UnitManifest
-from holdfast.metrics.points import AlertChanges, HistogramPoints, LogLines, Points, Telemetry
+from holdfast.metrics.manifest import ChunkRef, Kind, Unit, UnitManifest
 from holdfast.metrics.rollup import Rows
 from holdfast.metrics.windows import Windows
 from holdfast.objects.store import CREATE, Store, Written
@@ -33,7 +32,6 @@ from holdfast.platform.telemetry import telemetry_of
 READS = 32
 WRITES = 16
 DECODERS = 2
-NOTHING = Telemetry(Points.empty(), HistogramPoints.empty(), LogLines.empty(), AlertChanges.empty())
 
 
 @dataclass(slots=True)
@@ -62,37 +60,50 @@ async def make(store: Store, work: Work, windows: Windows, limits: Limits) -> Do
         hours, unreadable = await _rows(store, work, spent)
         if hours is None:
             return {**_row(UnitManifest(work.unit, ()), spent, made=False), "stale": True}
-        telemetry, chunks = NOTHING, await blocking(lambda: list(derive.daily_chunks(work.unit, hours, windows)))
+        counted, chunks = Counted(), await blocking(lambda: list(derive.daily_chunks(work.unit, hours, windows)))
     else:
-        batches, unreadable = await _batches(store, work, limits, spent)
-        taken = await _taken(store, work, limits)
-        telemetry, chunks = await blocking(_derive, work, batches, windows, taken)
+        chunks, counted, unreadable = await _derived(store, work, windows, limits, spent)
     refs = await _create(store, chunks, spent)
-    manifest = derive.manifest(work.unit, telemetry, refs, unreadable)
+    manifest = derive.manifest(work.unit, counted, refs, unreadable)
     await store.put(manifest.key, manifest.encode(), CREATE)
     return _row(manifest, spent, made=True)
 
 
 async def derive_again(
     store: Store, work: Work, windows: Windows, limits: Limits
-) -> tuple[list[Chunk], Telemetry, list[str]]:
+) -> tuple[list[Chunk], Counted, list[str]]:
     """What a unit of an hour would give now: its chunks, its records, and the inputs that cannot be read."""
-    batches, unreadable = await _batches(store, work, limits, _Spent())
+    return await _derived(store, work, windows, limits, _Spent())
+
+
+async def _derived(
+    store: Store, work: Work, windows: Windows, limits: Limits, spent: _Spent
+) -> tuple[list[Chunk], Counted, list[str]]:
+    """Memory holds the records of one share, and the rows of all."""
     taken = await _taken(store, work, limits)
-    telemetry, chunks = await blocking(_derive, work, batches, windows, taken)
-    return chunks, telemetry, sorted(unreadable)
-
-
-def _derive(work: Work, batches: list[Batch], windows: Windows, taken: Taken) -> tuple[Telemetry, list[Chunk]]:
     start_ns = layout.hour_start_ns(work.unit.hour)
-    telemetry = telemetry_of(batches, start_ns, start_ns + layout.HOUR_NS, taken)
-    if work.unit.kind is Kind.INDEX:
-        return telemetry, list(derive.index_chunks(work.unit, telemetry))
-    return telemetry, list(derive.rollup_chunks(work.unit, telemetry, windows))
+    rolled, indexed, counted, unreadable = Rolled(windows), list[Chunk](), Counted(), list[str]()
+
+    def derive_from(batches: list[Batch]) -> None:
+        telemetry = telemetry_of(batches, start_ns, start_ns + layout.HOUR_NS, taken)
+        counted.add(telemetry)
+        if work.unit.kind is Kind.INDEX:
+            indexed.extend(derive.index_chunks(work.unit, telemetry))
+        else:
+            rolled.add(telemetry)
+
+    for sources in work.in_shares():
+        batches, missing = await _batches(store, work.unit, sources, limits, spent)
+        unreadable += missing
+        await blocking(derive_from, batches)
+    chunks = indexed or await blocking(lambda: list(rolled.chunks(work.unit)))
+    return chunks, counted, sorted(unreadable)
 
 
-async def _batches(store: Store, work: Work, limits: Limits, spent: _Spent) -> tuple[list[Batch], list[str]]:
-    hashes = {each.id: each.sha256 for each in work.unit.inputs}
+async def _batches(
+    store: Store, unit: Unit, sources: Sequence[tuple[str, str]], limits: Limits, spent: _Spent
+) -> tuple[list[Batch], list[str]]:
+    hashes = {each.id: each.sha256 for each in unit.inputs}
     decoders = asyncio.Semaphore(DECODERS)
     unreadable: list[str] = []
 
@@ -107,7 +118,7 @@ async def _batches(store: Store, work: Work, limits: Limits, spent: _Spent) -> t
             unreadable.append(ident)
             return None
 
-    found = await map_bounded(work.sources, one, limit=READS)
+    found = await map_bounded(sources, one, limit=READS)
     return [each for each in found if each is not None], unreadable
 
 

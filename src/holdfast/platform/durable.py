@@ -6,7 +6,7 @@ fails counts as a failed try (recorded steps stay recorded), and its last failur
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,9 +86,16 @@ def run_id_of(event_id: str, handler_id: str) -> str:
     return f"{event_id}.{hashlib.sha256(handler_id.encode()).hexdigest()}"
 
 
+def as_runs(handlers: Iterable[Handler], store: Store, ambient: Ambient) -> Iterable[Handler]:
+    """The handlers, with workflows for bodies where they are durable. The runner says what is no handler."""
+    given: object = handlers
+    return handlers if isinstance(given, Handler) else [as_run(handler, store, ambient) for handler in handlers]
+
+
 def as_run(handler: Handler, store: Store, ambient: Ambient) -> Handler:
     """The handler, with its body as a workflow if it is durable."""
-    if not handler.durable:
+    given: object = handler
+    if not (isinstance(given, Handler) and given.durable):
         return handler
     flow = _workflow(handler)
 

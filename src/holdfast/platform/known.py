@@ -59,6 +59,7 @@ async def resolved(answer: Callable[[], Awaitable[T]]) -> T:
 class Raw:
     """Batches of one bucket that must be read."""
 
+    bucket: int
     rows: list[Listed]
     taken: list[Listed] = field(default_factory=list)
     """Batches that share numbers with them, and have counted these already."""
@@ -71,14 +72,22 @@ class Hour:
     hour: int
     units: list[Current] = field(default_factory=list)
     """Whose chunks say all about their buckets."""
+    buckets: int = 1
+    """Into how many the agents are divided."""
     raw: list[Raw] = field(default_factory=list)
     """The batches of each other bucket, and of buckets that are sealed in part."""
     listed: list[Listed] | None = None
     """Every batch of the hour, where it had to be read."""
     keys: list[str] = field(default_factory=list)
-    """Of the listings."""
+    """Of the listings, merged ones too."""
     lost: list[str] = field(default_factory=list)
     """Of listings from which its generation was made, and which are gone."""
+
+    @property
+    def layered(self) -> set[int]:
+        """Buckets of which several say something: a series may have a window more than once in what they say."""
+        told = [*(unit.bucket for unit in self.units), *(raw.bucket for raw in self.raw)]
+        return {bucket for bucket in told if told.count(bucket) > 1}
 
 
 class Looked:
@@ -122,12 +131,13 @@ class Looked:
 
         async def one(number: int) -> Hour:
             if number in days:
-                units = days[number].units
-                return Hour(number, [each for each in units if wants_bucket(each.bucket, days[number].buckets)])
+                day = days[number]
+                units = [each for each in day.units if wants_bucket(each.bucket, day.buckets)]
+                return Hour(number, units, day.buckets)
             current = generations.get(number)
             hour = Hour(number, keys=listings.get(number, []))
             if current is not None:
-                there = {layout.listing_in(key) for key in hour.keys}
+                there = set(listing.ids(hour.keys))
                 hour.lost = [layout.batches_key(number, each) for each in current.listings if each not in there]
                 current = current if usable(current) else None
             await self._divide(hour, current, wants_agent, wants_bucket)
@@ -153,11 +163,11 @@ class Looked:
         wants_agent: Callable[[str], bool],
         wants_bucket: Callable[[int, int], bool],
     ) -> None:
+        hour.buckets = size = 1 if current is None else current.buckets
         if current is not None and _covers(current, hour.keys) and not self._touched(hour):
             hour.units = [unit for unit in current.units if wants_bucket(unit.bucket, current.buckets)]
             return
         buckets: dict[int, list[Listed]] = defaultdict(list)
-        size = 1 if current is None else current.buckets
         rows = await self.read_listed(hour)
         for row in rows:
             buckets[bucket_of(row.agent, size)].append(row)
@@ -185,7 +195,7 @@ class Looked:
         if current is not None and unit is not None and current.covers(bucket, inputs, order.over(rows)):
             hour.units.append(unit)
         elif chosen := [row for row in own if wants_agent(row.agent)]:
-            hour.raw.append(Raw(chosen, order.taken(rows, chosen)))
+            hour.raw.append(Raw(bucket, chosen, order.taken(rows, chosen)))
 
     def _touched(self, hour: Hour) -> bool:
         """Whether a fresh batch has records in the hour, or a batch from which a fresh one may take numbers away."""
@@ -220,7 +230,7 @@ class Looked:
         found: dict[int, list[str]] = defaultdict(list)
         async for key in _between(self.store, layout.BATCHES_BY_HOUR, wanted):
             hour = layout.hour_in(key)
-            if hour is not None and layout.listing_in(key) is not None:
+            if hour is not None and listing.is_listing(key, hour):
                 found[hour].append(key)
         return found
 
@@ -247,7 +257,7 @@ def _whole(day: int, generation: Generation, listings: Mapping[int, list[str]], 
 
 
 def _covers(generation: Generation, keys: Iterable[str]) -> bool:
-    return {layout.listing_in(key) for key in keys} <= set(generation.listings)
+    return set(listing.ids(keys)) <= set(generation.listings)
 
 
 def _overlap(one: Listed, other: Listed) -> bool:

@@ -188,7 +188,8 @@ class _Asked:
         self._workshop.read.hours = len(hours)
         self._workshop.lacks(hours)
         try:
-            series = await answer(self._workshop.duck, files, question)
+            layered = any(hour.layered for hour in hours)
+            series = await answer(self._workshop.duck, files, question, layered=layered)
         except OutOfMemory:
             raise
         except HoldfastError as error:

@@ -172,14 +172,14 @@ class Holdfast:
         metadata: dict[str, Any] | None = None,
     ) -> "AsyncIterator[Runner]":
         """What ``run`` runs: handlers may commit, and those that are durable are workflows."""
-        from holdfast.platform.durable import as_run  # noqa: PLC0415  # loads Arrow, which takes a while
+        from holdfast.platform.durable import as_runs  # noqa: PLC0415  # loads Arrow, which takes a while
         from holdfast.platform.handlers import Context, Desk  # noqa: PLC0415  # as above
 
         bus = self.bus(namespace)
         desk = Desk(self.store, self.ambient, self._session_options())
         try:
             yield bus.runner(
-                [as_run(handler, self.store, self.ambient) for handler in handlers],
+                as_runs(handlers, self.store, self.ambient),
                 schedules=schedules,
                 metadata=metadata,
                 context=lambda given: Context.over(given, desk),

@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base import aio
@@ -50,22 +49,35 @@ def outside_steps() -> Iterator[None]:
         _key.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call gives a coroutine. Nearly every function, and every method, says so by its code."""
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return bool(flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
+
+
 class Call:
     """What to run for a step, and how."""
 
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    retry: Retry
-    timeout: float | None
+    __slots__ = ("args", "function", "kwargs", "retry", "timeout")
 
-    def __post_init__(self) -> None:
-        if not callable(self.function):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        retry: Retry,
+        timeout: float | None,
+    ) -> None:
+        if not callable(function):
             raise Invalid(
-                f"a {type(self.function).__name__} was given where a step's function is wanted",
+                f"a {type(function).__name__} was given where a step's function is wanted",
                 remedy="give the function, then its arguments, and do not call it: step(name, function, argument)",
             )
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.retry = retry
+        self.timeout = timeout
 
     async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, Document]:
         """The result, and the field of what was emitted, after as many tries as allowed; else the last error."""
@@ -97,7 +109,7 @@ class Call:
 
     async def _invoke(self) -> Any:
         try:
-            if inspect.iscoroutinefunction(self.function):
+            if _is_async(self.function):
                 return await self.function(*self.args, **self.kwargs)
             result = await aio.blocking(self._in_thread)
             return await result if isinstance(result, Awaitable) else result

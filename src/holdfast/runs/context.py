@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from holdfast.runs import children, recorded
 from holdfast.runs.attempt import ONCE, Call, check_calls, current_key
 from holdfast.runs.courier import Post
 from holdfast.runs.deferred import Deferred, Whose
-from holdfast.runs.entry import Draft
+from holdfast.runs.entry import Draft, Entry
 from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal import Journal
 from holdfast.runs.mailbox import Inbox
@@ -31,7 +30,7 @@ from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, c
 from holdfast.runs.outcome import Retry
 from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay
-from holdfast.runs.standing import Continued, Standing, Suspended
+from holdfast.runs.standing import Continued, Question, Standing, Suspended
 from holdfast.runs.values import to_json
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ class Context:
         self._store = store
         self._ambient = ambient
         self._journal = journal
+        self.run_id = journal.run_id
         self._replay = replay
         self.main: Whose = None
         """The workflow's own task."""
@@ -52,10 +52,7 @@ class Context:
         self._inbox = Inbox(store, journal.history)
         self.standing = Standing()
         self.post = Post(journal.history.entries)
-
-    @property
-    def run_id(self) -> str:
-        return self._journal.run_id
+        self._span = telemetry.spans()
 
     @property
     def session(self) -> int:
@@ -88,13 +85,11 @@ class Context:
         **kwargs: Any,
     ) -> Any:
         """Run ``function`` once for this run and remember what it returned. Sync functions run in a thread."""
-        with self._question(f"step {name!r}"):
+        with self._question(f"step {name!r}") as main:
             check_name(name)
-            ident = self._identify(name, key)
+            ident = self._identify(name, key, main=main)
             call = Call(function, args, kwargs, retry, timeout)
-            if self._is_main():
-                return await self._answer_main(name, ident, call)
-            return await self._answer_aside(name, ident, call, lane="task")
+            return await self._answer(name, ident, call, lane=None if main else "task")
 
     def emit(self, event: Any, **options: Any) -> None:
         """Publish an event with the step that is running: if and when that is recorded, once."""
@@ -113,11 +108,11 @@ class Context:
 
         A mapping gives a dictionary with the same keys, a sequence gives a list. The first failure stops the rest.
         """
-        with self._question(f"group {group!r}"):
+        with self._question(f"group {group!r}") as main:
             check_name(group, "group")
             named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
             check_calls(group, named.items())
-            ident = self._identify(group, None)
+            ident = self._identify(group, None, main=main)
             for member in named:
                 self._ids.claim(keyed(ident, member))
             try:
@@ -154,12 +149,12 @@ class Context:
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
         """Run another workflow as a child run with a journal of its own; its result."""
-        with self._question(f"child run {child.name!r}"):
-            if not self._is_main():
+        with self._question(f"child run {child.name!r}") as main:
+            if not main:
                 raise Invalid(
                     f"ctx.run({child.name}) was called from another task", remedy="await it in the workflow itself"
                 )
-            ident = self._identify(child.name, key)
+            ident = self._identify(child.name, key, main=True)
             parent = {"runId": self.run_id, "stepId": ident}
             try:
                 return await self._run_child(child, parent, args, kwargs)
@@ -184,27 +179,32 @@ class Context:
                 raise Invalid("a run that is being cancelled cannot continue as new", remedy="let runs.Cancelled go on")
             raise self.standing.leave(Continued(args, kwargs))
 
-    # --- how questions are answered ---
-
-    async def _answer_main(self, name: str, ident: str, call: Call) -> Any:
+    async def _answer(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
+        """A step's recorded answer; or run it, and record that. ``lane`` is None in the workflow's own task."""
         try:
-            place = self._place("step", ident)
-            if place is not None:
-                return await unpack(self._store, place.entries[0])
-            return await self._do(name, ident, call, lane=None)
-        finally:
-            self._ids.done(ident)
-
-    async def _answer_aside(self, name: str, ident: str, call: Call, lane: str) -> Any:
-        try:
-            entry = self._replay.ask_aside(ident)
+            place = self._place("step", ident) if lane is None else None
+            entry = self._aside(ident) if lane is not None else place.entries[0] if place is not None else None
             if entry is not None:
                 return await unpack(self._store, entry)
-            self._strike_aside()
-            self._release(self.main)
-            return await self._do(name, ident, call, lane)
+            marks = {"stepId": ident, "name": name} if lane is None else {"stepId": ident, "name": name, "lane": lane}
+            with self._span("holdfast.step", run_id=self.run_id, step_id=ident, session=self._journal.session):
+                try:
+                    value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
+                except Exception as error:
+                    failure = StepFailed(ident, type(error).__name__, str(error))
+                    self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
+                    raise failure from error
+                return await self._write_step({**marks, **outbox}, value)
         finally:
             self._ids.done(ident)
+
+    def _aside(self, ident: str) -> Entry | None:
+        entry = self._replay.ask_aside(ident)
+        if entry is None:
+            self._strike_aside()
+            self._release(self.main)
+            self.standing.check()
+        return entry
 
     async def _answer_group(
         self,
@@ -232,7 +232,7 @@ class Context:
             member, (function, *args) = item
             call = Call(function, tuple(args), {}, retry, timeout)
             lane = f"{GROUP}{ident}" if main else "task"
-            return await self._answer_aside(group, keyed(ident, member), call, lane)
+            return await self._answer(group, keyed(ident, member), call, lane)
 
         try:
             return await aio.map_bounded(named.items(), one, limit=limit)
@@ -264,23 +264,14 @@ class Context:
             self._replay.cancel_noticed = True
             raise Cancelled
 
-    async def _do(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
-        """Run a step that is not recorded, and record it."""
-        self.standing.check()
-        marks = {"stepId": ident, "name": name, **({} if lane is None else {"lane": lane})}
-        with telemetry.span("holdfast.step", run_id=self.run_id, step_id=ident, session=self.session):
-            try:
-                value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
-            except Exception as error:
-                failure = StepFailed(ident, type(error).__name__, str(error))
-                self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
-                raise failure from error
-            return await self._write_step({**marks, **outbox}, Packed(value, f"result of step {ident}"))
-
-    async def _write_step(self, marks: dict[str, Any], packed: Packed) -> Any:
+    async def _write_step(self, marks: dict[str, Any], value: Any) -> Any:
         """Record a step's result, and return what a replay will return."""
-        value = packed.read_back()
-        fields = packed.small_fields("result") or await self._fields("result", packed)
+        if recorded.is_plain(value):
+            fields = {"result": value}
+        else:
+            packed = Packed(value, f"result of step {marks['stepId']}")
+            value = packed.read_back()
+            fields = packed.small_fields("result") or await self._fields("result", packed)
         await self._append(Draft("step", {**marks, **fields}))
         return value
 
@@ -302,7 +293,7 @@ class Context:
             await self._append()  # what came before a child is recorded before it begins: see ``children``
             outcome = await children.call(child, self._store, parent, args, kwargs)
             if outcome.status == "success":
-                return await self._write_step(link, Packed(outcome.result))
+                return await self._write_step(link, outcome.result)
             if outcome.finished:
                 failure = StepFailed(ident, outcome.status, outcome.error or "the child run was cancelled")
                 self._deferred.keep(Draft("step", {**link, **recorded.failure(failure)}))
@@ -332,18 +323,18 @@ class Context:
             if mail is not None:
                 packed = Packed(mail.value, f"value of event {event}")
                 value = packed.read_back()
-                fields = await self._fields("value", packed)
-                await self._append(Draft("resume", {"event": event, "mail": mail.id, **fields}))
+                answer = {"event": event, "mail": mail.id, **await self._fields("value", packed)}
+                await self._append(Draft("resume", answer))
                 return value
         raise self.standing.leave(Suspended(event, wake_ns))
 
     async def _note(self, name: str, draw: Callable[[str], str]) -> Any:
         """A small value of our own making: written with the next entry, at no request of its own."""
-        with self._question(f"ctx.{name}()"):
-            ident = self._identify(name, None)
-            self._ids.done(ident)
-            if not self._is_main():
+        with self._question(f"ctx.{name}()") as main:
+            if not main:
                 raise Invalid(f"ctx.{name}() was called from another task", remedy="call it in the workflow itself")
+            ident = self._identify(name, None, main=True)
+            self._ids.done(ident)
             place = self._place("step", ident)
             if place is not None:
                 return await unpack(self._store, place.entries[0])
@@ -371,30 +362,33 @@ class Context:
             self._journal.hold(*due)
 
     async def _append(self, *drafts: Draft) -> None:
-        task = asyncio.current_task()
-        due = self._deferred.take() if task is self.main else self._deferred.take(task)
-        with self.standing.recording():
-            marked = [self.post.marked(draft) for draft in drafts]
-            await self.post.send(await self._journal.append(*due, *marked))
+        due = self._deferred.due(self.main)
+        try:
+            if self.post.note(await self._journal.append(*due, *map(self.post.marked, drafts))):
+                await self.post.send()
+        except BaseException as error:
+            self.standing.not_recorded(error)
+            raise
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
-        with self.standing.recording():
+        try:
             return await packed.fields(field, self._store, self._ambient, self.run_id)
+        except BaseException as error:
+            self.standing.not_recorded(error)
+            raise
 
-    def _question(self, what: str) -> AbstractContextManager[None]:
-        return self.standing.question(what, main=self._is_main())
+    def _question(self, what: str) -> Question:
+        return Question(self.standing, what, self.main)
 
-    # --- names ---
-
-    def _identify(self, name: str, key: str | int | None) -> str:
+    def _identify(self, name: str, key: str | int | None, *, main: bool) -> str:
         if current_key() is not None:
             raise Invalid(f"{name!r} was asked for inside a step", remedy="return from the step first")
-        return self._ids.draw(name, key, aside=not self._is_main())
+        return self._ids.draw(name, key, aside=not main)
 
     def _wait_ident(self, event: str) -> str:
         if not self._is_main():
             raise Invalid(f"the wait for {event!r} was asked for by another task", remedy="wait in the workflow itself")
-        return self._identify(event, None)
+        return self._identify(event, None, main=True)
 
     def _is_main(self) -> bool:
         return asyncio.current_task() is self.main

@@ -70,11 +70,16 @@ class Post:
             raise Invalid("ctx.emit was called outside a step", remedy="emit inside the function that the step runs")
         letters.append(self._courier().compose(event, draw(f"{key} emits {len(letters)}"), options))
 
-    async def send(self, entries: Iterable[Entry] = ()) -> None:
-        """Bring out what these entries, and those before them, hold."""
+    def note(self, entries: Iterable[Entry]) -> bool:
+        """These entries are recorded. Whether there is something to bring out."""
         for entry in entries:
-            self._note(entry)
-        for offset in sorted(self._left) if self._left else ():
+            if OUTBOX in entry.fields:
+                self._note(entry)
+        return bool(self._left)
+
+    async def send(self) -> None:
+        """Bring out what the entries so far hold."""
+        for offset in sorted(self._left):
             documents = self._left.get(offset)
             if documents is not None:
                 await self._courier().publish(documents)

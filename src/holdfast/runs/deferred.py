@@ -24,6 +24,13 @@ class Deferred:
         self._kept = [(task, draft) for task, draft in self._kept if whose and task not in whose]
         return due
 
+    def due(self, main: Whose) -> list[Draft]:
+        """What goes with the next entry of this task: its own, and if it is the main one, everybody's."""
+        if not self._kept:
+            return []
+        task = asyncio.current_task()
+        return self.take() if task is main else self.take(task)
+
     def hand_over(self, whose: Container[Whose]) -> None:
         """This task answers from now on for what these have kept."""
         mine = asyncio.current_task()

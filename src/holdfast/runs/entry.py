@@ -33,17 +33,17 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 """What JSON gives back as it was, if it takes it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
-    """An entry before it has a place: what a session wants to have written."""
+    """An entry before it has a place: what a session wants to have written. Nobody changes it; frozen is slower."""
 
     type: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
-    """One line of a journal. ``timestamp`` is kept as it was written."""
+    """One line of a journal. ``timestamp`` is kept as it was written. Nobody changes it, as with ``Draft``."""
 
     type: str
     session: int
@@ -60,7 +60,8 @@ def format_line(entry: Entry) -> bytes:
     """Canonical JSON and a newline."""
     if entry.type not in TYPES:
         raise Invalid(f"{entry.type!r} is not a type of entry", remedy=f"use one of {', '.join(sorted(TYPES))}")
-    if clash := _RESERVED & entry.fields.keys():
+    if not _RESERVED.isdisjoint(entry.fields):
+        clash = _RESERVED & entry.fields.keys()
         raise Invalid(f"a {entry.type} entry cannot have a field of its own called {', '.join(sorted(clash))}")
     document = {
         **entry.fields,
@@ -72,11 +73,14 @@ def format_line(entry: Entry) -> bytes:
     return codec.encode(document) + b"\n"
 
 
-def as_read(entry: Entry, line: bytes, *, key: str) -> Entry:
+def as_read(entry: Entry, line: bytes) -> Entry:
     """The entry as a reader of its line will have it: JSON may give back something else than was put in."""
     if _SCALARS.issuperset(map(type, entry.fields.values())):
         return entry
-    return parse_line(line, key=key, number=entry.offset + 1)
+    try:
+        return parse_line(line, key="an entry", number=1, first=entry.offset)
+    except Corrupt as error:
+        raise Invalid(f"what was written could not be read again: {error}") from error
 
 
 def parse_line(line: bytes, *, key: str, number: int, first: int = 0) -> Entry:

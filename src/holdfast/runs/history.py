@@ -84,23 +84,34 @@ class History:
         return History(self.run_id, self.entries[:], self.lines[:], self.refs, self.state, self.version)
 
 
-class HeadLine:
-    """The head of a journal that is written over and over: encoded once for as long as it says the same."""
+class Bodies:
+    """The bytes of a journal that is written over and over: those of the time before, and a few lines more."""
 
     def __init__(self) -> None:
         self._head = Head(0, 0, ())
-        self._line = b""
+        self._lines: tuple[int, bytes] = (0, b"")
+        """How many lines of the run were written, and the last of them."""
+        self._body = b""
 
-    def format(self, refs: tuple[Ref, ...], state: RunState) -> bytes:
-        head = self._head
-        if refs is not head.refs or (state.generation, state.session) != (head.generation, head.session):
+    def format(self, refs: tuple[Ref, ...], state: RunState, lines: list[bytes], more: Sequence[bytes]) -> bytes:
+        """The journal object with these references, the ``lines`` that they leave out, and ``more`` after them.
+
+        ``state`` is the one that this leads to. A line that is the very same object stands where it stood.
+        """
+        head, (count, last) = self._head, self._lines
+        same = refs is head.refs and state.session == head.session and state.generation == head.generation
+        if same and len(lines) == count and lines[-1] is last:
+            body = b"".join((self._body, *more))
+        else:
             self._head = Head(state.generation, state.session, refs)
-            self._line = format_head(self._head) if refs else b""
-        return self._line
+            body = format_body(refs, state, (*lines[refs[-1].end if refs else 0 :], *more))
+        self._lines, self._body = (len(lines) + len(more), more[-1]), body
+        return body
 
 
 def format_body(refs: tuple[Ref, ...], state: RunState, tail: Sequence[bytes]) -> bytes:
-    return b"".join((HeadLine().format(refs, state), *tail))
+    head = format_head(Head(state.generation, state.session, refs)) if refs else b""
+    return b"".join((head, *tail))
 
 
 def parse_face(found: Object) -> Face:

@@ -34,10 +34,11 @@ from holdfast.base.errors import (
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
 from holdfast.runs import layout, readback
-from holdfast.runs.entry import START, Draft, Entry, as_read, format_line
-from holdfast.runs.history import HeadLine, History, parse_face, read_history, read_previous
+from holdfast.runs.compose import compose
+from holdfast.runs.entry import START, Draft, Entry
+from holdfast.runs.history import Bodies, History, parse_face, read_history, read_previous
 from holdfast.runs.readback import Attempt, Call
-from holdfast.runs.run import RunState, advance
+from holdfast.runs.run import RunState
 from holdfast.runs.sealer import Sealer
 from holdfast.runs.segments import Ref, SegmentPolicy, digest
 
@@ -61,7 +62,7 @@ class Journal:
         self._ambient = ambient
         self._policy = policy
         self._key = layout.journal_key(history.run_id)
-        self._head = HeadLine()
+        self._bodies = Bodies()
         self._turn = asyncio.Lock()
         self._waiting: list[Call] = []
         self._in_doubt: list[Attempt] = []
@@ -108,14 +109,18 @@ class Journal:
         call = Call(drafts)
         self._waiting.append(call)
         try:
-            async with self._turn:
-                if not call.settled:
+            await self._turn.acquire()
+            try:
+                if call.entries is None and call.error is None:
                     await self._send_waiting()
-        finally:
+            finally:
+                self._turn.release()
+        except BaseException:
             if not call.settled:
                 call.given_up = True
                 if call in self._waiting:
                     self._waiting.remove(call)
+            raise
         if call.error is not None:
             raise call.error
         return call.entries if call.entries is not None else []
@@ -133,7 +138,8 @@ class Journal:
             if self._waiting:
                 await self._send_waiting()
             for _ in range(TRIES):
-                self._check_not_stopped()
+                if self._stopped is not None:
+                    raise self._stop(self._stopped)
                 if self._in_doubt:
                     await self._look(None)
                 fields = {**self._carried(), **start, "previous": await self._archive()}
@@ -174,7 +180,7 @@ class Journal:
         """Write our ``start`` over the version of our history."""
         version = self.history.version
         call = Call((Draft(START, {**start, "writer": self.writer}), *then))
-        attempt = self._compose([call], self.history.refs, opening=True)
+        attempt = compose([call], self.history, self.history.refs, self.session, self._time(), opening=True)
         if call.error is not None:
             raise call.error
         mode = CREATE if version is None else IfMatch(version)
@@ -231,7 +237,10 @@ class Journal:
         """Send everything that waits. A failure is given to all who wait, not raised."""
         sending: list[Call] = []
         try:
-            await self._commit(sending)
+            for _ in range(TRIES):
+                if await self._is_sent(sending):
+                    return
+            raise self._overtaken()
         except Exception as error:  # noqa: BLE001  # handed to every caller, who raises it
             doubtful = {id(call) for attempt in self._in_doubt for call, _ in attempt.calls}
             for call in (*sending, *self._waiting):
@@ -239,38 +248,43 @@ class Journal:
                     call.error = _unknown(self.run_id, error) if id(call) in doubtful else error
                     call.given_up = True
             self._waiting.clear()
-        finally:
+        except BaseException:
             # Cancelled: whoever is next in line takes over what this call was sending.
             self._waiting[:0] = [call for call in sending if call.wanted]
+            raise
 
-    async def _commit(self, sending: list[Call]) -> None:
-        for _ in range(TRIES):
-            self._check_not_stopped()
-            if self._in_doubt:
-                await self._look(None)
+    async def _is_sent(self, sending: list[Call]) -> bool:
+        """Send what was to be sent, and what waits; False if others have written first, and it must be sent again."""
+        if self._stopped is not None:
+            raise self._stop(self._stopped)
+        if self._in_doubt:
+            await self._look(None)
+        if self._sealer.is_overdue(self.history):
             await self._sealer.catch_up(self.history)
-            sending += self._waiting
-            self._waiting = []
+        sending += self._waiting
+        self._waiting = []
+        if self._unclaimed:
             self._claim(sending)
-            attempt = self._compose([call for call in sending if call.wanted], self._sealer.refs(self.history))
-            if not attempt.entries:
-                return
-            match await self._put(attempt):
-                case Written(version):
-                    attempt.settle(attempt.entries)
-                    self._adopt(attempt, version)
-                    return
-                case Lost(current):
-                    await self._look(current)
-        raise self._overtaken()
+        wanted, refs = [call for call in sending if call.wanted], self._sealer.refs(self.history)
+        attempt = compose(wanted, self.history, refs, self.session, self._time())
+        if not attempt.entries:
+            return True
+        outcome = await self._put(attempt)
+        if isinstance(outcome, Written):
+            attempt.settle(attempt.entries)
+            self._adopt(attempt, outcome.version)
+            return True
+        await self._look(outcome.current)
+        return False
 
     async def _put(self, attempt: Attempt) -> Written | Lost:
         """In doubt from the moment it is sent, however this ends, unless the store says that nothing was written."""
         self._in_doubt.append(attempt)
         try:
             sending = self._store.put(self._key, self._body(attempt), IfMatch(self._known_version()))
-            due = self._sealer.is_due(self.history, attempt.entries[-1])
-            return await (self._sealer.beside(self.history, sending) if due else sending)
+            if self._sealer.is_due(self.history, attempt.entries[-1]):
+                return await self._sealer.beside(self.history, sending)
+            return await sending
         except Unavailable as error:
             if not (error.maybe_applied or isinstance(error, Contended)):
                 self._in_doubt.remove(attempt)
@@ -284,37 +298,8 @@ class Journal:
                 self._unclaimed.remove(earlier)
                 call.entries = earlier.entries
 
-    def _compose(self, calls: Iterable[Call], refs: tuple[Ref, ...], *, opening: bool = False) -> Attempt:
-        """Give drafts their places. A draft that has none fails its own call alone."""
-        timestamp = iso(self._ambient.clock.wall_ns())
-        attempt = Attempt(refs=refs, state=self.state)
-        for call in calls:
-            entries: list[Entry] = []
-            lines: list[bytes] = []
-            state = attempt.state
-            try:
-                for draft in call.drafts:
-                    if draft.type == START and (not opening or entries):
-                        raise Invalid(f"run {self.run_id}: only begin writes a start entry")
-                    entry = Entry(draft.type, self.session, state.next_offset, timestamp, dict(draft.fields))
-                    line = format_line(entry)
-                    entry = as_read(entry, line, key=self._key)
-                    state = _advanced(state, entry, self.run_id)
-                    entries.append(entry)
-                    lines.append(line)
-            except (Invalid, Corrupt) as error:
-                call.error = error if isinstance(error, Invalid) else Invalid(str(error))
-                continue
-            attempt.calls.append((call, len(entries)))
-            attempt.entries += entries
-            attempt.lines += lines
-            attempt.state = state
-        return attempt
-
     def _body(self, attempt: Attempt) -> bytes:
-        sealed = attempt.refs[-1].end if attempt.refs else 0
-        head = self._head.format(attempt.refs, attempt.state)
-        return b"".join((head, *self.history.lines[sealed:], *attempt.lines))
+        return self._bodies.format(attempt.refs, attempt.state, self.history.lines, attempt.lines)
 
     def _adopt(self, attempt: Attempt, version: Version) -> None:
         """The attempt is in. No other of ours that rests on the version before can land any more."""
@@ -365,14 +350,13 @@ class Journal:
         refs = {*self.history.refs, *(ref for attempt in self._in_doubt for ref in attempt.refs)}
         return {ref: self.history.lines[ref.first : ref.end] for ref in refs}
 
+    def _time(self) -> str:
+        return iso(self._ambient.clock.wall_ns())
+
     def _known_version(self) -> Version:
         if self.history.version is None:
             raise Invalid(f"run {self.run_id}: the session has not begun")
         return self.history.version
-
-    def _check_not_stopped(self) -> None:
-        if self._stopped is not None:
-            raise self._stop(self._stopped)
 
     def _stop(self, reason: str) -> Fenced:
         self._stopped = reason
@@ -387,10 +371,3 @@ def _unknown(run_id: str, error: Exception) -> Exception:
     if isinstance(error, Unavailable):
         return Ambiguous(f"run {run_id}: the entries may or may not be recorded ({error})")
     return error
-
-
-def _advanced(state: RunState, entry: Entry, run_id: str) -> RunState:
-    try:
-        return advance(state, entry, key=f"run {run_id}")
-    except Corrupt as error:
-        raise Invalid(str(error), remedy="write what the run's state allows") from error

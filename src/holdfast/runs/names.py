@@ -5,6 +5,7 @@ forbidden in names.
 """
 
 from collections import Counter
+from functools import lru_cache
 
 from holdfast.base.errors import Invalid
 from holdfast.runs.errors import ConcurrentSteps
@@ -19,6 +20,12 @@ _MAX_BYTES = 200
 def check_name(name: object, what: str = "step") -> str:
     if not isinstance(name, str):
         raise Invalid(f"{what} name {name!r:.40} is a {type(name).__name__}", remedy="give it as text")
+    return _checked(name, what)
+
+
+@lru_cache(maxsize=1024)
+def _checked(name: str, what: str) -> str:
+    """Remembered: a workflow asks for the same few names over and over."""
     if not name or len(name.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise Invalid(f"{what} name {name[:40]!r} must have 1 to {_MAX_BYTES} bytes")
     if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
@@ -67,7 +74,8 @@ class StepIds:
             ident = keyed(name, key)
             self.claim(ident)
         else:
-            self._check_order_is_certain(name, aside=aside)
+            if aside or self._in_flight or self._used_aside:
+                self._check_order_is_certain(name, aside=aside)
             self._drawn[name] += 1
             ident = counted(name, self._drawn[name])
         self._in_flight.add(ident)

@@ -64,6 +64,8 @@ class Identity:
     """For the first ``start`` alone: metadata, tags, parent, ..."""
     input: Packed | None = None
     """What to write down as the run's input, if this call creates it."""
+    drawn: bool = False
+    """The id was drawn for this call: nobody else can have such a run, and nobody looks for it."""
 
 
 def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:

@@ -30,7 +30,7 @@ class Call:
 
     @property
     def wanted(self) -> bool:
-        return not (self.settled or self.given_up)
+        return self.entries is None and self.error is None and not self.given_up
 
 
 @dataclass(slots=True, eq=False)

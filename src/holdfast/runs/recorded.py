@@ -20,6 +20,13 @@ from holdfast.runs.values import from_json, to_json
 
 _ENVELOPE = "value"
 _READS = 16
+_CERTAINLY_SMALL = 4096
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is written as it is, and fits into its entry: most texts and numbers."""
+    kind = type(value)
+    return (kind is str and len(value) < _CERTAINLY_SMALL) or value is None or kind is bool or kind is int
 
 
 class Packed:
@@ -122,4 +129,4 @@ def wake_of(suspend: Entry) -> int | None:
 
 def _certainly_small(value: Any) -> bool:
     """Saves encoding twice for the common case."""
-    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 4096)
+    return is_plain(value) or type(value) is float

@@ -54,7 +54,7 @@ class Replay:
 
     def ask(self, kind: str, ident: str) -> Place | None:
         """The main lane's next place, if it is this one; None when the journal has no more."""
-        place = self._peek()
+        place = self._peek() if self._next < len(self._places) else None
         if place is None:
             return None
         if (place.kind, place.id) != (kind, ident):

@@ -71,13 +71,17 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class RunState(NamedTuple):
-    """A tuple, because every step of every run makes a new one, and nothing else is made as fast."""
+    """A tuple, because every step of every run makes a new one, and nothing else is made as fast.
 
+    First what every entry changes.
+    """
+
+    next_offset: int = 0
+    updated_at: str = ""
     status: Status = "new"
     session: int = 0
     """The highest: whoever wrote its ``start`` is the writer."""
     writer: str | None = None
-    next_offset: int = 0
     generation: int = 0
     start: Mapping[str, Any] = _NOTHING
     """The fields of the first ``start``: input, workflow, ..."""
@@ -91,7 +95,6 @@ class RunState(NamedTuple):
     detached: bool = False
     """The latest ``start`` was written on behalf of somebody else: nobody is at work on this run."""
     started_at: str = ""
-    updated_at: str = ""
     pending: Pending | None = None
     last_resume: Entry | None = None
     """The last answer that a caller brought. One that was found in the mailbox is nobody's to bring again."""
@@ -126,8 +129,6 @@ class RunState(NamedTuple):
 
 
 NEW = RunState()
-
-_AT, _ON = RunState._fields.index("next_offset"), RunState._fields.index("updated_at")
 
 
 def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
@@ -171,9 +172,7 @@ def _after(before: RunState, entry: Entry | None) -> RunState:
     """What every entry changes."""
     if entry is None:
         return before
-    return RunState._make(
-        (*before[:_AT], entry.offset + 1, *before[_AT + 1 : _ON], entry.timestamp, *before[_ON + 1 :])
-    )
+    return tuple.__new__(RunState, (entry.offset + 1, entry.timestamp, *before[2:]))
 
 
 # --- invariants: each takes the state before and the next entry ---

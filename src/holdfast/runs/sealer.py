@@ -44,17 +44,23 @@ class Sealer:
 
     def is_due(self, history: History, last: Entry) -> bool:
         """A step is followed by something, which will refer to the segment; what ends or suspends a run may not be."""
-        if self._sealed is not None or last.type != STEP:
-            return False
-        tail = history.tail
-        return len(tail) >= self._seal_from and self._policy.is_due(tail)
+        return self._is_long(history, self._policy.lines) and last.type == STEP
+
+    def is_overdue(self, history: History) -> bool:
+        """Whether the tail is twice as long as it should be: no step gave occasion to seal it beside."""
+        return self._is_long(history, 2 * self._policy.lines)
+
+    def _is_long(self, history: History, lines: int) -> bool:
+        """Whether the tail has so many lines, and is worth sealing. Asked at every PUT: they are counted first."""
+        refs = history.refs
+        length = len(history.lines) - (refs[-1].end if refs else 0)
+        return (
+            length >= lines and length >= self._seal_from and self._sealed is None and self._policy.is_due(history.tail)
+        )
 
     async def catch_up(self, history: History) -> None:
-        """Seal before a PUT, if the tail is twice as long as it should be: no step gave occasion to do it beside."""
-        tail = history.tail
-        overdue = len(tail) >= max(self._seal_from, 2 * self._policy.lines)
-        if overdue and self._sealed is None and self._policy.is_due(tail):
-            self._sealed = await self.seal(history)
+        """Seal before a PUT."""
+        self._sealed = await self.seal(history)
 
     async def beside(self, history: History, sending: Awaitable[Sent]) -> Sent:
         """What a PUT gives, with the tail sealed meanwhile."""

@@ -45,7 +45,7 @@ log = telemetry.logger("runs")
 async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identity, planner: Planner) -> Outcome:
     budget = TAKEOVER.start(ambient)
     while True:
-        history = await read_history(store, who.run_id)
+        history = None if who.drawn and not budget.spent else await read_history(store, who.run_id)
         try:
             planned = planner(_state(history), ambient.clock.wall_ns())
         except HoldfastError as error:

@@ -42,35 +42,26 @@ class Standing:
         self._over = False
         self._caller = _this_task()
         self._cancelled_before = self._caller.cancelling()
-        self._asking: dict[asyncio.Task[Any], int] = {}
+        self.asking: dict[asyncio.Task[Any], int] = {}
+        """Who asks for something now, and for how many things."""
         self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
         self._quiet: asyncio.Future[None] | None = None
 
-    def question(self, what: str, *, main: bool) -> "_Question":
-        """Around everything that a workflow asks for. ``main``: in its own task."""
-        return _Question(self, what, main=main)
-
-    def begin(self, task: "asyncio.Task[Any]") -> None:
-        """A task asks for something."""
-        self.check(task)
-        self._asking[task] = self._asking.get(task, 0) + 1
-
-    def end(self, task: "asyncio.Task[Any]", error: BaseException | None, what: str, *, main: bool) -> None:
-        """It was answered, or is not going to be."""
-        if error is not None and not isinstance(error, StepFailed):
-            if isinstance(error, HoldfastError):
-                self.broken = self.broken or error
-            elif isinstance(error, asyncio.CancelledError) and main:
-                self._interrupted[task] = Invalid(
-                    f"{what} was cancelled, and the workflow went on: a replay could not",
-                    remedy="give the step a timeout= and catch StepFailed, instead of a timeout around it",
-                )
-        left = self._asking[task] - 1
-        if left:
-            self._asking[task] = left
+    def not_answered(self, task: "asyncio.Task[Any]", error: BaseException, what: str, *, main: bool) -> None:
+        """A question was not answered, unless by the failure of a step."""
+        if isinstance(error, StepFailed):
             return
-        del self._asking[task]
-        if self._quiet is not None and not self._asking and not self._quiet.done():
+        if isinstance(error, HoldfastError):
+            self.broken = self.broken or error
+        elif isinstance(error, asyncio.CancelledError) and main:
+            self._interrupted[task] = Invalid(
+                f"{what} was cancelled, and the workflow went on: a replay could not",
+                remedy="give the step a timeout= and catch StepFailed, instead of a timeout around it",
+            )
+
+    def settle_down(self) -> None:
+        """Nobody asks for anything any more."""
+        if self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
     def check(self, task: "asyncio.Task[Any] | None" = None) -> None:
@@ -86,13 +77,9 @@ class Standing:
             )
         if self._caller.cancelling() > self._cancelled_before:
             raise asyncio.CancelledError
-        if task in self._interrupted:
+        if self._interrupted and task in self._interrupted:
             self.broken = self._interrupted[task]
             raise self.broken
-
-    def recording(self) -> "_Recording":
-        """Around every write to the journal."""
-        return _Recording(self)
 
     def not_recorded(self, error: BaseException) -> None:
         """A write to the journal was given up or failed."""
@@ -111,47 +98,44 @@ class Standing:
     async def close(self) -> None:
         """The session is over: cancel what other tasks still ask for, and wait until they have given up."""
         self._over = True
-        if self._asking:
+        if self.asking:
             self._quiet = asyncio.get_running_loop().create_future()
-            for task in self._asking:
+            for task in self.asking:
                 task.cancel()
             await self._quiet
 
 
-class _Question:
-    """Cheaper than a generator: every step asks one."""
+class Question:
+    """Around everything that a workflow asks for; ``main`` is its own task, and whether that asks.
+
+    Cheaper than a generator: every step asks one.
+    """
 
     __slots__ = ("_main", "_standing", "_task", "_what")
 
-    def __init__(self, standing: Standing, what: str, *, main: bool) -> None:
+    def __init__(self, standing: Standing, what: str, main: "asyncio.Task[Any] | None") -> None:
         self._standing = standing
         self._what = what
-        self._main = main
-
-    def __enter__(self) -> None:
         self._task = _this_task()
-        self._standing.begin(self._task)
+        self._main = self._task is main
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._standing.end(self._task, error, self._what, main=self._main)
-
-
-class _Recording:
-    __slots__ = ("_standing",)
-
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-
-    def __enter__(self) -> None:
-        """Nothing to do before."""
+    def __enter__(self) -> bool:
+        standing, task = self._standing, self._task
+        standing.check(task)
+        standing.asking[task] = standing.asking.get(task, 0) + 1
+        return self._main
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._standing.not_recorded(error)
+            self._standing.not_answered(self._task, error, self._what, main=self._main)
+        asking = self._standing.asking
+        asking[self._task] -= 1
+        if not asking[self._task]:
+            del asking[self._task]
+            if not asking:
+                self._standing.settle_down()
 
 
 def _this_task() -> "asyncio.Task[Any]":

@@ -72,7 +72,7 @@ class Workflow:
             first["parent"] = dict(parent)
         packed = Packed(given, "arguments")
         packed.read_back()
-        who = Identity(ident, self.name, self.version, digest, first, packed)
+        who = Identity(ident, self.name, self.version, digest, first, packed, drawn=run_id is None)
         return await self._call(store, ambient, who, lambda state, now: plan_call(state, who, now))
 
     async def proceed(self, store: Store, run_id: str) -> Outcome:

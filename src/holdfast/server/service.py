@@ -27,6 +27,7 @@ from holdfast.ingest.landing import SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
 from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.marks import Marked, Marks
 from holdfast.ingest.reconciled import Reconciled
 from holdfast.ingest.resolutions import Resolutions
 from holdfast.ingest.spool import Spool, open_spool
@@ -44,6 +45,8 @@ PROBE_EVERY_NS = 2_000_000_000
 PROBE_TIMEOUT_S = 2.0
 STALE_ROUNDS = 10
 """Rounds of following that may fail before live state is no longer called complete."""
+STALE_THROUGH_S = 60
+"""How old what is here for certain may be: nobody calls an hour of yesterday complete today."""
 
 OVERLAP_S = 600
 _SECOND = 1_000_000_000
@@ -69,6 +72,8 @@ class Service:
     query: bool
     holds: Holds
     reconciled: Reconciled
+    marks: Marks | None
+    """None with a spool: then there is one collector."""
     overlap_ns: int = OVERLAP_S * _SECOND
     """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
@@ -95,7 +100,10 @@ class Service:
             "since_unix_ns": self.live.horizon_ns(),
             "batches": len(self.live),
         }
-        return answer if why is None else {**answer, "partial_because": why}
+        if why is not None:
+            return {**answer, "partial_because": why}
+        through = self.follower.through_ns if self.query else None
+        return {**answer, "through_unix_ns": self.ambient.clock.wall_ns() if through is None else through}
 
     def _partial(self) -> str | None:
         if not self.rebuilt:
@@ -110,7 +118,13 @@ class Service:
         if age is None or age > STALE_ROUNDS * max(1.0, self.section.follow_interval_ms / 1000):
             return "the store could not be followed lately"
         if not self.follower.audited:
-            return "not all manifests were looked at"
+            return "not all manifests were looked at yet"
+        silent = self.follower.heard.why()
+        if silent is not None:
+            return silent
+        through = self.follower.through_ns
+        if through is None or self.ambient.clock.wall_ns() - through > STALE_THROUGH_S * _SECOND:
+            return "a collector has not told for long what it accepted"
         problems = self.follower.problems
         return f"{problems} {'batch' if problems == 1 else 'batches'} could not be read" if problems else None
 
@@ -236,6 +250,8 @@ async def open_service(
         service.overlap_ns = overlap_s * _SECOND
         await service.holds.refresh()
         await service.reconciled.look()
+        if service.marks is not None:  # begun before anything is accepted, ended when all that was is told
+            await stack.enter_async_context(service.marks)
         await stack.enter_async_context(service.acceptor)
         _gauges(service)
         async with _beside(service):
@@ -299,8 +315,11 @@ def _compose(
 
     options = CollectorOptions(collector_id)
     acceptor: Collector | SpoolCollector
+    marks: Marks | None = None
     if spool is None:
         acceptor = Collector(store, ambient, authority, options, on_accepted=on_accepted)
+        every_ms = section.mark_interval_ms
+        marks = Marks(store, ambient, acceptor.references, collector_id=collector_id, every_ms=every_ms)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
         acceptor = SpoolCollector(
@@ -315,7 +334,7 @@ def _compose(
         in_flight_bytes=section.in_flight_bytes,
     )
     holds = Holds(store, ambient)
-    guarded = Guarded(acceptor, holds, Resolutions(store, ambient))
+    guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
     intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, body_timeout_ms=section.body_timeout_ms)
     return Service(
         section=section,
@@ -325,7 +344,7 @@ def _compose(
         acceptor=acceptor,
         spool=spool,
         live=live,
-        follower=Follower(store, live, clock, frames),
+        follower=Follower(store, live, clock, frames, own="" if marks is None else marks.session),
         tokens=tokens,
         limits=limits,
         meters=meters,
@@ -335,6 +354,7 @@ def _compose(
         query=query,
         holds=holds,
         reconciled=Reconciled(store, clock),
+        marks=marks,
     )
 
 

@@ -42,6 +42,19 @@ def test_any_json_parser_reads_it(document: dict[str, Any]) -> None:
     assert json.loads(codec.encode(document).decode("utf-8")) == document
 
 
+@given(DOCUMENTS)
+def test_it_is_what_the_standard_library_writes(document: dict[str, Any]) -> None:
+    written = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    assert codec.encode(document) == written.encode()
+
+
+def test_a_document_that_contains_itself_is_refused() -> None:
+    document: dict[str, Any] = {"a": 1}
+    document["self"] = [document]
+    with pytest.raises(Invalid, match="value has no JSON form"):
+        codec.encode(document)
+
+
 def test_the_form_is_compact_sorted_utf8() -> None:
     assert codec.encode({"b": [1, 2.5], "a": "Grüße"}) == '{"a":"Grüße","b":[1,2.5]}'.encode()
 

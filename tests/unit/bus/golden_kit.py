@@ -47,7 +47,7 @@ async def produce() -> dict[str, bytes]:
     ticker = Ticker(bus.store, runner.publisher, bus.ambient, [Schedule("0 3 * * *", OrderPlaced(order_id="tick"))])
     await ticker.fire_due()
     rows = [(event.envelope.name, Item(7, "order.placed", 0, "k")) for event in await bus.events()]
-    await Piles(bus.store, "default", bus.ambient).spill(rows, READY, ordered=False)
+    await Piles(bus.store, "default", bus.ambient).spill(rows, READY)
     found: dict[str, bytes] = {}
     for shape, folder in SHAPES.items():
         for key, document in desk.documents(folder).items():

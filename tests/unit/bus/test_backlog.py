@@ -171,23 +171,6 @@ async def test_delayed_events_do_not_fill_the_digest(small: None) -> None:
     assert len(set(done)) == len(done) == 301
 
 
-async def test_ordered_delivery_holds_over_a_large_backlog(small: None) -> None:
-    """The younger of a key has the higher priority, and waits all the same; both lie in piles at first."""
-    desk = Desk()
-    done: list[str] = []
-    bus = desk.bus()
-    for number in range(400):
-        await bus.publish(OrderPlaced(order_id=str(number)), priority=number, order_key=str(number % 7))
-    desk.watch.advance(seconds=1)
-    runner = desk.bus().runner([recorder(done, concurrency=20, ordered=True)])
-    while await runner.step():
-        await runner.drain_flight()
-    assert len(done) == 400
-    for key in range(7):
-        numbers = [int(each) for each in done if int(each) % 7 == key]
-        assert numbers == sorted(numbers)
-
-
 async def test_a_sheet_that_is_lost_costs_requests_and_no_event(small: None) -> None:
     desk = Desk()
     done: list[str] = []
@@ -218,7 +201,7 @@ async def test_cleanup_keeps_what_lies_in_piles_and_removes_what_nobody_refers_t
     runner = desk.bus().runner([recorder(done)])
     await runner.step()
     await runner.drain_flight()
-    await runner.feed._piles.spill(list(section_of(desk).open.items()), "ready", ordered=False)  # and then it died
+    await runner.feed._piles.spill(list(section_of(desk).open.items()), "ready")  # and then it died
     before = len(desk.documents("bus/default/piles/"))
     desk.watch.advance(seconds=6 * 86_400)
     assert await runner.sweep.run(whole=True) == 0

@@ -98,8 +98,10 @@ async def test_cleanup_keeps_what_is_still_to_be_done_unless_forced() -> None:
         await bus.cleanup(before_ns=desk.watch.ns + DAY * 10**9)
 
 
-async def test_a_name_that_was_cleaned_up_is_not_handed_out_again() -> None:
-    """A worker has seen the event before it was acked and cleaned up, and claims it after."""
+@pytest.mark.parametrize("after_another", [False, True])
+async def test_a_name_that_was_cleaned_up_is_not_handed_out_again(after_another: bool) -> None:
+    """A worker has seen the event before it was acked and cleaned up, and claims it after: as the first to do so, or
+    after another who created the claim anew and died before it could ask whether it might."""
     desk = Desk()
     seen: list[Any] = []
 
@@ -115,6 +117,9 @@ async def test_a_name_that_was_cleaned_up_is_not_handed_out_again() -> None:
     await desk.bus().run([record], until_idle=True)
     desk.watch.advance(seconds=8 * DAY)
     assert (await desk.bus().cleanup()).claims == 1
+    if after_another:
+        await desk.bus().runner([record]).claims.take(name, "bill")
+        desk.watch.advance(seconds=60)
     assert await slow._claim() == 0
     await slow.drain_flight()
     assert seen == ["o1"]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.bus.browse import HandlerStats
+from holdfast.cli.events import most_takers
 from holdfast.cli.main import run
 
 HANDLERS = """
@@ -84,7 +86,9 @@ def test_events_are_published_handled_and_seen(desk: EventsDesk) -> None:
     assert (stats["handlers"][0]["open"], stats["requests"]["get"]) == (1, 2)
     assert 15 < stats["dollars_per_million_events"] < 16
     assert stats["requests_per_million_events"] == {"put": 3_000_000, "get": 2_000_000}
-    expected = "a million events with 1 handler cost about $15.80 in requests on S3 (3,000,000 PUT, 2,000,000 GET)"
+    expected = (
+        "a million events that one handler takes cost about $15.80 in requests on S3 (3,000,000 PUT, 2,000,000 GET)"
+    )
     assert expected in desk.text("events", "stats")
 
 
@@ -98,7 +102,7 @@ def test_the_dead_are_replayed_or_dropped(desk: EventsDesk) -> None:
     desk.work()
     assert told["replayed_as"] in desk.text("events", "dead-letters", "list")
     assert len(desk.json("events", "dead-letters", "drop", "--all")) == 1
-    assert "no such dead letter" in desk.text("events", "dead-letters", "drop", bad, code=4)
+    assert f"event {bad} has no dead letter" in desk.text("events", "dead-letters", "drop", bad, code=4)
     assert "name one event" in desk.text("events", "dead-letters", "drop", code=2)
 
 
@@ -172,6 +176,23 @@ def test_an_empty_listing_is_a_sentence(desk: EventsDesk, words: list[str], sent
 def test_stats_say_that_nobody_has_looked(desk: EventsDesk) -> None:
     assert "no handler has looked at this namespace yet" in desk.text("events", "stats")
     assert desk.json("events", "stats")["handlers"] == []
+
+
+def test_a_bad_schedule_and_an_empty_list_say_what_to_do(desk: EventsDesk) -> None:
+    broken = (
+        "from holdfast.bus import Event, Schedule\nclass CliTick(Event): ...\nALL = [Schedule('61 * * * *', CliTick())]"
+    )
+    (desk.folder / "bus_cli_schedule.py").write_text(broken, encoding="utf-8")
+    said = desk.text("worker", "bus_cli_schedule:ALL", code=2)
+    assert "'61 * * * *' is no cron expression" in said
+    assert "importable" not in said
+    (desk.folder / "bus_cli_empty.py").write_text("ALL = []", encoding="utf-8")
+    assert "bus_cli_empty:ALL is empty" in desk.text("worker", "bus_cli_empty:ALL", code=2)
+
+
+def test_a_price_is_that_of_the_handlers_that_take_a_type() -> None:
+    handlers = [HandlerStats(name, types, 0, 0, 0, {}) for name, types in (("a", ("x",)), ("b", ("y",)), ("c", ("*",)))]
+    assert (most_takers(handlers[:2]), most_takers(handlers), most_takers([])) == (1, 2, 1)
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "raise SystemExit(3)", "def", "import nowhere_at_all"])

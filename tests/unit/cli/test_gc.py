@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.config import Settings
-from holdfast.cli.gc import as_collector_of_garbage
+from holdfast.cli.engines import as_collector_of_garbage
 from holdfast.cli.main import run
 from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.quarantine import conflicts
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_named(desk: Desk) -> None:
 
 def test_everything_is_looked_at_unless_kinds_are_named(desk: Desk) -> None:
     desk.fill()
-    assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "ontology", "runs"]
+    assert list(desk.json("plan")["kinds"]) == ["orphans", "derived", "gatherings", "ontology", "runs"]
 
 
 def test_garbage_collection_has_credentials_of_its_own() -> None:

@@ -42,13 +42,12 @@ def derived() -> dict[str, bytes]:
     for kind in (Kind.ROLLUP, Kind.INDEX):
         version = derive.rollup_version(WINDOWS) if kind is Kind.ROLLUP else derive.index_version()
         unit = Unit(kind, HOUR_NUMBER, 1, 0, inputs, version)
-        made = list(
-            derive.rollup_chunks(unit, telemetry, WINDOWS)
-            if kind is Kind.ROLLUP
-            else derive.index_chunks(unit, telemetry)
-        )
+        rolled, counted = derive.Rolled(WINDOWS), derive.Counted()
+        rolled.add(telemetry)
+        counted.add(telemetry)
+        made = list(rolled.chunks(unit) if kind is Kind.ROLLUP else derive.index_chunks(unit, telemetry))
         found |= {f"v1-{_name(each.ref)}.parquet": each.body for each in made}
-        manifest = derive.manifest(unit, telemetry, [each.ref for each in made])
+        manifest = derive.manifest(unit, counted, [each.ref for each in made])
         generation = Generation(kind, HOUR_NUMBER, 3, 1, version, (Current.of_manifest(manifest),), ("e" * 64,))
         found |= {f"v1-{kind}-unit.json": manifest.encode(), f"v1-{kind}-generation.json": generation.encode()}
     return found

@@ -44,7 +44,7 @@ async def divided(store: Store, base: Generation, parts: Sequence[Sequence[Liste
     manifests: list[UnitManifest] = []
     for bucket, own in enumerate(parts):
         unit = Unit(Kind.ROLLUP, base.hour, 2, bucket, tuple(row.input for row in own), base.version)
-        work = Work(unit, tuple((row.manifest_id, row.blob_key) for row in own), 0)
+        work = Work.of_batches(unit, own)
         await make(store, work, Windows.of(), Limits())
         manifests.append(UnitManifest.read(await store.get(unit.key)))
     await publish(store, base, 2, manifests)
@@ -96,7 +96,7 @@ async def batch_left_out(store: Store) -> Expected:
     base = await an_hour(store)
     rows = (await listing.of_hour(store, base.hour))[1:]
     unit = Unit(Kind.ROLLUP, base.hour, 1, 0, tuple(row.input for row in rows), base.version)
-    await make(store, Work(unit, tuple((row.manifest_id, row.blob_key) for row in rows), 0), Windows.of(), Limits())
+    await make(store, Work.of_batches(unit, rows), Windows.of(), Limits())
     made = await publish(store, base, 1, [UnitManifest.read(await store.get(unit.key))])
     return {("left_out", made.key)}
 

@@ -1,6 +1,7 @@
 """Tables of a store, planned and read part by part in this process: the rows that DuckDB and the domains give."""
 
 import random
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -148,6 +149,27 @@ async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest
         assert len(names) == 300_000
         assert names["000003"] == "new"
         assert names["000004"] == "name 4"
+        spent = [received(store)]
+        for columns in ("id,name,tier", "tier"):
+            rows = await everything(store, {"table": "Customer", "partitions": "4", "columns": columns})
+            assert Counter(rows.column("tier").to_pylist()) == {"Gold": 299_000, "Std": 1_000}
+            spent.append(received(store))
+        assert spent[2] - spent[1] < (spent[1] - spent[0]) / 2
+
+
+async def test_slices_of_a_column_have_what_the_whole_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.parts.SLICED_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.cuts.WHOLE_BYTES", 0)
+    async with open_store("memory:") as store:
+        await trade(store, 1)
+        whole = await everything(store, {"table": "Everything"})
+        for column in whole.column_names:
+            part = await everything(store, {"table": "Everything", "columns": column, "partitions": "2"})
+            assert bag(part) == bag(whole.select([column])), column
+
+
+def received(store: OpenStore) -> int:
+    return sum(each.received_bytes for each in store.usage.tallies.values())
 
 
 async def test_a_snapshot_that_is_removed_after_planning_is_not_missed() -> None:

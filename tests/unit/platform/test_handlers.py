@@ -189,3 +189,13 @@ async def test_ensure_refuses_what_is_no_object() -> None:
         await hf.bus().publish(OrderTaken(order_id="o1"))
         assert (await hf.run([wrong], until_idle=True)).handled == 1
     assert len(problems) == 2
+
+
+async def test_what_is_no_handler_is_named() -> None:
+    plain: Any = bill.function
+    one: Any = bill
+    async with platform() as hf:
+        with pytest.raises(BadHandler, match="is no handler"):
+            await hf.run([plain], until_idle=True)
+        with pytest.raises(BadHandler, match="a list of handlers"):
+            await hf.run(one, until_idle=True)

@@ -75,6 +75,9 @@ async def test_request_costs() -> None:
     again = desk.store()
     assert (await work.start(again, 20, run_id="r")).result == 20
     assert again.usage.by_verb == {"get": 1}
+    drawn = desk.store()
+    await work.start(drawn, 20)
+    assert drawn.usage.requests("get") == 0, "nobody else can have a run with this id"
 
     await work.start(desk.store(), 7, run_id="waits")
     resumed = desk.store()

@@ -22,7 +22,7 @@ from holdfast.ingest.frame.batch import (
     Samples,
     Series,
 )
-from holdfast.ingest.frame.columns import Groups, Ints, Reader
+from holdfast.ingest.frame.columns import Groups, Ints, Reader, all_of, least, most
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import Header, Identity, Limits, unwrap
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
@@ -95,7 +95,7 @@ def _samples(reader: Reader, series: int, samples: int, times: int) -> Samples:
     name, labels = reader.steps(series), reader.steps(series)
     lengths = reader.ints(series)
     _ends(lengths, samples)
-    if int(lengths.min()) < 1:
+    if least(lengths) < 1:
         raise FrameInvalid(Reason.COLUMN, "a series has no samples")
     groups = Groups(lengths, samples)
     seq = reader.grouped(groups, related=True)
@@ -109,10 +109,10 @@ def _times(reader: Reader, groups: Groups, times: int) -> Ints:
     if not times:
         return reader.grouped(groups, related=True)
     table = reader.steps(times)
-    if not (table[1:] > table[:-1]).all():
+    if times > 1 and not all_of(table[1:] > table[:-1]):
         raise FrameInvalid(Reason.COLUMN, "the table of times is not in order")
     numbers = reader.grouped(groups, related=True)
-    if int(numbers.min()) < 0 or int(numbers.max()) >= times:
+    if least(numbers) < 0 or most(numbers) >= times:
         raise FrameInvalid(Reason.COLUMN, f"a sample has a time that is not among the {times}")
     return table[numbers]
 
@@ -123,7 +123,7 @@ def _histograms(reader: Reader, counts: Counts) -> Histograms:
     ends = _ends(sizes, counts.bounds)
     bounds: Floats = reader.steps(counts.bounds).view(np.float64)
     layout = reader.steps(counts.histograms)
-    if int(layout.min()) < 0 or int(layout.max()) >= counts.layouts:
+    if least(layout) < 0 or most(layout) >= counts.layouts:
         raise FrameInvalid(Reason.COLUMN, f"a histogram has a layout that is not among the {counts.layouts}")
     rows = np.bincount(layout, minlength=counts.layouts)
     places = _ends(rows * (sizes + 1), counts.buckets)
@@ -152,7 +152,7 @@ def _alerts(reader: Reader, counts: Counts) -> Alerts:
     seq, time_ns, state, name = _columns(reader, number)
     labels = reader.steps(number)
     valued = reader.ints(number)
-    if int(valued.min()) < 0 or int(valued.max()) > 1:
+    if least(valued) < 0 or most(valued) > 1:
         raise FrameInvalid(Reason.COLUMN, "an alert has a value, or it has none")
     value: Floats = reader.steps(number).view(np.float64)
     message = _texts(reader, number, counts.alert_bytes)
@@ -170,11 +170,8 @@ def _texts(reader: Reader, count: int, size: int) -> pa.StringArray:
 def _ends(lengths: Ints, total: int) -> Ints:
     """Where each piece ends, if the lengths are none below zero and add up to the total."""
     ends = lengths.cumsum()
-    if len(lengths):
-        # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
-        right = int(lengths.min()) >= 0 and int(lengths.max()) <= total and int(ends[-1]) == total
-    else:
-        right = not total
-    if not right:
+    # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
+    within = not len(lengths) or (least(lengths) >= 0 and most(lengths) <= total)
+    if not within or (int(ends[-1]) if len(lengths) else 0) != total:
         raise FrameInvalid(Reason.COLUMN, f"lengths do not add up to {total}")
     return ends

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples
-from holdfast.ingest.frame.columns import Ints, starts_of
+from holdfast.ingest.frame.columns import Ints, all_of, least, most, starts_of
 from holdfast.ingest.frame.counts import MOST_BOUNDS, MOST_LAYOUTS
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.scales import EXACT
@@ -70,10 +70,12 @@ def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:
     _within("kind of a series", series.kind, *kinds)
     if kinds[0] == Kind.HISTOGRAM and series.whole.any():
         raise FrameInvalid(Reason.COLUMN, "the sum of a histogram is a float")
-    _grouped("series", series.lengths, len(samples), least=1)
+    _grouped("series", series.lengths, len(samples), at_least=1)
+    if len(series) == len(samples):
+        return
     grows = samples.seq[1:] > samples.seq[:-1]
     grows[starts_of(series.lengths)[1:] - 1] = True
-    if not grows.all():
+    if not all_of(grows):
         raise FrameInvalid(Reason.SEQUENCE, "sequence numbers do not grow within a series")
 
 
@@ -112,16 +114,17 @@ def _sequence(batch: Batch) -> None:
     """Every number is there once, and the first and the last are the bounds of the identity."""
     start, end = batch.identity.seq_start, batch.identity.seq_end
     parts = [batch.samples.seq, batch.histograms.samples.seq, batch.logs.seq, batch.alerts.seq]
-    seqs = np.concatenate([part for part in parts if len(part)]) if len(batch) else parts[0]
-    if not len(seqs) or int(seqs.min()) != start or int(seqs.max()) != end:
+    there = [part for part in parts if len(part)]
+    seqs = there[0] if len(there) == 1 else np.concatenate(parts)
+    if not len(seqs) or least(seqs) != start or most(seqs) != end:
         raise FrameInvalid(Reason.SEQUENCE, f"the records are not numbered {start} to {end}")
     if len(seqs) == end - start + 1:
         seen = np.zeros(len(seqs), np.bool_)
         seen[seqs - start] = True
-        once = bool(seen.all())
+        once = all_of(seen)
     else:
-        seqs.sort()
-        once = bool((seqs[1:] > seqs[:-1]).all())
+        ordered = np.sort(seqs)
+        once = all_of(ordered[1:] > ordered[:-1])
     if not once:
         raise FrameInvalid(Reason.SEQUENCE, "two records have one sequence number")
 
@@ -142,18 +145,18 @@ def _references(batch: Batch) -> None:
 
 
 def _label_sets(sets: LabelSets) -> None:
-    _grouped("label sets", sets.lengths, len(sets.names), least=0)
+    _grouped("label sets", sets.lengths, len(sets.names), at_least=0)
     grows = sets.names[1:] > sets.names[:-1]
     begins = starts_of(sets.lengths)
     grows[begins[(begins > 0) & (begins < len(sets.names))] - 1] = True
-    if not grows.all():
+    if not all_of(grows):
         raise FrameInvalid(Reason.COLUMN, "names of labels are not in order, or one is there twice")
 
 
-def _grouped(what: str, lengths: Ints, total: int, *, least: int) -> None:
-    _within(f"length of {what}", lengths, least, total)
+def _grouped(what: str, lengths: Ints, total: int, *, at_least: int) -> None:
+    _within(f"length of {what}", lengths, at_least, total)
     # Each length is at most the total, and there are too few of them for the sum to wrap around.
-    if int(lengths.sum()) != total:
+    if int(np.add.reduce(lengths)) != total:
         raise FrameInvalid(Reason.COLUMN, f"the lengths of {what} do not add up to {total}")
 
 
@@ -161,7 +164,7 @@ def _first_use(what: str, numbers: Ints, size: int) -> None:
     """Numbers of a table's rows come up in order, and all do: none is out of bounds, none unused."""
     if len(numbers):
         highest = np.maximum.accumulate(numbers)
-        in_order = int(numbers.min()) == int(numbers[0]) == 0 and bool((numbers[1:] <= highest[:-1] + 1).all())
+        in_order = least(numbers) == int(numbers[0]) == 0 and all_of(numbers[1:] <= highest[:-1] + 1)
         if in_order and int(highest[-1]) == size - 1:
             return
     elif not size:
@@ -174,10 +177,13 @@ def _ordered(what: str, seq: Ints) -> None:
         raise FrameInvalid(Reason.SEQUENCE, f"sequence numbers of {what} do not grow")
 
 
-def _within(what: str, numbers: Ints, least: int, most: int) -> None:
-    low, high = int(numbers.min(initial=least)), int(numbers.max(initial=least))
-    if low < least or high > most:
-        raise FrameInvalid(Reason.VALUE, f"{what}: {low if low < least else high} is not between {least} and {most}")
+def _within(what: str, numbers: Ints, low: int, high: int) -> None:
+    if not numbers.size:
+        return
+    found = least(numbers), most(numbers)
+    if found[0] < low or found[1] > high:
+        wrong = found[0] if found[0] < low else found[1]
+        raise FrameInvalid(Reason.VALUE, f"{what}: {wrong} is not between {low} and {high}")
 
 
 def _text(what: str, texts: pa.StringArray) -> None:

@@ -8,7 +8,7 @@ of less than 2**53 divided by it, to the last bit; division is correctly rounded
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.ingest.frame.columns import Ints, starts_of
+from holdfast.ingest.frame.columns import Ints, least, most, starts_of
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 
 Floats = npt.NDArray[np.float64]
@@ -51,16 +51,16 @@ def from_whole(scales: Ints, numbers: Ints, lengths: Ints) -> tuple[Floats, Ints
     """The values, and the exact whole numbers of the series that have such (None if there is none)."""
     if not len(scales):
         return np.zeros(0, np.float64), None
-    low, high = int(scales.min()), int(scales.max())
+    low, high = least(scales), most(scales)
     if low < 0 or high >= SCALES:
         raise FrameInvalid(Reason.COLUMN, f"scale {low if low < 0 else high} of a series is not known")
     if low == high == BITS:
         return numbers.view(np.float64), None
-    of = np.repeat(scales, lengths)
+    of = scales if len(scales) == len(numbers) else np.repeat(scales, lengths)
     values: Floats = numbers / (_DIVISOR_OF[low] if low == high else _DIVISOR_OF[of])
     if high > WHOLE:
         scaled = numbers if low > WHOLE else numbers[of > WHOLE]
-        if int(scaled.max()) >= EXACT or int(scaled.min()) <= -EXACT:
+        if most(scaled) >= EXACT or least(scaled) <= -EXACT:
             raise FrameInvalid(Reason.VALUE, "a scaled value has more than 53 bits")
     if low == BITS:
         bits = of == BITS

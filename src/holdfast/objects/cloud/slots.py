@@ -20,9 +20,15 @@ class Slots:
         """Hold so many slots, at most all that there are."""
         return _Taken(self, min(wanted, self.limit))
 
-    async def take(self, wanted: int) -> None:
-        if not self._waiting and self._free >= wanted:
-            self._free -= wanted
+    def take_now(self, wanted: int = 1) -> bool:
+        """Take so many slots, if there are as many free and nobody waits for them."""
+        if self._waiting or self._free < wanted:
+            return False
+        self._free -= wanted
+        return True
+
+    async def take(self, wanted: int = 1) -> None:
+        if self.take_now(wanted):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, wanted))
@@ -34,9 +40,10 @@ class Slots:
             self._serve()
             raise
 
-    def give_back(self, count: int) -> None:
+    def give_back(self, count: int = 1) -> None:
         self._free += count
-        self._serve()
+        if self._waiting:
+            self._serve()
 
     def _serve(self) -> None:
         while self._waiting:

@@ -157,14 +157,17 @@ class CloudStore(Store):
             condition = self._versions.condition(mode.version)
         else:
             condition = "overwrite" if isinstance(mode, Overwrite) else "create"
+        if not self._slots.take_now():  # as ``taken`` does, which costs coroutines
+            await self._slots.take()
         try:
-            async with self._slots.taken():
-                result = await obstore.put_async(self._backend, path, body, mode=condition, use_multipart=False)
+            result = await obstore.put_async(self._backend, path, body, mode=condition, use_multipart=False)
         except _RAISED as error:
             failure = Failure.read(error)
             if not isinstance(mode, Overwrite) and is_lost(failure, self._place, mode):
                 return Lost()
             raise explain(failure, self._place, path, writing=True) from None
+        finally:
+            self._slots.give_back()
         return Written(self._version(path, result))
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:

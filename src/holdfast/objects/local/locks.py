@@ -17,6 +17,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from types import TracebackType
 
 from holdfast.objects.local.files import OpenFolder
@@ -34,12 +35,16 @@ class Locks:
 
     def writing(self, names: Names) -> "Lock":
         """Nobody else changes the object on this path."""
-        shard = hashlib.blake2b(b"/".join(names), digest_size=1).hexdigest()
-        return Lock(b"%s/%s" % (self._folder, shard.encode()))
+        return Lock(b"%s/%s" % (self._folder, _shard(names)))
 
     def opening(self) -> "Lock":
         """Nobody else decides on the layout."""
         return Lock(b"%s/opening" % self._folder)
+
+
+@lru_cache(maxsize=256)
+def _shard(names: Names) -> bytes:
+    return hashlib.blake2b(b"/".join(names), digest_size=1).hexdigest().encode()
 
 
 class Lock:

@@ -29,6 +29,7 @@ from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Growing, OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
+from holdfast.objects.local.hashes import Hashes
 from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
@@ -68,6 +69,7 @@ class LocalStore(Store):
         clock = clock if clock is not None else SystemClock()
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
         self._known = Known()
+        self._hashes = Hashes()
         self._syncs: Syncs[Written | Lost] = Syncs()
 
     @property
@@ -188,10 +190,12 @@ class LocalStore(Store):
             tree = self._root.writable()
             names = tree.names(key)
             if not _lost_already(mode, tree, names):
-                version = content_version(body)
+                # What is compared before it is replaced has a version that its writer knows: it will be written again.
+                again = isinstance(mode, IfMatch)
+                version = self._hashes.version(key, body) if again else content_version(body)
                 with self._root.stage(body) as staged:
                     placed = _place(staged, tree, names, mode, change, self._known)
-                    if placed is not None and isinstance(mode, IfMatch) and len(body) <= LARGEST_BYTES:
+                    if placed is not None and again and len(body) <= LARGEST_BYTES:
                         self._known.keep(tree.at(placed[0].names), staged.keep(), staged.found, version)
                 if placed is not None:
                     spot, folder = placed
@@ -251,11 +255,13 @@ def _place(
             spot = tree.settle(names)
             if not _holds(mode, tree, spot, known):
                 return None
-            with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            try:
                 change.begun = True
                 folder = tree.place(staged, spot)
                 change.made = True
                 return spot, folder
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                pass  # its folder is not there: made below, without the lock
         tree.make_room(names[:-1])
     raise Unavailable(f"{os.fsdecode(tree.at(names))}: the folders on this path come and go too fast")
 

@@ -19,6 +19,7 @@ Rules:
 
 import os
 from contextlib import suppress
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from holdfast.base.errors import Invalid
@@ -37,6 +38,9 @@ from holdfast.objects.local.files import (
 )
 from holdfast.objects.local.locks import Locks, renaming, scanning, sharing
 from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
+
+REMEMBERED = 256
+"""Paths of one store."""
 
 
 class Spot(NamedTuple):
@@ -57,32 +61,32 @@ class Tree:
         self.root = root
         self.locks = locks
         self.fold = fold
+        # Remembered for writers, who come to the same paths again and again. Readers come to all.
+        self.at = lru_cache(maxsize=REMEMBERED)(partial(_path, root))
+        self._places = lru_cache(maxsize=REMEMBERED)(partial(_places, root))
 
     def names(self, key: str) -> Names:
         return key_names(key, fold=self.fold)
-
-    def at(self, names: Names) -> bytes:
-        return b"/".join((self.root, *names))
 
     # Reading: objects without locks
 
     def open(self, names: Names) -> OpenFile | None:
         """The object on this path, for reading."""
-        for place in self._places(names):
+        for place in _places(self.root, names):
             if (file := open_file(place)) is not None:
                 return file
         return None
 
     def look(self, names: Names) -> os.stat_result | None:
         """Size and times of the object on this path."""
-        for place in self._places(names):
+        for place in _places(self.root, names):
             if is_file(found := look(place)):
                 return found
         return None
 
     def scan(self, folder: Names) -> dict[bytes, bool]:
         """The names in a folder, those of objects on the move included; True where it is a folder."""
-        path = self.at(folder)
+        path = _path(self.root, folder)
         try:
             with scanning(path):
                 found = _scan(path)
@@ -162,11 +166,6 @@ class Tree:
 
     # Moving
 
-    def _places(self, names: Names) -> tuple[bytes, bytes, bytes]:
-        folder, name = self.at(names[:-1]), names[-1]
-        plain = b"%s/%s" % (folder, name)
-        return plain, b"%s/%s/%s" % (folder, MOVING, name), b"%s/%s" % (plain, SELF)
-
     def _move_in(self, names: Names) -> None:
         plain, moving, _ = self._places(names)
         with self.locks.writing(names), renaming(self.at(names[:-1])):
@@ -196,6 +195,16 @@ class Tree:
         path = self.at(folder)
         # A mover that was killed may have left its own folder empty.
         return remove_folder(path) or (remove_folder(b"%s/%s" % (path, MOVING)) and remove_folder(path))
+
+
+def _path(root: bytes, names: Names) -> bytes:
+    return b"/".join((root, *names))
+
+
+def _places(root: bytes, names: Names) -> tuple[bytes, bytes, bytes]:
+    folder, name = _path(root, names[:-1]), names[-1]
+    plain = b"%s/%s" % (folder, name)
+    return plain, b"%s/%s/%s" % (folder, MOVING, name), b"%s/%s" % (plain, SELF)
 
 
 def _scan(folder: bytes) -> dict[bytes, bool]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
-from holdfast.pipeline.gc import batches, derived, events, ontology, orphans, record, records, runs, windows
+from holdfast.pipeline.gc import batches, derived, events, gatherings, ontology, orphans, record, records, runs, windows
 from holdfast.pipeline.gc.options import KINDS, Ask
 from holdfast.pipeline.gc.proof import latest_proof
 from holdfast.pipeline.gc.record import Tally
@@ -27,6 +27,7 @@ Planner = Callable[[Store], Awaitable[list[str]]]
 PLANNERS: dict[str, Planner] = {
     "orphans": orphans.shards,
     "derived": derived.shards,
+    "gatherings": gatherings.shards,
     "ontology": ontology.shards,
     "runs": runs.shards,
     "records": records.shards,

@@ -76,7 +76,7 @@ class Seals:
         if current is None:
             return NOT_DERIVED
         keys = await listing.listings(self.store, hour)
-        if {listing.id_in(key) for key in keys} - set(current.listings):
+        if set(listing.ids(keys)) - set(current.listings):
             return NOT_COVERED
         rows = {row.manifest_id: row for row in await listing.read(self.store, keys)}
         inputs: set[str] = set()
@@ -101,6 +101,11 @@ class Seals:
         made = replace(current.fence(self.ambient.ids.write_id()), units=in_order)
         if self.apply and isinstance(await self.store.put(made.key, made.encode(), CREATE), Lost):
             return OVERTAKEN
+        if self.apply and made.kind is Kind.ROLLUP and len(made.units) > 1:
+            # Sealed units can be put together where they could not before.
+            ident = hashlib.sha256(made.key.encode()).hexdigest()
+            body = codec.encode({"kind": own.MERGE, "write_id": self.ambient.ids.write_id()})
+            await self.store.put(own.due_key(own.MERGE, made.hour, ident), body, CREATE)
         return replace(seal, key=made.key)
 
     async def _unfit(self, unit: Current, inputs: Sequence[str], rows: dict[str, Listed], *, there: bool) -> str | None:

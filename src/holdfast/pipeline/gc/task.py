@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.pipeline.gc import batches, derived, events, ontology, orphans, records, runs, windows
+from holdfast.pipeline.gc import batches, derived, events, gatherings, ontology, orphans, records, runs, windows
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs.workflow import ambient_of
@@ -14,6 +14,7 @@ Sweeper = Callable[[Store, Ambient, Ask, Sweep], Awaitable[None]]
 SWEEPERS: dict[str, Sweeper] = {
     "orphans": orphans.sweep,
     "derived": derived.sweep,
+    "gatherings": gatherings.sweep,
     "ontology": ontology.sweep,
     "runs": runs.sweep,
     "records": records.sweep,

@@ -3,6 +3,8 @@
 Where a chunk was made from all that is known of its agents and its hour, it is read; elsewhere the rows are computed
 from the batches themselves, by the same functions. A condition on ``metric`` or ``agent``, a range of time, and
 conditions on labels (``where``, such as ``cpu=0,mode!=idle``) leave out chunks before anything is read.
+
+A series has a window in one row. Where late data lies over a sealed unit, what both say is put together.
 """
 
 from collections import defaultdict
@@ -14,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking, stream_bounded
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base.errors import Corrupt
 from holdfast.ingest.frame import Limits
 from holdfast.metrics import chunk, rollup
 from holdfast.metrics.derive import rolled
 from holdfast.metrics.labels import may_match
 from holdfast.metrics.layout import DAY_NS, HOUR_NS, hour_start_ns, window_of
 from holdfast.metrics.listing import Listed
-from holdfast.metrics.manifest import MAKE_ANEW, ChunkRef, Generation, Kind, Table, bucket_of
+from holdfast.metrics.manifest import ChunkRef, Generation, Kind, Table, bucket_of
 from holdfast.metrics.matchers import AGENT, Matcher, chosen
 from holdfast.metrics.rollup import Rows
 from holdfast.metrics.windows import DEFAULT, Windows
@@ -30,6 +32,7 @@ from holdfast.pipeline.tables.batches import UNREADABLE, Unreadable
 from holdfast.pipeline.tables.decoded import Span
 from holdfast.pipeline.tables.given import Given
 from holdfast.pipeline.tables.records import span_of
+from holdfast.pipeline.tables.rollup_chunks import Fetched, Pieces, fetch
 from holdfast.pipeline.tables.table import Tables, Wanted
 from holdfast.platform.fresh import Batches, Memory
 from holdfast.platform.known import Hour, Looked
@@ -40,6 +43,8 @@ from holdfast.platform.telemetry import telemetry_of
 PART_BYTES = 8 << 20
 READS = 8
 _FAR_NS = 253_370_764_800 * 1_000_000_000
+_Joint = tuple[list[Pieces], list["Raw"]]
+"""Chunks and batches whose rows belong together."""
 SCHEMA = pa.schema([each.with_nullable(True) for each in chunk.SCHEMA])
 
 
@@ -55,10 +60,11 @@ class Raw:
 
 @dataclass(frozen=True)
 class RollupPart:
-    chunks: tuple[ChunkRef, ...] = ()
+    chunks: tuple[Pieces, ...] = ()
     raw: tuple[Raw, ...] = ()
-    merge: bool = False
-    """The rows are those of hours, to be merged into the window."""
+    joins_ns: int | None = None
+    """The rows are those of this window, of one bucket of agents or of all; they are to be put together, one for each
+    series, and merged into the table's window."""
     span: Span = field(default_factory=Span)
 
 
@@ -119,26 +125,28 @@ class RollupTable:
 
     def _divided(self, hours: Iterable[Hour], span: Span, wanted: Wanted) -> list[RollupPart]:
         metrics = wanted.conditions.allows("metric")
-        whole: list[ChunkRef] = []
-        raw: list[Raw] = []
-        days: dict[int, tuple[list[ChunkRef], list[Raw]]] = defaultdict(lambda: ([], []))
+        whole: _Joint = ([], [])
+        days: dict[int, _Joint] = defaultdict(lambda: ([], []))
+        layers: dict[tuple[int, int], _Joint] = defaultdict(lambda: ([], []))
         for hour in hours:
-            refs = [ref for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
-            fitting = [ref for ref in refs if metrics(ref.metric) and may_match(ref.labels, self._of_labels())]
-            own = [Raw(hour.hour, tuple(each.rows), tuple(each.taken)) for each in hour.raw]
-            exact = [ref for ref in fitting if ref.window_ns == self.window_ns]
-            if self.daily and not any(ref.window_ns == self.window_ns for ref in refs):
-                chunks, batches = days[hour_start_ns(hour.hour) // DAY_NS]
-                chunks += [ref for ref in fitting if ref.window_ns == HOUR_NS]
-                batches += own
-            else:
-                whole += exact
-                raw += own
-        parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole, wanted.partitions)]
-        parts += [RollupPart(raw=(each,), span=span) for each in raw]
-        for chunks, batches in days.values():
-            if chunks or batches:
-                parts.append(RollupPart(tuple(chunks), tuple(batches), merge=True, span=span))
+            refs = [(unit.bucket, ref) for unit in hour.units for ref in unit.chunks if ref.table is Table.ROLLUP]
+            by_hour = self.daily and not any(ref.window_ns == self.window_ns for _, ref in refs)
+            layered, window_ns = hour.layered, HOUR_NS if by_hour else self.window_ns
+            day = days[hour_start_ns(hour.hour) // DAY_NS] if by_hour else None
+            chosen_refs: dict[tuple[int, str], list[ChunkRef]] = defaultdict(list)
+            for bucket, ref in refs:
+                if ref.window_ns == window_ns and metrics(ref.metric) and may_match(ref.labels, self._of_labels()):
+                    chosen_refs[bucket, ref.metric].append(ref)
+            for (bucket, metric), own in chosen_refs.items():
+                joint = day or (layers[hour.hour, bucket] if bucket in layered else whole)
+                joint[0].append(Pieces(hour.hour, hour.buckets, bucket, metric, window_ns, tuple(own)))
+            for each in hour.raw:
+                joint = day or (layers[hour.hour, each.bucket] if each.bucket in layered else whole)
+                joint[1].append(Raw(hour.hour, tuple(each.rows), tuple(each.taken)))
+        parts = [RollupPart(chunks=group, span=span) for group in _by_bytes(whole[0], wanted.partitions)]
+        parts += [RollupPart(raw=(each,), span=span) for each in whole[1]]
+        for joins_ns, joints in ((HOUR_NS, days.values()), (self.window_ns, layers.values())):
+            parts += [RollupPart(tuple(some), tuple(raw), joins_ns, span) for some, raw in joints if some or raw]
         return parts
 
     def _of_labels(self) -> list[Matcher]:
@@ -152,30 +160,33 @@ class RollupTable:
                     yield batch
 
     async def _tables(self, store: Store, part: RollupPart) -> AsyncIterator[pa.Table]:
-        async def one(ref: ChunkRef) -> tuple[ChunkRef, bytes]:
-            try:
-                body = (await store.get(ref.key)).body
-            except NotFound as error:
-                raise Corrupt(f"{ref.key}: a chunk that is current is missing", remedy=MAKE_ANEW) from error
-            ref.check(body)
-            return ref, body
+        async def one(pieces: Pieces) -> tuple[int, Fetched]:
+            return pieces.window_ns, await fetch(store, pieces)
 
         rows: list[Rows] = []
-        async for ref, body in stream_bounded(part.chunks, one, limit=READS):
-            if part.merge:
-                rows.append(await blocking(chunk.decode, body, key=ref.key))
+        async for window_ns, found in stream_bounded(part.chunks, one, limit=READS):
+            if found.moved and part.raw:
+                raise Corrupt("chunks were superseded while they were read", remedy="read the table again")
+            if part.joins_ns is None and not found.moved:
+                for table in found.tables:
+                    yield table
+                continue
+            own = [await blocking(chunk.rows_of, table, window_ns) for table in found.tables]
+            if part.joins_ns is not None:
+                rows += own
             else:
-                yield (await blocking(chunk.from_parquet, body, chunk.SCHEMA, chunk.SCHEMA_NAME, key=ref.key))[0]
-        window_ns = HOUR_NS if part.merge else self.window_ns
-        for raw in part.raw:
-            found = await self._rolled(store, raw, window_ns)
-            if part.merge:
-                rows += found
-            else:
-                for each in found:
+                for each in await blocking(_joined, own, window_ns, window_ns):
                     yield chunk.table_of(each)
-        for each in _merged(rows, self.window_ns) if part.merge else ():
-            yield chunk.table_of(each)
+        for raw in part.raw:
+            rolled_up = await self._rolled(store, raw, part.joins_ns or self.window_ns)
+            if part.joins_ns is not None:
+                rows += rolled_up
+            else:
+                for each in rolled_up:
+                    yield chunk.table_of(each)
+        if part.joins_ns is not None:
+            for each in await blocking(_joined, rows, part.joins_ns, self.window_ns):
+                yield chunk.table_of(each)
 
     async def _rolled(self, store: Store, raw: Raw, window_ns: int) -> list[Rows]:
         batches = Batches(store, Limits(), memory=Memory(most_bytes=0))
@@ -215,17 +226,17 @@ def _steps(window_ns: int) -> Sequence[int]:
     return [each for each in standard if each <= window_ns] if window_ns in standard else [window_ns]
 
 
-def _merged(rows: Sequence[Rows], window_ns: int) -> list[Rows]:
+def _joined(rows: Sequence[Rows], joins_ns: int, window_ns: int) -> list[Rows]:
     plain, histograms = ([each for each in rows if (each.buckets is None) == flat] for flat in (True, False))
-    some = [each for each in (plain, histograms) if any(map(len, each))]
-    return [rollup.merge(rollup.joined(each, HOUR_NS), window_ns) for each in some]
+    once = [rollup.joined(each, joins_ns) for each in (plain, histograms) if any(map(len, each))]
+    return once if joins_ns == window_ns else [rollup.merge(each, window_ns) for each in once]
 
 
-def _by_bytes(refs: Sequence[ChunkRef], count: int | None) -> list[tuple[ChunkRef, ...]]:
+def _by_bytes(refs: Sequence[Pieces], count: int | None) -> list[tuple[Pieces, ...]]:
     total = sum(ref.bytes for ref in refs)
     target = PART_BYTES if count is None else max(1, total // max(1, count))
-    found: list[tuple[ChunkRef, ...]] = []
-    group: list[ChunkRef] = []
+    found: list[tuple[Pieces, ...]] = []
+    group: list[Pieces] = []
     for ref in refs:
         if group and sum(each.bytes for each in group) + ref.bytes > target:
             found.append(tuple(group))

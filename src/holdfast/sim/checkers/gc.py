@@ -16,10 +16,13 @@ RECORDED = "nothing is deleted that is not on record before"
 CURRENT = "whatever the current generation of an hour names is there, at every moment"
 KEPT = "inputs of an hour only grow from one current generation to the next"
 TOTAL = "in the end every record of an accepted batch counts once, in one hour or another"
+CHAINED = "whatever the chain of the head, or an index, names is there, at every moment"
+OWNED = "whatever a run that is not deleted refers to is there, at every moment"
 LET_GO = "the bytes of an accepted batch go only once it is on record that they were let go"
 
 _GENERATION = re.compile(r"manifests/v1/(date=\S+?/hour=\d\d)/(rollup|index)-(\d{8})\.json")
 _WATCHED = ("raw-blobs/v1/", "rollup/v1/", "index/v1/", "manifests/v1/")
+_RECORDED = (*_WATCHED, "commits/", "snapshots/", "runs/")
 
 Objects = dict[str, bytes]
 
@@ -31,7 +34,7 @@ def recorded(landings: Iterable[Landing]) -> Iterator[Violation]:
         if landing.body is not None:
             if landing.key.endswith(".intent.json"):
                 named |= {str(each[0]) for each in json.loads(landing.body)["objects"]}
-        elif landing.key.startswith(_WATCHED) and landing.key not in named:
+        elif landing.key.startswith(_RECORDED) and landing.key not in named:
             yield Violation(RECORDED, f"{landing.process} deleted {landing.key}")
             return
 
@@ -129,3 +132,62 @@ def counted_once(objects: Mapping[str, bytes], expected: Sequence[float]) -> Ite
         count, total = count + own[0], total + own[1]
     if (count, total) != (len(expected), sum(expected)):
         yield Violation(TOTAL, f"{count} values that add up to {total}, of {len(expected)} that do to {sum(expected)}")
+
+
+def ontology_named(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """Manifests, data files and snapshots, whenever one of them goes and whenever an index or the head names others."""
+    objects: Objects = {}
+    for landing in landings:
+        gone = landing.body is None
+        if landing.body is None:
+            objects.pop(landing.key, None)
+        else:
+            objects[landing.key] = landing.body
+        if landing.key == "meta/head.json" or (gone and landing.key.startswith("commits/")):
+            named = _of_chain(objects)
+        elif landing.key.startswith(("meta/indices/", "snapshots/")):
+            named = _of_indices(objects)
+        else:
+            continue
+        missing = next((key for key in named if key not in objects), None)
+        if missing is not None:
+            done = "deleted" if gone else "wrote"
+            yield Violation(CHAINED, f"{landing.process} {done} {landing.key}; {missing} is named, and is not there")
+            return
+
+
+def _of_chain(objects: Objects) -> Iterator[str]:
+    path = json.loads(objects.get("meta/head.json", b"{}")).get("manifest_path")
+    while path is not None:
+        yield path
+        manifest = json.loads(objects[path])
+        yield from (file["path"] for file in manifest["files"])
+        path = manifest["parent_manifest_path"]
+
+
+def _of_indices(objects: Objects) -> Iterator[str]:
+    for key, body in list(objects.items()):
+        if key.startswith("meta/indices/"):
+            yield from (entry["path"] for entry in json.loads(body)["entries"])
+
+
+def runs_named(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """Payloads, whenever one of them goes and whenever a journal refers to others."""
+    objects: Objects = {}
+    for landing in landings:
+        gone = landing.body is None
+        if landing.body is None:
+            objects.pop(landing.key, None)
+        else:
+            objects[landing.key] = landing.body
+        journals = [key for key in objects if key.startswith("runs/") and key.endswith("/journal.jsonl")]
+        for journal in journals if gone else [landing.key] if landing.key in journals else []:
+            lines = [json.loads(line) for line in objects[journal].splitlines()]
+            if lines[-1].get("deleted"):
+                continue
+            named = [line["payload"]["key"] for line in lines if line.get("payload")]
+            if missing := [key for key in named if key not in objects]:
+                done = "deleted" if gone else "wrote"
+                told = f"{landing.process} {done} {landing.key}; {journal} refers to {missing[0]}"
+                yield Violation(OWNED, told)
+                return

@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 from holdfast.base.errors import HoldfastError
 from holdfast.bus import Bus, Context, Event, Handler, Options, Retry, on
+from holdfast.bus.event import DEFAULT_PRIORITY
 from holdfast.sim.checkers.bus import (
     ONCE_PER_KEY,
     Execution,
@@ -61,6 +62,8 @@ class BusEvents(Scenario):
     lease_ms: int = 1_000
     order_keys: int = 0
     """Events have one of so many ordering keys, and handlers are ordered; 0 is without."""
+    priorities: int = 1
+    """Events have one of so many."""
     cleaner: bool = False
     retention_s: float = 60.0
     executions: list[Execution] = field(default_factory=list, compare=False, repr=False)
@@ -85,6 +88,7 @@ class BusEvents(Scenario):
             faults=Faults.drawn(rng, lost_response=rng.choice((0.0, 0.05, 0.2))),
             troubles=troubles,
             retry=retries(rng),
+            priorities=rng.choice((1, 1, 3)),
         )
 
     def begin(self, world: World) -> None:
@@ -111,18 +115,19 @@ class BusEvents(Scenario):
             if process.rng.random() < self.keyed:
                 await self.publish_keyed(process, bus, token)
             else:
-                publishing = bus.publish(SimOrder(token=token), order_key=self.order_key(process))
+                order_key, priority = self.order_key(process), self.priority(process)
+                publishing = bus.publish(SimOrder(token=token), order_key=order_key, priority=priority)
                 await process.perform("publish", publishing, key=NAMESPACE, show=lambda told: told.id)
             await asyncio.sleep(process.rng.random() * self.spread_s)
 
     async def publish_keyed(self, process: Process, bus: Bus, token: str) -> None:
         """Until it is certain, as the key allows."""
-        order_key = self.order_key(process)
+        order_key, priority = self.order_key(process), self.priority(process)
         for _ in range(5):
             order = SimOrder(token=token, key=token)
             outcome = await process.perform(
                 "publish",
-                bus.publish(order, key=self.key_of(token), order_key=order_key),
+                bus.publish(order, key=self.key_of(token), order_key=order_key, priority=priority),
                 key=NAMESPACE,
                 show=lambda told: told.id,
             )
@@ -131,6 +136,9 @@ class BusEvents(Scenario):
 
     def order_key(self, process: Process) -> str | None:
         return f"k{process.rng.randrange(self.order_keys)}" if self.order_keys else None
+
+    def priority(self, process: Process) -> int:
+        return DEFAULT_PRIORITY + (process.rng.randrange(self.priorities) if self.priorities > 1 else 0)
 
     def key_of(self, token: str) -> str | None:
         return token

@@ -1,0 +1,136 @@
+"""What a query collector hears of the others: up to when each has told what it acknowledged, and who fell silent.
+
+A look is one LIST of the marks, and one GET for each that was written since. It comes before the look for gatherings
+and references, so that whatever a mark promises is there when these are listed. A collector that is not listed yet has
+acknowledged nothing yet.
+
+Whoever fell silent without an end, and whoever says that batches of its are listed nowhere, is **wanting**: nobody can
+be called complete until all manifests were looked at, from then on. Reads alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.clock import Clock
+from holdfast.base.errors import Corrupt, Incompatible, NotFound
+from holdfast.base.telemetry import logger
+from holdfast.ingest import layout
+from holdfast.ingest.marks import Mark
+from holdfast.objects.store import Entry, Store
+
+AT_ONCE = 8
+SKEW_NS = 600 * 1_000_000_000
+"""How far the clocks of collectors and of the store may be apart."""
+FORGOTTEN_NS = 86_400 * 1_000_000_000
+"""Marks that are older when they are first seen are not read: an audit has begun later than all that they tell of."""
+
+_log = logger("ingest.follow")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Why a collector calls for an audit."""
+
+    unlisted: int
+    silent_since_ns: int | None
+    """When it was heard last; None if it still is."""
+
+
+@dataclass(slots=True)
+class Voice:
+    """One collector, as it was heard last."""
+
+    entry: Entry
+    mark: Mark | None
+    """None if it cannot be read."""
+    heard_ns: int
+    """When its mark was found changed, by this process's monotonic clock."""
+    covered: int = 0
+    """Of its batches that are listed nowhere, how many an audit has looked for."""
+    settled: bool = False
+    """It fell silent, and an audit has looked for what it left."""
+
+
+@dataclass
+class Heard:
+    store: Store
+    clock: Clock
+    own: str = ""
+    """The session of this process, which knows at once what it acknowledged."""
+    _voices: dict[str, Voice] = field(default_factory=dict)
+
+    async def look(self) -> None:
+        now_ns = self.clock.monotonic_ns()
+        entries = [entry async for page in self.store.list(layout.MARKS) for entry in page.entries]
+        entries = [each for each in entries if layout.session_in(each.key) is not None]
+        self._voices = {each.key: self._voices[each.key] for each in entries if each.key in self._voices}
+        oldest_ns = self.clock.wall_ns() - FORGOTTEN_NS
+        changed = [each for each in entries if self._changed(each, oldest_ns)]
+        for entry, mark in zip(changed, await map_bounded(changed, self._read, limit=AT_ONCE), strict=True):
+            before = self._voices.get(entry.key)
+            heard_ns = now_ns if before is not None or mark is None else now_ns - self._silent_for(entry, mark)
+            self._voices[entry.key] = Voice(entry, mark, heard_ns, 0 if before is None else before.covered)
+
+    def through_ns(self, began_ns: int) -> int:
+        """Up to when everything that was acknowledged is listed somewhere, if a look began then and nobody is wanting.
+
+        By the clock of whoever acknowledged it.
+        """
+        marks = [each.mark for each in self._voices.values() if each.mark is not None and not each.settled]
+        open_ns = [mark.through_unix_ns for mark in marks if not mark.ended and mark.session != self.own]
+        return min([began_ns, *open_ns])
+
+    def wanting(self) -> dict[str, Wanted]:
+        """Those who call for an audit, by the keys of their marks."""
+        now_ns = self.clock.monotonic_ns()
+        found: dict[str, Wanted] = {}
+        for key, voice in self._voices.items():
+            if voice.mark is None:
+                continue
+            silent = not voice.settled and _silent(voice.mark, now_ns - voice.heard_ns)
+            if silent or voice.mark.unlisted > voice.covered:
+                found[key] = Wanted(voice.mark.unlisted, voice.heard_ns if silent else None)
+        return found
+
+    def covered(self, wanted: Mapping[str, Wanted]) -> None:
+        """An audit that began when these were wanting has seen all manifests."""
+        for key, one in wanted.items():
+            voice = self._voices.get(key)
+            if voice is not None:
+                voice.covered = max(voice.covered, one.unlisted)
+                voice.settled = voice.settled or one.silent_since_ns == voice.heard_ns
+
+    def why(self) -> str | None:
+        """What is to be said of those who are wanting, or cannot be understood."""
+        for key, voice in self._voices.items():
+            if voice.mark is None:
+                return f"a mark of a collector cannot be read: {key}"
+            if voice.mark.through_unix_ns > voice.entry.modified_ns + SKEW_NS:
+                return f"the clock of {voice.mark.collector_id} is ahead, so nobody knows where to look for its batches"
+        marks = [self._voices[key].mark for key in self.wanting()]
+        names = sorted({mark.collector_id for mark in marks if mark is not None})
+        if not names:
+            return None
+        return f"what {', '.join(names[:3])} accepted last is told nowhere; all manifests are being looked at"
+
+    def _changed(self, entry: Entry, oldest_ns: int) -> bool:
+        before = self._voices.get(entry.key)
+        if before is None:
+            return entry.modified_ns >= oldest_ns
+        return (before.entry.modified_ns, before.entry.size) != (entry.modified_ns, entry.size)
+
+    async def _read(self, entry: Entry) -> Mark | None:
+        try:
+            return Mark.read(await self.store.get(entry.key))
+        except (NotFound, Corrupt, Incompatible) as error:
+            _log.error("%s: nobody knows what this collector has accepted: %s", entry.key, error)
+            return None
+
+    def _silent_for(self, entry: Entry, mark: Mark) -> int:
+        """A mark that was old already when it was first seen need not be waited for."""
+        return mark.silent_after_ns + 1 if self.clock.wall_ns() - entry.modified_ns > SKEW_NS else 0
+
+
+def _silent(mark: Mark, for_ns: int) -> bool:
+    return not mark.ended and for_ns > mark.silent_after_ns

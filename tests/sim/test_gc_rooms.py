@@ -1,0 +1,145 @@
+"""Garbage collection of the ontology and of runs, beside all who work on them: what is referred to, or may come to be,
+stays; and each rule is needed, for without it a world shows the harm.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from holdfast.base.ids import Ambient
+from holdfast.objects.store import Store
+from holdfast.ontology import layout as commits
+from holdfast.ontology.chain import Chain
+from holdfast.ontology.head import read_head
+from holdfast.ontology.index import read_index
+from holdfast.ontology.refs import Place
+from holdfast.pipeline.gc.options import Ask
+from holdfast.pipeline.gc.record import Sweep
+from holdfast.runs import layout
+from holdfast.runs.delete import remains
+from holdfast.runs.history import read_history
+from holdfast.sim.checkers.gc import CHAINED, OWNED
+from holdfast.sim.explore import Limits, explore
+from holdfast.sim.run import Totals, simulate
+from holdfast.sim.scenario import Scenario, find
+from holdfast.sim.scenarios.gc_derived import Sweeper
+from holdfast.sim.scenarios.gc_ontology import GcOntology
+from holdfast.sim.scenarios.gc_runs import GcRuns
+from holdfast.sim.scenarios.ontology_commit import MARK
+
+QUIET = Limits(crashes=0, lost_responses=0)
+
+
+@pytest.mark.timeout(600)  # it is as fast as the machine
+@pytest.mark.parametrize(("name", "seeds"), [("gc-ontology", 40), ("gc-runs", 60)])
+def test_scenario_holds(name: str, seeds: int) -> None:
+    kind, totals = find(name), Totals()
+    for seed in range(1_000, 1_000 + seeds):
+        totals.include(simulate(kind, seed))
+    assert totals.broken == {}
+    assert {"lost response", "lost request", "unavailable", "crashes", "late"} <= totals.tally.keys()
+
+
+SMALL: list[tuple[Scenario, Limits]] = [
+    (GcOntology(compactors=0, marks=1), Limits(crashes=1, lost_responses=0)),
+    (GcOntology(writers=0), QUIET),
+    (GcRuns(deleters=0), Limits(crashes=1, lost_responses=0)),
+    (GcRuns(forkers=0, late=1), QUIET),
+    (GcRuns(forkers=0, deleters=0, workers=1, sessions=2), Limits(crashes=1, lost_responses=0)),
+]
+
+
+@pytest.mark.timeout(600)  # as above
+@pytest.mark.parametrize(
+    ("scenario", "limits"),
+    SMALL,
+    ids=["a committer", "a compactor", "a fork", "a deletion and what comes late", "two sessions"],
+)
+def test_no_course_of_one_collector_of_garbage_and_one_other_does_harm(scenario: Scenario, limits: Limits) -> None:
+    result = explore(scenario, limits)
+    assert result.found is None
+    assert result.states > 20
+
+
+# --- every rule is needed ---
+
+
+async def takes_what_is_not_on_the_chain(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """Attempts at the next commit too: nobody has made it yet."""
+    head = (await read_head(store)).place
+    async for page in store.list(commits.COMMITS, delimiter=True):
+        for folder in page.folders:
+            place = Place(commits.commit_of_folder(folder) or 0, f"{folder}manifest.json")
+            if head is None or place.commit_id > head.commit_id or not await Chain(store).contains(head, place):
+                for key in [key async for key in store.keys(folder)]:
+                    await out.remove(key, 0, "not on the chain")
+
+
+async def looks_at_the_index_first(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """What is published between the look and the listing is not named by what was seen."""
+    named = {entry.path for entry in (await read_index(store, MARK)).entries}
+    for key in [key async for key in store.keys(commits.SNAPSHOTS)]:
+        if key not in named:
+            await out.remove(key, 0, "no index names it")
+
+
+async def takes_absent_forks_for_dead(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """A fork that was announced and is not there may only be on its way."""
+    async for page in store.list(layout.ROOT, delimiter=True):
+        for run_id in map(layout.run_of_folder, page.folders):
+            stays = await remains(store, ambient, run_id, decide=False)
+            for key in [key async for key in store.keys(layout.run_folder(run_id))]:
+                if stays is not None and not key.startswith(stays):
+                    await out.remove(key, 0, "deleted")
+
+
+async def lists_after_the_journal(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
+    """A session that goes on with the run writes its payload in between."""
+    async for page in store.list(layout.ROOT, delimiter=True):
+        for run_id in map(layout.run_of_folder, page.folders):
+            history = await read_history(store, run_id)
+            if history is None or not history.state.finished:
+                continue
+            used = {str(each.fields["payload"]["key"]) for each in history.entries if "payload" in each.fields}
+            for key in [key async for key in store.keys(layout.payload_folder(run_id))]:
+                if key not in used:
+                    await out.remove(key, 0, "nothing refers to it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotOnTheChain(GcOntology):
+    sweep: ClassVar[Sweeper] = staticmethod(takes_what_is_not_on_the_chain)
+    compactors: int = 0
+    marks: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexFirst(GcOntology):
+    sweep: ClassVar[Sweeper] = staticmethod(looks_at_the_index_first)
+    writers: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalFirst(GcRuns):
+    sweep: ClassVar[Sweeper] = staticmethod(lists_after_the_journal)
+    forkers: int = 0
+    deleters: int = 0
+    workers: int = 1
+    sessions: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbsentForksDead(GcRuns):
+    sweep: ClassVar[Sweeper] = staticmethod(takes_absent_forks_for_dead)
+
+
+@pytest.mark.parametrize(
+    ("naive", "harm"),
+    [(NotOnTheChain(), CHAINED), (IndexFirst(), CHAINED), (JournalFirst(), OWNED), (AbsentForksDead(), OWNED)],
+    ids=lambda value: type(value).__name__ if isinstance(value, Scenario) else "",
+)
+def test_a_naive_collector_of_garbage_does_harm(naive: Scenario, harm: str) -> None:
+    found = explore(naive, QUIET).found
+    assert found is not None
+    assert any(violation.startswith(harm) for violation in found.violations), found.violations

@@ -16,6 +16,7 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 
 Bound = str | int | float | bool | None
+_PLAIN = (str, int, float, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,6 @@ def parse_stats(document: Any) -> FileStats | None:
 
 def _bounds(each: Any) -> list[Any]:
     low, high, *rest = each
-    if not all(isinstance(one, str | int | float | None) for one in (low, high, *rest)) or len(rest) > 1:
+    if not all(isinstance(one, _PLAIN) for one in (low, high, *rest)) or len(rest) > 1:
         raise ValueError("not bounds")
     return [low, high, *rest]

@@ -18,8 +18,8 @@ from holdfast.platform.session import Session
 from tests.integration.run_places import Place, place_for
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field, agrees, generations
+from tests.unit.pipeline.merge_desk import inputs
 from tests.unit.pipeline.test_feed import emit
-from tests.unit.pipeline.test_merge import inputs
 
 QUICK = pipeline.Options(lease_ttl_ms=300, merge_after_ns=0)
 

@@ -5,72 +5,25 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-import pytest
-
 from holdfast import pipeline
-from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt
 from holdfast.ingest.frame import Limits
-from holdfast.ingest.records import Counter, Gauge, Log
+from holdfast.ingest.records import Gauge
 from holdfast.metrics import layout, listing
-from holdfast.metrics.manifest import Generation, Kind, UnitManifest
+from holdfast.metrics.manifest import Kind
 from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
-from holdfast.objects.memory import Shelf
 from holdfast.objects.stack import OpenStore, open_store
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
-from holdfast.pipeline import plan
-from holdfast.pipeline.audited import latest_complete
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.engine import Inline
-from holdfast.pipeline.gc import derived as gc_derived
 from holdfast.pipeline.layout import MERGE, due_key
 from holdfast.pipeline.merge import Merge
 from holdfast.pipeline.options import Env, Options
-from holdfast.pipeline.plan import read_generation
-from holdfast.pipeline.tables import everything
 from holdfast.platform.logs import Logs
 from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
 from tests.unit.pipeline.field import HOUR, START, Field, derived_keys, generations
-from tests.unit.pipeline.gc_desk import DAY, GcDesk
-from tests.unit.pipeline.healthy import copied
-from tests.unit.pipeline.test_tables import bag, planned
-
-SECOND = 1_000_000_000
-AT_ONCE = Options(records_per_unit=20, merge_after_ns=0)
-"""Several buckets, and hours that are closed as soon as they are derived."""
-NEVER = Options(records_per_unit=20, merge_after_ns=1 << 62)
-FIRST = layout.hour_of(START)
-
-
-async def current(store: Store, hour: int = FIRST) -> Generation:
-    found = await read_generation(store, Kind.ROLLUP, hour)
-    assert found is not None
-    return found
-
-
-async def merge(store: OpenStore, options: Options = AT_ONCE) -> Document:
-    """One run of the job, whatever is marked."""
-    env = Env(store, store.ambient, Inline(store), options)
-    return await Merge(env).run(Straight(store.ambient.ids.unique()), {})
-
-
-async def filled(store: OpenStore, *, rounds: int = 3, agents: int = 8) -> Field:
-    """One hour of several agents, reconciled in rounds and derived in the end, in several buckets."""
-    field = Field(store)
-    for turn in range(rounds):
-        for number in range(agents):
-            begin = turn * 10
-            records: dict[int, Any] = {
-                begin + n: Gauge("load", float(n), START + (begin + n) * SECOND, {"cpu": str(n % 2)}) for n in range(4)
-            }
-            records[begin + 4] = Counter("requests", turn, START + begin * SECOND, {})
-            records[begin + 5] = Log("disk is full", START + begin * SECOND)
-            await field.accept(f"agent-{number}", "boot", records, at_ns=store.ambient.clock.wall_ns())
-        await pipeline.run(store, ["reconcile"], options=NEVER)
-    await pipeline.run(store, options=NEVER)
-    return field
+from tests.unit.pipeline.gc_desk import DAY
+from tests.unit.pipeline.merge_desk import AT_ONCE, FIRST, NEVER, SECOND, Place, current, filled, inputs, merge
 
 
 async def test_units_of_many_buckets_become_the_unit_that_one_bucket_gives() -> None:
@@ -92,14 +45,6 @@ async def test_units_of_many_buckets_become_the_unit_that_one_bucket_gives() -> 
 
 async def derived_rollups(store: Store) -> dict[str, bytes]:
     return {key: body for key, body in (await derived_keys(store)).items() if key.startswith(layout.ROLLUP)}
-
-
-async def inputs(store: Store, generation: Generation) -> list[str]:
-    found: list[str] = []
-    for unit in generation.units:
-        manifest = UnitManifest.read(await store.get(layout.unit_key(generation.hour, unit.unit_id)))
-        found += [each.id for each in manifest.unit.inputs]
-    return sorted(found)
 
 
 def questions(store: OpenStore) -> list[Callable[[], Awaitable[Any]]]:
@@ -149,60 +94,6 @@ async def test_what_merging_an_hour_costs() -> None:
         # three listings; each chunk. A PUT for each merged chunk, the unit, the generation and the listing.
         assert (len(units), chunks) == (5, 5 * 8)
         assert spent == {"list": 4, "get": 3 + len(units) + 2 + 3 + chunks, "put": 8 + 3, "delete": 1}
-
-
-class Place(GcDesk):
-    """An hour in several buckets and listings, long ago, on a shelf that can be copied."""
-
-    def __init__(self, shelf: Shelf | None = None) -> None:
-        super().__init__()
-        self.shelf = Shelf() if shelf is None else shelf
-        self.watch.ns = START + 100 * DAY
-
-    def copy(self) -> "Place":
-        return Place(copied(self.shelf))
-
-    async def drive(self, *names: str, options: Options, **request: Any) -> None:
-        """As ``holdfast pipeline run``; later, because runs are named by the time."""
-        self.later(HOUR)
-        ran = await pipeline.run(self.opened(), names, options=options, request=request)
-        assert {each.status for each in ran} == {"success"}
-
-    def merge(self, store: Store | None = None) -> Merge:
-        own = self.opened() if store is None else store
-        return Merge(Env(own, self.ambient, Inline(own), AT_ONCE))
-
-    async def merged(self) -> Document:
-        return await self.merge().run(Straight("merge"), {})
-
-    async def answers(self, store: Store | None = None) -> list[Any]:
-        metrics = Metrics(self.store if store is None else store, self.ambient, Limits())
-        asked: dict[str, Any] = {"since": START, "until": START + HOUR}
-        series = [
-            await metrics.query("load", **asked, step=step, aggregate=aggregate)
-            for step, aggregate in (("10s", "avg"), ("1m", "sum"), ("1h", "last"))
-        ]
-        series.append(await metrics.query("load", **asked, step="1h", aggregate="quantile", q=0.7))
-        series.append(await metrics.query("requests", **asked, step="5m", aggregate="increase"))
-        logs = await Logs(self.store if store is None else store, self.ambient, Limits()).search("disk", **asked)
-        return [*(each.series for each in series), (await metrics.list(**asked)).rows, logs.rows]
-
-    def derived(self) -> dict[str, bytes]:
-        """What an observer of the hour can find; not marks, nor who did it."""
-        families = (layout.ROLLUP, layout.INDEX, layout.MANIFESTS, layout.BATCHES_BY_HOUR)
-        return {key: each.body for key, each in self.shelf.objects.items() if key.startswith(families)}
-
-
-@pytest.fixture(scope="module")
-def shelf() -> Shelf:
-    place = Place()
-    asyncio.run(filled(place.opened()))
-    return place.shelf
-
-
-@pytest.fixture
-def place(shelf: Shelf) -> Place:
-    return Place(copied(shelf))
 
 
 class Died(Exception):
@@ -344,93 +235,3 @@ async def test_an_hour_that_was_merged_stays_so_until_there_is_something_to_be_m
     assert await place.answers() == before
     [merged_listing] = [key for key in place.keys(layout.BATCHES_BY_HOUR) if "merged-000004-" in key]
     assert len(await listing.read(place.store, [merged_listing])) == 25
-
-
-class Once(Layer):
-    """Lets others work before the first read of such a key."""
-
-    def __init__(self, inner: Store, prefix: str, work: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(inner)
-        self._prefix, self._work = prefix, [work]
-
-    async def get(self, key: str) -> Object:
-        if key.startswith(self._prefix) and self._work:
-            await self._work.pop()()
-        return await super().get(key)
-
-
-@pytest.mark.parametrize("prefix", [layout.ROLLUP, layout.MANIFESTS])
-async def test_a_reader_whose_chunks_were_merged_and_removed_begins_anew(place: Place, prefix: str) -> None:
-    answers = await place.answers()
-
-    async def others() -> None:
-        await place.merged()
-        place.later(3 * HOUR)
-        removed = (await place.run("derived"))["kinds"]["derived"]["removed"]
-        assert sum(removed.values()) > 10
-
-    assert await place.answers(Once(place.store, prefix, others)) == answers
-    assert await place.answers() == answers
-
-
-@pytest.mark.parametrize("at_once", [20, 2_000_000])
-async def test_what_was_merged_goes_as_garbage_and_an_audit_finds_nothing_wrong(
-    place: Place, at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However many records of a unit the audit derives together."""
-    monkeypatch.setattr(plan, "RECORDS_AT_ONCE", at_once)
-    answers = await place.answers()
-    await place.merged()
-    late = {900: Gauge("load", 5.0, START + 59 * 60 * SECOND, {"cpu": "7"})}
-    await Field(place.store).accept("agent-3", "boot", late, at_ns=place.watch.wall_ns())
-    await place.drive(options=AT_ONCE)
-    place.later(3 * HOUR)
-    removed = (await place.run("derived"))["kinds"]["derived"]["removed"]
-    assert removed[gc_derived.UNNAMED] > 10
-    generation = await current(place.store)
-    named = {ref.key for unit in generation.units for ref in unit.chunks}
-    assert {key for key in place.keys(layout.ROLLUP) if "window=1d" not in key} == named
-    place.later(DAY)
-    store = place.opened()
-    [ran] = await pipeline.run(store, ["audit"], request={"deep": True, "scopes": ["ingest", "metrics"]})
-    record = await latest_complete(store, "metrics")
-    assert record is not None
-    assert (ran.status, dict(record.found)) == ("success", {})
-    assert record.checked["units derived again"] > 0
-    assert [each for each in (await place.answers())[0] if each.labels["cpu"] != "7"] == answers[0]
-
-
-@pytest.mark.parametrize("window", ["10s", "1h", "1d"])
-async def test_a_task_whose_chunks_were_removed_since_the_query_was_planned_reads_what_took_their_place(
-    place: Place, window: str
-) -> None:
-    """The hour is merged, then divided anew by late data of another series, and every time what was goes as garbage."""
-    store = place.opened()
-    expected = bag(await everything(store, {"table": "rollup", "window": window}))
-    table, parts, wanted = await planned(store, {"table": "rollup", "window": window})
-
-    async def rows() -> list[str]:
-        return bag(pa.Table.from_batches([each for part in parts async for each in table.read(store, part, wanted)]))
-
-    assert await rows() == expected
-    await place.drive("merge", options=AT_ONCE)
-    place.later(3 * HOUR)
-    await place.run("derived")
-    assert all(ref.key not in place.shelf.objects for part in parts for each in part.chunks for ref in each.refs)
-    assert await rows() == expected
-    table, parts, wanted = await planned(store, {"table": "rollup", "window": window})
-    late = {900: Gauge("other", 5.0, START + 59 * 60 * SECOND, {})}
-    await Field(place.store).accept("agent-3", "boot", late, at_ns=place.watch.wall_ns())
-    await place.drive("reconcile", "rollup", options=NEVER)
-    place.later(3 * HOUR)
-    await place.run("derived", run_id="again")
-    assert (await current(place.store)).buckets == 8
-    assert await rows() == expected
-
-
-async def test_a_chunk_that_is_current_and_lost_is_damage_for_a_task_too(place: Place) -> None:
-    store = place.opened()
-    table, parts, wanted = await planned(store, {"table": "rollup"})
-    await place.store.delete(parts[0].chunks[0].refs[0].key)
-    with pytest.raises(Corrupt, match="a chunk that is current is missing"):
-        [each async for each in table.read(store, parts[0], wanted)]

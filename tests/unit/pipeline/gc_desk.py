@@ -1,6 +1,7 @@
 """A store whose clock the test turns, with batches, orphans, audits, and garbage collection over all of it."""
 
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +11,12 @@ from holdfast.ingest.accept import Submission
 from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
+from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore
-from holdfast.objects.store import ADDRESSED, CREATE, Store
+from holdfast.objects.store import ADDRESSED, CREATE, Object, Store
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.engine import Inline
@@ -87,3 +89,16 @@ class GcDesk:
 
     def keys(self, prefix: str) -> list[str]:
         return sorted(key for key in self.shelf.objects if key.startswith(prefix))
+
+
+class Once(Layer):
+    """Lets others work before the first read of such a key."""
+
+    def __init__(self, inner: Store, prefix: str, work: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(inner)
+        self._prefix, self._work = prefix, [work]
+
+    async def get(self, key: str) -> Object:
+        if key.startswith(self._prefix) and self._work:
+            await self._work.pop()()
+        return await super().get(key)

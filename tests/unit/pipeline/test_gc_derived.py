@@ -1,8 +1,7 @@
 """Superseded chunks, units and generations: what goes, what a paused driver can no longer do, how readers go on."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from holdfast.metrics.manifest import Generation, Kind
 from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
 from holdfast.objects.observe import Usage
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived
@@ -23,7 +22,7 @@ from holdfast.pipeline.plan import read_generation
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Small, Straight, accept
-from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk
+from tests.unit.pipeline.gc_desk import DAY, HOUR, GcDesk, Once
 
 EARLY = Small("agent", 0, 4, 0)
 LATE = Small("agent", 10, 14, 0)
@@ -208,19 +207,6 @@ async def test_staged_units_of_a_kind_without_a_generation_are_nobodys_garbage()
     assert found["removed"] == {}
     assert set(found["kept"]) == {derived.UNFENCED}
     assert (await index._publish(plan))["superseded"] == []
-
-
-class Once(Layer):
-    """Lets others work before the first read of such a key."""
-
-    def __init__(self, inner: Store, prefix: str, work: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(inner)
-        self._prefix, self._work = prefix, [work]
-
-    async def get(self, key: str) -> Object:
-        if key.startswith(self._prefix) and self._work:
-            await self._work.pop()()
-        return await super().get(key)
 
 
 @pytest.mark.parametrize("prefix", [layout.ROLLUP, layout.MANIFESTS])

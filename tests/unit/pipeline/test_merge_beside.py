@@ -1,8 +1,5 @@
 """Readers, garbage collection and audits beside merges: who misses a chunk finds what took its place."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
@@ -10,29 +7,14 @@ from holdfast import pipeline
 from holdfast.base.errors import Corrupt
 from holdfast.ingest.records import Gauge
 from holdfast.metrics import layout
-from holdfast.objects.layer import Layer
-from holdfast.objects.store import Object, Store
 from holdfast.pipeline import plan
 from holdfast.pipeline.audited import latest_complete
 from holdfast.pipeline.gc import derived as gc_derived
 from holdfast.pipeline.tables import everything
 from tests.unit.pipeline.field import HOUR, START, Field
-from tests.unit.pipeline.gc_desk import DAY
+from tests.unit.pipeline.gc_desk import DAY, Once
 from tests.unit.pipeline.merge_desk import AT_ONCE, NEVER, SECOND, Place, current
 from tests.unit.pipeline.test_tables import bag, planned
-
-
-class Once(Layer):
-    """Lets others work before the first read of such a key."""
-
-    def __init__(self, inner: Store, prefix: str, work: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(inner)
-        self._prefix, self._work = prefix, [work]
-
-    async def get(self, key: str) -> Object:
-        if key.startswith(self._prefix) and self._work:
-            await self._work.pop()()
-        return await super().get(key)
 
 
 @pytest.mark.parametrize("prefix", [layout.ROLLUP, layout.MANIFESTS])

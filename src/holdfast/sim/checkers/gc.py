@@ -39,16 +39,22 @@ def recorded(landings: Iterable[Landing]) -> Iterator[Violation]:
             return
 
 
-def whole(landings: Iterable[Landing]) -> Iterator[Violation]:
-    """The current generation of every hour and kind, at every moment."""
+def _states(landings: Iterable[Landing]) -> Iterator[tuple[Landing, Objects]]:
+    """Each write and deletion, with all that was there right after it."""
     objects: Objects = {}
-    numbers: dict[tuple[str, str], int] = {}
-    inputs: dict[tuple[str, str], frozenset[str]] = {}
     for landing in landings:
         if landing.body is None:
             objects.pop(landing.key, None)
         else:
             objects[landing.key] = landing.body
+        yield landing, objects
+
+
+def whole(landings: Iterable[Landing]) -> Iterator[Violation]:
+    """The current generation of every hour and kind, at every moment."""
+    numbers: dict[tuple[str, str], int] = {}
+    inputs: dict[tuple[str, str], frozenset[str]] = {}
+    for landing, objects in _states(landings):
         found = _GENERATION.fullmatch(landing.key)
         place = (found[1], found[2]) if found is not None else None
         if (
@@ -136,13 +142,8 @@ def counted_once(objects: Mapping[str, bytes], expected: Sequence[float]) -> Ite
 
 def ontology_named(landings: Iterable[Landing]) -> Iterator[Violation]:
     """Manifests, data files and snapshots, whenever one of them goes and whenever an index or the head names others."""
-    objects: Objects = {}
-    for landing in landings:
+    for landing, objects in _states(landings):
         gone = landing.body is None
-        if landing.body is None:
-            objects.pop(landing.key, None)
-        else:
-            objects[landing.key] = landing.body
         if landing.key == "meta/head.json" or (gone and landing.key.startswith("commits/")):
             named = _of_chain(objects)
         elif landing.key.startswith(("meta/indices/", "snapshots/")):
@@ -173,13 +174,8 @@ def _of_indices(objects: Objects) -> Iterator[str]:
 
 def runs_named(landings: Iterable[Landing]) -> Iterator[Violation]:
     """Payloads, whenever one of them goes and whenever a journal refers to others."""
-    objects: Objects = {}
-    for landing in landings:
+    for landing, objects in _states(landings):
         gone = landing.body is None
-        if landing.body is None:
-            objects.pop(landing.key, None)
-        else:
-            objects[landing.key] = landing.body
         journals = [key for key in objects if key.startswith("runs/") and key.endswith("/journal.jsonl")]
         for journal in journals if gone else [landing.key] if landing.key in journals else []:
             lines = [json.loads(line) for line in objects[journal].splitlines()]

@@ -5,6 +5,8 @@ leaves it to the next one, which goes on where it stood.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +19,10 @@ from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
 
 if TYPE_CHECKING:
+    from holdfast.base.config import Settings
     from holdfast.objects.stack import OpenStore
     from holdfast.pipeline import Engine, Options, Ran
+    from holdfast.pipeline.drive import Preview
 
 app = noun_app()
 
@@ -89,9 +93,7 @@ def run(
     if (agent and not full) or (full and (events or inventory)):
         raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
     _check_jobs(shell, jobs or [], deep=deep, scopes=scope or [])
-    if dry_run:
-        plan(context, jobs, since, until, settle)
-        return
+    named = Named(events or [], inventory)
 
     async def work() -> None:
         opened = open_as_collector_of_garbage if jobs == [GC] else open_pipeline
@@ -99,14 +101,15 @@ def run(
             options = options_of(shell, settle, service=every is not None)
             request = {**_range(store, since, until), "full": full or None, "agents": agent or None}
             request |= {"deep": deep or None, "scopes": scope}
+            if dry_run:
+                await _show_plan(shell, store, jobs or [], options, request, named)
+                return
             async with engine_for(shell, store, master, conf or []) as engine:
                 if every_s is not None:
                     await _serve(shell, store, jobs or [], engine, options, every_s, metrics)
                     return
                 async with Watch(shell.out).shown() as watch:
-                    ended = await _once(
-                        shell, store, jobs or [], engine, options, request, watch, takeover, events or [], inventory
-                    )
+                    ended = await _once(shell, store, jobs or [], engine, options, request, watch, takeover, named)
             _report(shell, ended)
 
     shell.run(work())
@@ -124,15 +127,9 @@ def plan(
     shell = Shell.of(context)
 
     async def work() -> None:
-        from holdfast.pipeline.drive import preview  # noqa: PLC0415  # loads Arrow, which takes a while
-
         async with open_pipeline(shell) as store:
             options = options_of(shell, settle, service=False)
-            found = await preview(store, jobs or [], options=options, request=_range(store, since, until))
-            columns, rows = plan_rows(found)
-            shell.out.table(columns, rows)
-            if not rows:
-                shell.out.note("nothing is due")
+            await _show_plan(shell, store, jobs or [], options, _range(store, since, until), Named())
 
     shell.run(work())
 
@@ -204,6 +201,40 @@ def _range(store: "OpenStore", since: str | None, until: str | None) -> dict[str
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Where S3 names keys to reconcile."""
+
+    events: Sequence[str] = ()
+    inventory: str | None = None
+
+    async def keys(self, prefix: str, settings: "Settings") -> AsyncIterator[list[str]]:
+        """In groups, of which each is a run."""
+        from holdfast.pipeline import sources  # noqa: PLC0415  # as above
+
+        groups = [sources.event_keys(each, prefix, settings) for each in self.events]
+        if self.inventory is not None:
+            groups.append(sources.inventory_keys(self.inventory, prefix, settings))
+        for group in groups:
+            async for keys in group:
+                yield keys
+
+
+async def _show_plan(
+    shell: Shell, store: "OpenStore", jobs: list[str], options: "Options", request: dict[str, Any], named: Named
+) -> None:
+    from holdfast.pipeline.drive import preview  # noqa: PLC0415  # as above
+
+    found: list[Preview] = []
+    async for keys in named.keys(store.spec.prefix, shell.settings):
+        found += await preview(store, ["reconcile"], options=options, request={"keys": keys})
+    found += await preview(store, jobs, options=options, request=request)
+    columns, rows = plan_rows(found)
+    shell.out.table(columns, rows)
+    if not rows:
+        shell.out.note("nothing is due")
+
+
 async def _once(
     shell: Shell,
     store: "OpenStore",
@@ -213,28 +244,21 @@ async def _once(
     request: dict[str, Any],
     watch: Watch,
     takeover: bool,
-    events: list[str],
-    inventory: str | None,
+    named: Named,
 ) -> "list[Ran]":
     from holdfast import pipeline as rooms  # noqa: PLC0415  # as above
-    from holdfast.pipeline import sources  # noqa: PLC0415  # as above
 
     ended: list[Ran] = []
-    prefix, settings = store.spec.prefix, shell.settings
-    groups = [sources.event_keys(each, prefix, settings) for each in events]
-    if inventory is not None:
-        groups.append(sources.inventory_keys(inventory, prefix, settings))
-    for group in groups:
-        async for keys in group:
-            ended += await rooms.run(
-                store,
-                ["reconcile"],
-                engine=engine,
-                options=options,
-                request={"keys": keys},
-                takeover=takeover,
-                say=watch.say,
-            )
+    async for keys in named.keys(store.spec.prefix, shell.settings):
+        ended += await rooms.run(
+            store,
+            ["reconcile"],
+            engine=engine,
+            options=options,
+            request={"keys": keys},
+            takeover=takeover,
+            say=watch.say,
+        )
     return ended + await rooms.run(
         store, jobs, engine=engine, options=options, request=request, takeover=takeover, say=watch.say
     )
@@ -263,6 +287,9 @@ async def _serve(
         await figures.ended(ended)
         if ended:
             _table(shell, ended)
+        for each in ended:
+            if each.status != "success":
+                shell.out.note(f"{_failure(each)}; trying again in {every_s:g} s")
 
     def failed(error: HoldfastError) -> None:
         figures.failed()
@@ -288,11 +315,15 @@ def _report(shell: Shell, ended: "list[Ran]") -> None:
         shell.out.note("nothing was due")
     for each in ended:
         if each.status != "success":
-            raise HoldfastError(f"job {each.job}, run {each.run_id}: {each.status}: {each.error}")
+            raise HoldfastError(_failure(each))
         if each.summary.get("good") is False:
             audit_id = each.summary["audit_id"]
             told = f"audit {audit_id} found {each.summary['problems']} errors"
             raise HoldfastError(told, remedy=f"holdfast audit show {audit_id}")
+
+
+def _failure(ran: "Ran") -> str:
+    return f"job {ran.job}, run {ran.run_id}: {ran.status}: {ran.error}"
 
 
 def _table(shell: Shell, ended: "list[Ran]") -> None:

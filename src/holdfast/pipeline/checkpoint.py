@@ -1,9 +1,9 @@
 """How far the reconciler has come, and what it has seen of the time just before.
 
 ``through_unix_ns``: every reference by time that the store held at that moment has been followed. It never runs
-backwards. ``cursor_ns`` is the same by the store's own clock: the latest reference that was seen. Whatever was written
-an overlap before the cursor has been followed, whichever clock is wrong; of the time since, what ``recent`` names has.
-``recent`` may lack some, which are then looked at once more.
+backwards, unless it was ahead of the time. ``cursor_ns`` is the same by the store's own clock: the latest reference
+that was seen. Whatever was written an overlap before the cursor has been followed, whichever clock is wrong; of the
+time since, what ``recent`` names has. ``recent`` may lack some, which are then looked at once more.
 
 Two reconcilers may run at once: the one that is further along is believed, and each follows what it has not seen.
 """
@@ -36,6 +36,9 @@ class Checkpoint:
     deep_cursor_ns: int = 0
     full_at_unix_ns: int | None = None
     """When the last full scan that was finished had begun."""
+    follow_ns: int | None = None
+    """From which hours on references are listed. It follows from those that were seen, so that no driver's clock, which
+    may be ahead, decides what is passed over; without it, ``through_unix_ns`` does."""
 
 
 class _Shape:
@@ -68,18 +71,22 @@ class Checkpoints:
         return None if found is None else found.value
 
     async def advance(self, operation_id: str, to: Checkpoint) -> Checkpoint:
-        """Move on, unless somebody is further along already; where it stands then."""
+        """Move on, unless somebody is further along already; where it stands then. Whoever is further along than it is
+        late had a clock that was ahead.
+        """
 
         def change(value: Checkpoint | None) -> Checkpoint | Unchanged:
             if value is None:
                 return to
-            if value.through_unix_ns > to.through_unix_ns:
+            ahead = value.through_unix_ns > self._ambient.clock.wall_ns()
+            if value.through_unix_ns > to.through_unix_ns and not ahead:
                 return UNCHANGED
+            deep = to.deep_at_unix_ns or value.deep_at_unix_ns
             return replace(
                 to,
                 cursor_ns=max(value.cursor_ns, to.cursor_ns),
                 full_at_unix_ns=value.full_at_unix_ns,
-                deep_at_unix_ns=max(value.deep_at_unix_ns, to.deep_at_unix_ns),
+                deep_at_unix_ns=deep if ahead else max(value.deep_at_unix_ns, to.deep_at_unix_ns),
                 deep_cursor_ns=max(value.deep_cursor_ns, to.deep_cursor_ns),
             )
 

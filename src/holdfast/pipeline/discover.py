@@ -39,6 +39,8 @@ class Discovered:
     through_unix_ns: int | None = None
     """Where the checkpoint goes when they are done; None if it stays."""
     cursor_ns: int = 0
+    follow_ns: int = 0
+    """From which hours on the next look lists references."""
     seen: set[bytes] = field(default_factory=set)
     foreign: list[Problem] = field(default_factory=list)
     more: bool = False
@@ -51,7 +53,7 @@ class Discovered:
         """Where it stands once everything found here is done."""
         through = self.through_unix_ns or 0
         deep = (through, self.cursor_ns) if self.deep else (0, 0)
-        return Checkpoint(through, self.cursor_ns, recent, deep_at_unix_ns=deep[0], deep_cursor_ns=deep[1])
+        return Checkpoint(through, self.cursor_ns, recent, *deep, follow_ns=self.follow_ns)
 
 
 async def by_time(
@@ -62,11 +64,13 @@ async def by_time(
     look = _Look.of(since, overlap_ns, now_ns)
     fresh = await _fresh(store, look, recent, found, limit)
     found.through_unix_ns = now_ns
+    found.follow_ns = min(now_ns, found.cursor_ns)
     found.deep = look.deep and not found.more
     if found.more:
         # What lies beyond has not been listed: neither clock may run ahead of it.
         before = since.through_unix_ns if since is not None else 0
-        found.through_unix_ns = max(before, min(now_ns, _hour_start_ns(fresh[-1].key)))
+        last_ns = min(now_ns, _hour_start_ns(fresh[-1].key))
+        found.through_unix_ns, found.follow_ns = max(before, last_ns), max(look.follow_ns, last_ns)
         found.cursor_ns = since.cursor_ns if since is not None else 0
         found.seen |= recent.seen
     gathered = await _gathered(store, [entry.key for entry in fresh if layout.gathering_in(entry.key)], found)
@@ -176,13 +180,15 @@ class _Look:
     deep_floor_ns: int = 0
     overlap_ns: int = 0
     deep: bool = True
+    follow_ns: int = 0
 
     @classmethod
     def of(cls, since: Checkpoint | None, overlap_ns: int, now_ns: int) -> "_Look":
         if since is None:
             return cls()
-        regular_ns = max(0, since.through_unix_ns - overlap_ns)
-        deep = now_ns - since.deep_at_unix_ns >= DEEP_EVERY_NS
+        follow_ns = since.through_unix_ns if since.follow_ns is None else since.follow_ns
+        regular_ns = max(0, follow_ns - overlap_ns)
+        deep = abs(now_ns - since.deep_at_unix_ns) >= DEEP_EVERY_NS  # before now, or by a clock that was ahead
         return cls(
             _hour_key(max(0, regular_ns - DEEP_NS) if deep else regular_ns),
             _hour_key(regular_ns),
@@ -190,6 +196,7 @@ class _Look:
             since.deep_cursor_ns - overlap_ns,
             overlap_ns,
             deep,
+            follow_ns,
         )
 
     def wants(self, entry: Entry) -> bool:

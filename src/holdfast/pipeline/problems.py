@@ -70,7 +70,7 @@ async def broken(store: Store) -> list[str]:
     async for key in store.keys(layout.PROBLEMS):
         if key.removeprefix(layout.PROBLEMS).partition("/")[0] in BROKEN and len(keys) < LOOKED_AT_AGAIN:
             keys.append(key)
-    return sorted({each.problem.key for each in await _read(store, keys)})
+    return sorted({each.problem.key for each in await _read(store, keys) if each.problem.finding in BROKEN})
 
 
 async def of(store: Store, finding: Finding, limit: int) -> list[Seen]:
@@ -87,11 +87,12 @@ async def _read(store: Store, keys: list[str]) -> list[Seen]:
         found = await store.find(key)
         if found is None:
             return None
-        document = codec.decode(found.body, key=key)
         try:
+            document = codec.decode(found.body, key=key)
             return Seen(Problem.of(document), str(document["first_seen"]))
-        except MALFORMED as error:
-            raise Corrupt(f"{key}: not a problem on record ({error!r})") from error
+        except (Corrupt, *MALFORMED) as error:  # it is shown, and keeps nobody from looking at the others
+            told = f"not a problem on record ({error})"
+            return Seen(Problem(Finding.FOREIGN_OBJECT, key, told), iso(found.modified_ns))
 
     return [each for each in await map_bounded(keys, one, limit=AT_ONCE) if each is not None]
 

@@ -92,7 +92,11 @@ class Reconcile:
     async def preview(self, request: Document) -> int:
         """How many keys a run would look at."""
         found = await self._discovered(request)
-        return len(found.keys) + len(await problems.broken(self._store))
+        keys = len(found.keys)
+        while found.more and request.get("full"):
+            found = await self._discovered({**request, "after": found.keys[-1]})
+            keys += len(found.keys)
+        return keys + len(await problems.broken(self._store))
 
     # --- plan ---
 
@@ -120,9 +124,9 @@ class Reconcile:
             found.keys = list(dict.fromkeys(request["keys"]))
         elif request.get("full"):
             found = await discover.scan(self._store, request.get("after"), request.get("agents") or (), limit)
-        elif request.get("since_ns") is not None:
+        elif request.get("since_ns") is not None or request.get("until_ns") is not None:
             until = request.get("until_ns") or self._ambient.clock.wall_ns()
-            found.keys = [key async for key in discover.between(self._store, request["since_ns"], until)]
+            found.keys = [key async for key in discover.between(self._store, request.get("since_ns") or 0, until)]
         else:
             found = await self._by_time(limit)
         found.listed = max(found.listed, len(found.keys))

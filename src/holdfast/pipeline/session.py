@@ -152,14 +152,22 @@ def check_master(master: str | None) -> str:
 
 
 def _check_reachable(master: str) -> None:
-    """Spark itself gives up on a master that does not answer only after a minute and a half."""
-    found = re.match(r"(?:spark|sc)://([^\s:/]+):(\d+)", master)
+    """Spark itself gives up on a master that does not answer only after a minute and a half. Of several, which stand in
+    for each other, one that answers is enough.
+    """
+    found = re.match(r"(?:spark|sc)://([^\s/;]+)", master)
     if found is None:
         return
-    try:
-        socket.create_connection((found[1], int(found[2])), timeout=ANSWER_S).close()
-    except OSError as error:
-        raise WrongMaster(f"{master}: nobody answers there ({error})", remedy="check host and port") from error
+    told: list[str] = []
+    for place in found[1].split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
+        except (OSError, OverflowError, ValueError) as error:  # nobody, a port beyond all ports, no name of a host
+            told.append(str(error))
+        else:
+            return
+    raise WrongMaster(f"{master}: nobody answers there ({'; '.join(told)})", remedy="check host and port")
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> Spark:

@@ -131,7 +131,8 @@ def _decode(body: bytes, sha256: str, key: str, limits: Limits) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    through_ns: int
+    follow_ns: int
+    """Of hours before, references were followed."""
     floor_ns: int
     """By the store's clock: what was written before has been followed."""
     recent: frozenset[bytes]
@@ -160,7 +161,7 @@ async def fresh_manifests(
     checkpoint = await _checkpoint(store, overlap_ns)
     begin_ns = max(0, since_ns - FUTURE_NS)
     if checkpoint is not None:
-        begin_ns = max(begin_ns, checkpoint.through_ns - overlap_ns - LOOKBACK_NS)
+        begin_ns = max(begin_ns, checkpoint.follow_ns - overlap_ns - LOOKBACK_NS)
     gathered = await _since(store, layout.GATHERINGS, begin_ns, checkpoint)
     referred = await _since(store, layout.ACCEPTED_BY_TIME, begin_ns, checkpoint)
     recent = frozenset[bytes]() if checkpoint is None else checkpoint.recent
@@ -236,12 +237,14 @@ async def _checkpoint(store: Store, overlap_ns: int) -> _Checkpoint | None:
     document = codec.decode(found.body, key=CHECKPOINT)
     codec.expect(document, format_name=CHECKPOINT_FORMAT, newest=1, key=CHECKPOINT)
     through, cursor, recent = (document.get(name) for name in ("through_unix_ns", "cursor_ns", "recent"))
-    if not isinstance(through, int) or not isinstance(cursor, int) or not isinstance(recent, str | None):
+    follow = document.get("follow_ns")
+    follow = through if follow is None else follow
+    if not isinstance(cursor, int) or not isinstance(recent, str | None) or not isinstance(follow, int):
         raise Corrupt(f"{CHECKPOINT}: not the checkpoint of a reconciler")
     seen = await store.find(recent) if recent is not None else None
     body = b"" if seen is None else seen.body
     ids = frozenset(body[at : at + SHORT] for at in range(0, len(body), SHORT))
-    return _Checkpoint(through, cursor - overlap_ns, ids)
+    return _Checkpoint(follow, cursor - overlap_ns, ids)
 
 
 async def _known(store: Store, batches: Batches, key: str) -> Known | None:

@@ -11,10 +11,12 @@ import time
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
 from holdfast.cli.main import run
+from holdfast.ingest.layout import ACCEPTED_BY_TIME
 from holdfast.objects.stack import open_store
 from tests.unit.pipeline.field import Field
 
@@ -24,12 +26,18 @@ class Desk:
         self.uri = f"file:{folder / 'store'}"
         self._capsys = capsys
 
-    def fill(self, seed: int, gap: int = 0) -> None:
-        async def work() -> None:
-            async with open_store(self.uri) as store:
-                await Field(store).season(seed, agents=2, batches=3, gap=gap)
+    def fill(self, seed: int, gap: int = 0, *, refer: bool = True) -> list[str]:
+        """Accept batches; keys of their manifests. Without ``refer``, as a collector that died right after."""
 
-        asyncio.run(work())
+        async def work() -> list[str]:
+            async with open_store(self.uri) as store:
+                field = Field(store)
+                await field.season(seed, agents=2, batches=3, gap=gap)
+                if not refer:
+                    await store.delete_many([key async for key in store.keys(ACCEPTED_BY_TIME)])
+                return [each.key for each in field.manifests]
+
+        return asyncio.run(work())
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = run(["--store", self.uri, "pipeline", *words])
@@ -76,6 +84,31 @@ def test_plan_and_dry_run_show_what_would_be_done_and_do_nothing(desk: Desk) -> 
     desk.json("run", "--master", "inline")
     code, _, err = desk("plan")
     assert (code, err) == (0, "nothing is due\n")
+
+
+def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None:
+    keys = desk.fill(2, refer=False)
+    code, _, err = desk("run", "--dry-run")
+    assert (code, err) == (0, "nothing is due\n")  # nothing refers to them
+    [planned] = desk.json("run", "reconcile", "--full", "--dry-run")
+    assert planned["inputs"] == len(keys) == 6
+    [planned] = desk.json("run", "reconcile", "--full", "--agent", "agent-0", "--dry-run")
+    assert planned["inputs"] == 3
+    records = [{"eventName": "ObjectCreated:Put", "s3": {"object": {"key": quote_plus(key)}}} for key in keys[:2]]
+    (tmp_path / "events.json").write_text(json.dumps({"Records": records}))
+    events = ("run", "reconcile", "--events", str(tmp_path / "events.json"))
+    [planned] = desk.json(*events, "--dry-run")
+    assert planned["inputs"] == 2
+    assert desk.json("history") == []
+    assert desk.json(*events, "--master", "inline")[0]["looked_at"] == 2
+
+
+def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
+    desk.fill(2)
+    [ran] = desk.json("run", "reconcile", "--until", "1990-01-01", "--master", "inline")
+    assert ran["looked_at"] == 0
+    [ran] = desk.json("run", "reconcile", "--until", "1m", "--master", "inline")
+    assert ran["batches"] == 6
 
 
 def test_listings_of_an_old_hour_are_merged_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

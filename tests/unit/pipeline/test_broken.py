@@ -132,3 +132,16 @@ async def test_bytes_that_were_lost_after_they_were_reconciled_and_came_back_are
         await run(store)
         assert late.key not in await told(store, Finding.MISSING_BLOB)
         assert await agrees(store, field.batches) > 3
+
+
+@pytest.mark.parametrize("body", [b"rubbish", b"{}", b'{"finding": "of_tomorrow", "key": "k", "message": ""}'])
+async def test_what_is_no_problem_among_problems_is_shown_and_stops_nothing(body: bytes) -> None:
+    async with open_store("memory:") as store:
+        key = f"{layout.PROBLEMS}{Finding.MISSING_BLOB}/by-hand.json"
+        await store.put(key, body, OVERWRITE)
+        field = Field(store)
+        await field.accept("agent", "boot", gauges(0))
+        await run(store)
+        await agrees(store, field.batches)
+        [seen] = await problems.every(store)
+        assert (seen.problem.finding, seen.problem.key) == (Finding.FOREIGN_OBJECT, key)

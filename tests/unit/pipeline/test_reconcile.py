@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import json
+import random
 from pathlib import Path
 from urllib.parse import quote_plus
 
@@ -16,7 +17,9 @@ from holdfast import pipeline
 from holdfast.base.clock import SystemClock
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.ids import Ambient
 from holdfast.ingest import layout as ingest
+from holdfast.ingest.frame import Limits
 from holdfast.ingest.quarantine import record_conflict
 from holdfast.ingest.records import Gauge
 from holdfast.metrics.manifest import Kind
@@ -27,10 +30,16 @@ from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.reconcile import Reconcile
 from holdfast.pipeline.status import status
+from holdfast.platform.metrics import Metrics
 from holdfast.sim.pipeline_kit import Straight
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees, generations
 
 FULL = {"full": True}
+
+
+class Ahead(SystemClock):
+    def __init__(self, hours: int) -> None:
+        self.wall_ns = lambda: SystemClock.wall_ns() + hours * HOUR  # as one that is wrong
 
 
 def gauges(first: int, count: int = 3, at: int = START) -> dict[int, Gauge]:
@@ -220,6 +229,28 @@ class TestByTime:
             )
             assert (len(soon.keys), soon.deep, len(later.keys), later.deep) == (0, False, 1, True)
             assert (await Reconcile(env).run(Straight("x"), {"keys": later.keys}))["batches"] == 1
+
+    @pytest.mark.parametrize("hours", [2, 200])
+    @pytest.mark.parametrize("next_driver", ["the same", "another"])
+    async def test_a_driver_whose_clock_is_ahead_passes_nothing_over(
+        self, tmp_path: Path, hours: int, next_driver: str
+    ) -> None:
+        place, fast = f"file:{tmp_path / 'store'}", Ambient(Ahead(hours), random.Random(1))
+        async with open_store(place) as right, open_store(place, ambient=fast) as ahead:
+            field = Field(right)
+            await field.accept("agent", "boot", gauges(0), at_ns=SystemClock().wall_ns())
+            assert (await reconcile(ahead))["batches"] == 1
+            driver = ahead if next_driver == "the same" else right
+            for number in (1, 2):
+                now = SystemClock().wall_ns()
+                await field.accept("agent", "boot", gauges(10 * number, at=now - 60 * SECOND), at_ns=now)
+                metrics = Metrics(right, right.ambient, Limits())
+                found = await metrics.query("load", since="5m", aggregate="count", by=[])
+                assert sum(found.series[0].values) == 3 * number
+                # Its leases end by its own clock, so the other driver does not wait for them.
+                [ran] = await pipeline.run(driver, ["reconcile"], takeover=True)
+                assert (ran.status, ran.summary["looked_at"]) == ("success", 1)
+                assert await pipeline.run(driver, ["reconcile"], takeover=True) == []
 
     async def test_requests_of_a_batch_and_of_a_round_with_nothing_new(self) -> None:
         async with open_store("memory:") as store:

@@ -1,5 +1,6 @@
 """What keeps Spark from starting is said in one line; without PySpark everything else works."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,19 @@ def test_masters_of_spark_are_taken(master: str) -> None:
 def test_a_master_that_does_not_answer_is_named_at_once(scheme: str, free_port: int) -> None:
     with pytest.raises(WrongMaster, match="nobody answers there"):
         check_ready(f"{scheme}://127.0.0.1:{free_port}")
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:99999", "no..name:7077", "127.0.0.1:1,127.0.0.1:"])
+def test_where_nobody_can_be_is_named_in_one_line(place: str) -> None:
+    with pytest.raises(WrongMaster, match="nobody answers there"):
+        check_ready(f"spark://{place}")
+
+
+def test_of_several_masters_one_that_answers_is_enough(free_port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as standby:
+        check_ready(f"sc://127.0.0.1:{free_port},127.0.0.1:{standby.getsockname()[1]}")
+        with standby.accept()[0] as asked:
+            assert asked.recv(1) == b""
 
 
 def test_missing_java_is_one_line_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -203,8 +203,11 @@ def compare(place: Place, witness: Witness) -> Compared:
         key = series(name, **labels)
         if name.startswith("lmagent_") and not name.startswith(("lmagent_process", "lmagent_queue_filesystem")):
             continue  # of the agent's own state, which nobody outside can read
-        spans = [found[key] for found in witness.around(time_ns, accepted_ns) if key in found]
-        if len(spans) < 2:
+        around = witness.around(time_ns, accepted_ns)
+        spans = [found[key] for found in around if key in found]
+        if kind == "counter" and key not in around[0]:
+            spans.insert(0, 0.0)  # a process that began after that reading
+        if len(spans) < 2 or key not in around[-1]:
             result.unknown[name] += 1
             continue
         result.values[name] += 1

@@ -37,6 +37,7 @@ KINDS: dict[str, Kind] = {
     **_kinds(
         Severity.ERROR,
         head_unreadable=_BACKUP,
+        head_missing=f"{_BACKUP}, before anybody commits: the next commit would be the first of another chain",
         head_without_manifest=f"{_BACKUP}; nothing can be read until then",
         manifest_missing=f"{_BACKUP}; commits below it cannot be reached",
         manifest_unreadable=_BACKUP,

@@ -103,6 +103,8 @@ async def _verified(store: Store, *, deep: bool, watch: Watch | None) -> _Run:
     if not await _read_head(run):
         return run
     await _list(run)
+    if await _lost_head(run):
+        return run
     check = await _walk(run)
     run.findings += check.findings
     await _check_files(run, check)
@@ -145,6 +147,16 @@ async def _read_head(run: _Run) -> bool:
         return False
     if await run.store.find(layout.ENGINE) is not None:
         run.complain("other_engine", layout.ENGINE, "another engine has left its mark: it may use the layout otherwise")
+    return True
+
+
+async def _lost_head(run: _Run) -> bool:
+    """Whether commits are there that somebody made, and no head. An attempt at the first one may be under way."""
+    last = max(_listed(run), default=0)
+    made = last > 1 or (last == 1 and any(key.startswith(layout.INDICES) for key in run.sizes))
+    if run.head.version is not None or not made or await run.store.find(layout.HEAD) is not None:
+        return False
+    run.complain("head_missing", layout.HEAD, f"commits up to {last} are there, and no head leads to them")
     return True
 
 

@@ -35,6 +35,7 @@ BLINDING = {
     Scope.INGEST: ("corrupt_manifest", "unknown_schema", "corrupt_conflict"),
     Scope.ONTOLOGY: (
         "ontology_head_unreadable",
+        "ontology_head_missing",
         "ontology_head_without_manifest",
         "ontology_manifest_missing",
         "ontology_manifest_unreadable",

@@ -115,8 +115,14 @@ async def walk_bus(desk: Desk, span: Span) -> Span | None:
 
 
 async def ontology_spans(store: Store, most: int) -> list[Span]:
-    found = await store.find(ontology.HEAD)
-    return [] if found is None else [Span(ONTOLOGY, "")]
+    if await store.find(ontology.HEAD) is not None:
+        return [Span(ONTOLOGY, "")]
+    for prefix in (ontology.COMMITS, ontology.LOADS):  # a head that was lost, a first load that was killed
+        async for page in store.list(prefix, delimiter=True):
+            if page.folders or page.entries:
+                return [Span(ONTOLOGY, "")]
+            break
+    return []
 
 
 async def walk_ontology(desk: Desk, span: Span) -> Span | None:

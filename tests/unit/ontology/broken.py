@@ -77,6 +77,11 @@ def broken(kind: str, *, deep: bool = False, mends: bool = False) -> Callable[[A
 # --- the chain ---
 
 
+@broken("head_missing")
+async def head_is_gone(desk: Desk) -> None:
+    await desk.bare.delete(layout.HEAD)
+
+
 @broken("head_unreadable")
 async def head_is_garbage(desk: Desk) -> None:
     await desk.bare.put(layout.HEAD, b"{", OVERWRITE)

@@ -255,6 +255,12 @@ async def missing_file_of_a_commit(store: Store) -> Expected:
 
 
 @fault()
+async def lost_head(store: Store) -> Expected:
+    await store.delete(ontology.HEAD)
+    return {("ontology_head_missing", ontology.HEAD)}
+
+
+@fault()
 async def truncated_head(store: Store) -> Expected:
     await cut(store, ontology.HEAD)
     return {("ontology_head_unreadable", ontology.HEAD)}

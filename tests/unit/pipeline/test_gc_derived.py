@@ -87,7 +87,25 @@ async def test_what_was_superseded_goes_after_a_while_and_nothing_else() -> None
     assert len(ground.keys(layout.ROLLUP)) == 1
     ground.later(2 * HOUR)
     assert await ground.collect("again") == {derived.SUPERSEDED: 1}
-    assert await ground.whole() == (4, 10)
+    assert await ground.whole() == (3, 10)
+    ground.later(2 * HOUR)
+    assert await ground.collect("for good") == {}
+
+
+async def test_an_hour_whose_generation_cannot_be_read_stays_and_stops_nothing_else() -> None:
+    ground = await derived_twice()
+    ground.later(2 * HOUR)
+    key = (await ground.current()).key
+    body = (await ground.store.get(key)).body
+    await ground.store.put(key, body[:20], OVERWRITE)
+    ground.later(2 * HOUR)
+    before = set(ground.shelf.objects)
+    kinds = (await ground.run("derived", "orphans"))["kinds"]
+    assert (kinds["derived"]["removed"], kinds["derived"]["kept"]) == ({}, {derived.UNREADABLE: 1})
+    assert before <= set(ground.shelf.objects)
+    await ground.store.put(key, body, OVERWRITE)
+    ground.later(2 * HOUR)
+    assert await ground.collect("mended") == {derived.SUPERSEDED: 1, derived.UNNAMED: 2}
 
 
 async def test_late_data_after_a_fence_gets_units_of_another_name() -> None:

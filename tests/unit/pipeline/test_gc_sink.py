@@ -42,3 +42,14 @@ async def test_what_a_killed_sink_leaves_is_told_and_collected() -> None:
             assert seen == {ontology.LOAD, ontology.LOST}
             return
     raise AssertionError("a load has more requests than were tried")
+
+
+async def test_what_a_first_load_leaves_that_was_killed_is_collected_too() -> None:
+    """Nobody has ever committed: there is neither a head nor a commit."""
+    desk = GcDesk()
+    key = f"{layout.load_prefix('first')}part"
+    await desk.store.put(key, b"rows")
+    assert await orphans(desk) == {layout.load_prefix("first")}
+    desk.later(2 * DAY)
+    assert (await desk.run("ontology"))["kinds"]["ontology"]["removed"] == {ontology.LOAD: 1}
+    assert key not in desk.shelf.objects

@@ -57,7 +57,10 @@ async def shards(store: Store) -> list[str]:
 async def sweep(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
     for hour, found in sorted((await listed(store, ask.shard)).items()):
         out.tally.looked += len(found.generations) + len(found.units) + len(found.chunks)
-        await _sweep_hour(store, ambient, hour, found, ask, out)
+        try:
+            await _sweep_hour(store, ambient, hour, found, ask, out)
+        except (Corrupt, Incompatible):  # what is current is not known, so nothing of the hour goes
+            out.keep(UNREADABLE, layout.manifest_folder(hour))
         if out.spent:
             out.tally.more = True
             return
@@ -94,7 +97,10 @@ async def _sweep_hour(store: Store, ambient: Ambient, hour: int, found: HourFoun
         else:
             garbage[kind].append((entry, why))
     for kind, doomed in garbage.items():
-        if ask.apply and not await fence(store, ambient, standing[kind][0]):
+        # A superseded generation needs none: what counts is the highest. A fence supersedes one, which would have the
+        # next run make another, for ever.
+        fenced = any(why != SUPERSEDED for _, why in doomed)
+        if ask.apply and fenced and not await fence(store, ambient, standing[kind][0]):
             for entry, _ in doomed:
                 out.keep(OVERTAKEN, entry.key)
             continue

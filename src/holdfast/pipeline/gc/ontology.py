@@ -35,8 +35,11 @@ _SINGULAR = {"entities": "entity", "relations": "relation"}
 
 async def shards(store: Store) -> list[str]:
     """One: listing is most of the work."""
-    async for page in store.list(layout.COMMITS, delimiter=True):
-        return [EVERYTHING] if page.folders or page.entries else []
+    for prefix in (layout.COMMITS, layout.LOADS):
+        async for page in store.list(prefix, delimiter=True):
+            if page.folders or page.entries:
+                return [EVERYTHING]
+            break
     return []
 
 

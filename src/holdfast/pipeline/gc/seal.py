@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import Corrupt, Invalid, NotFound
+from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout as ingest
 from holdfast.ingest.frame import Batch, FrameInvalid, Limits, decode
@@ -41,6 +41,7 @@ NOT_COVERED = "one of its hours has batches that are not rolled up yet"
 DAMAGED = "a chunk of one of its hours is missing or damaged"
 UNREADABLE = "it, or a batch that is counted with it, cannot be read"
 SHARES = "it, or a batch that is counted with it, shares sequence numbers with another"
+BROKEN = "what was derived of one of its hours cannot be read"
 OVERTAKEN = "a driver published in the meantime"
 
 
@@ -68,7 +69,10 @@ class Seals:
     async def of(self, kind: Kind, hour: int) -> Sealed | str:
         """The seal of an hour, or why there is none."""
         if (kind, hour) not in self._known:
-            self._known[kind, hour] = await self._seal(kind, hour)
+            try:
+                self._known[kind, hour] = await self._seal(kind, hour)
+            except (Corrupt, Incompatible):
+                self._known[kind, hour] = BROKEN
         return self._known[kind, hour]
 
     async def _seal(self, kind: Kind, hour: int) -> Sealed | str:

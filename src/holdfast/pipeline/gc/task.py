@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from holdfast.base.codec import Document
+from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.pipeline.gc import batches, derived, events, gatherings, ontology, orphans, records, runs, windows
@@ -23,10 +24,15 @@ SWEEPERS: dict[str, Sweeper] = {
     "expire-runs": runs.expire,
     "expire-events": events.expire,
 }
+UNREADABLE = "what decides about the rest of it cannot be read"
 
 
 async def gc_task(store: Store, payload: bytes) -> list[Document]:
+    """What cannot be read proves nothing: the rest of the shard stays, and other shards and kinds go on."""
     ask = Ask.of(payload)
     out = Sweep(store, ask)
-    await SWEEPERS[ask.kind](store, ambient_of(store), ask, out)
+    try:
+        await SWEEPERS[ask.kind](store, ambient_of(store), ask, out)
+    except (Corrupt, Incompatible) as error:
+        out.keep(UNREADABLE, str(error))
     return [await out.row()]

@@ -7,11 +7,12 @@ window of an hour stays while its hours are kept at all: days are made from it.
 
 from dataclasses import replace
 
+from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.metrics import layout
 from holdfast.metrics.manifest import ChunkRef, Generation, Kind, Table
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.pipeline.gc.derived import shards
+from holdfast.pipeline.gc.derived import UNREADABLE, shards
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.pipeline.plan import DAY_HOURS, read_generation
@@ -35,7 +36,11 @@ async def expire(store: Store, ambient: Ambient, ask: Ask, out: Sweep) -> None:
             length = DAY_HOURS if kind is Kind.DAILY else 1
             end_ns = layout.hour_start_ns(hour + length)
             due = {name for name, age_ns in ask.options.rollups_ns.items() if end_ns + age_ns <= ask.now_ns}
-            current = await read_generation(store, kind, hour) if due else None
+            try:
+                current = await read_generation(store, kind, hour) if due else None
+            except (Corrupt, Incompatible):
+                out.keep(UNREADABLE, layout.manifest_folder(hour))
+                continue
             if current is not None:
                 await _expire(store, ambient, current, due, ask, out)
             if out.spent:

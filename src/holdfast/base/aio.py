@@ -13,7 +13,6 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from queue import Empty, SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -202,6 +201,32 @@ class _Call(Generic[R]):
             self.answer.set_exception(error)
 
 
+class _Desk:
+    """Where one thread is handed one call at a time.
+
+    Not a ``SimpleQueue``: in CPython 3.11 its ``get`` with a timeout waits for ever if a signal reaches the thread at the
+    end of the time. A lock does not.
+    """
+
+    __slots__ = ("_call", "_ready")
+
+    def __init__(self) -> None:
+        self._call: _Call[Any] | None = None
+        self._ready = threading.Lock()
+        self._ready.acquire()
+
+    def put(self, call: _Call[Any]) -> None:
+        self._call = call
+        self._ready.release()
+
+    def get(self, timeout: float = -1) -> _Call[Any] | None:
+        """None if nothing came in time."""
+        if not self._ready.acquire(timeout=timeout):
+            return None
+        call, self._call = self._call, None
+        return call
+
+
 class _Crew:
     """Threads of one loop's executor, which take calls one after the other.
 
@@ -214,7 +239,7 @@ class _Crew:
         self._lock = threading.Lock()
         self._waiting: deque[_Call[Any]] = deque()
         """There is a thread on its way for each of them, up to ``MOST_THREADS``."""
-        self._idle: list[SimpleQueue[_Call[Any]]] = []
+        self._idle: list[_Desk] = []
         """Where threads without work are handed a call."""
         self._turns = 0
         """Threads that were asked for and have not left."""
@@ -245,7 +270,7 @@ class _Crew:
 
     def _take_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """In a thread: make calls until there are none, or others should have the thread."""
-        mine: SimpleQueue[_Call[Any]] = SimpleQueue()
+        mine = _Desk()
         hand_back = partial(self._hand_back, loop)
         for _ in range(TURN_CALLS):
             call = self._next(mine)
@@ -258,19 +283,19 @@ class _Crew:
             self._left += 1
         self._tell(loop)
 
-    def _next(self, mine: SimpleQueue[_Call[Any]]) -> _Call[Any] | None:
+    def _next(self, mine: "_Desk") -> _Call[Any] | None:
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
             self._idle.append(mine)
-        try:
-            return mine.get(timeout=LINGER_SECONDS)
-        except Empty:
-            with self._lock:
-                if mine in self._idle:
-                    self._idle.remove(mine)
-                    self._turns -= 1
-                    return None
+        call = mine.get(LINGER_SECONDS)
+        if call is not None:
+            return call
+        with self._lock:
+            if mine in self._idle:
+                self._idle.remove(mine)
+                self._turns -= 1
+                return None
         return mine.get()  # it was handed over at the last moment
 
     def _hand_back(self, loop: asyncio.AbstractEventLoop, call: _Call[Any]) -> None:

@@ -204,8 +204,8 @@ class _Call(Generic[R]):
 class _Desk:
     """Where one thread is handed one call at a time.
 
-    Not a ``SimpleQueue``: in CPython 3.11 its ``get`` with a timeout waits for ever if a signal reaches the thread at the
-    end of the time. A lock does not.
+    Not a ``SimpleQueue``: in CPython 3.11 its ``get`` with a timeout waits for ever if a signal reaches the thread at
+    the end of the time. A lock does not.
     """
 
     __slots__ = ("_call", "_ready")

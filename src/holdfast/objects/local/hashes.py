@@ -4,10 +4,11 @@ A version is the hash of all bytes, and a journal or a log is written whole with
 bytes before goes on from there: the state of a hash can be kept. The bytes themselves are kept too, and compared, so
 that a version is right whatever is written; comparing is some twenty times as fast as hashing.
 
-Only small bodies are kept, and few. Threads may share one: what one of them has taken, another does not find.
+Only small bodies are kept, and few. Threads share them: what one of them has taken, another does not find.
 """
 
 import hashlib
+import threading
 from typing import Any, NamedTuple
 
 from holdfast.objects.memory import VERSION_DIGITS
@@ -27,10 +28,12 @@ class Hashes:
     def __init__(self) -> None:
         self._last: dict[str, _Hashed] = {}
         """By key, the oldest first."""
+        self._lock = threading.Lock()
 
     def version(self, key: str, body: bytes) -> Version:
         """``content_version`` of the body that is to be written under a key."""
-        last = self._last.pop(key, None)
+        with self._lock:
+            last = self._last.pop(key, None)
         if last is not None and body.startswith(last.body):
             hasher = last.hasher
             hasher.update(memoryview(body)[len(last.body) :])
@@ -38,7 +41,8 @@ class Hashes:
             hasher = hashlib.sha256(body)
         version = Version(hasher.hexdigest()[:VERSION_DIGITS])
         if len(body) <= LARGEST_BYTES:
-            self._last[key] = _Hashed(body, hasher)
-            while len(self._last) > BODIES:
-                self._last.pop(next(iter(self._last), key), None)
+            with self._lock:
+                self._last[key] = _Hashed(body, hasher)
+                if len(self._last) > BODIES:
+                    del self._last[next(iter(self._last))]
         return version

@@ -1,11 +1,13 @@
 """Writing with Spark: frames and streams become commits, each once, in a folder and over S3."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict
@@ -18,7 +20,7 @@ from holdfast.ontology.verify import verify
 from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.frameload import load
 from holdfast.pipeline.session import Spark
-from holdfast.pipeline.sink import foreach_batch
+from holdfast.pipeline.sink import batch_writer, foreach_batch
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
 from tests.spark.readings import Reading, batches, frame, readings
@@ -129,3 +131,19 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
         assert await batches(store) == [0, 1, 2]
         assert len(await readings(store)) == 31
         assert [key async for key in store.keys(layout.LOADS)] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("if_head", "abc", "holdfast-error:invalid: option if_head: 'abc' is no commit"),
+        ("class", "no.such.module:Customer", "holdfast-error:invalid: no.such.module:Customer: No module named 'no'"),
+        ("class", "Customer", "holdfast-error:invalid: 'Customer' is no entity or relation type"),
+    ],
+)
+def test_an_option_that_means_nothing_is_told_before_a_task_starts(
+    tmp_path: Path, option: str, value: str, told: str
+) -> None:
+    given = {"store": f"file:{tmp_path}", "class": TYPE, option: value}
+    with pytest.raises(RuntimeError, match=re.escape(told)):
+        batch_writer(given, StructType(), overwrite=False)

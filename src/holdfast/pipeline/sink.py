@@ -34,7 +34,7 @@ from holdfast.ontology.decide import Policy, Rules
 from holdfast.ontology.model import Mixin
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.frameload import load, policy
-from holdfast.pipeline.loading import Staged, Typed, Wishes, known_type, land, stage, with_source
+from holdfast.pipeline.loading import Staged, Typed, Wishes, imported, known_type, land, stage, with_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,11 +171,10 @@ def _plan(options: Mapping[str, str], *, overwrite: bool, streaming: bool) -> Pl
             given.get("latest_by"),
             overwrite,
         )
-        if_head = given.get("if_head")
         wishes = Wishes(
             rules,
             given.get("load_id"),
-            if_head=None if if_head is None else int(if_head),
+            if_head=_commit(given, "if_head"),
             lease_ttl_ms=settings.ontology.s3_lease_ttl_ms,
         )
         return Plan(spec, _typed(spec, given), wishes, Ambient.system().ids.unique(), given.get("query"))
@@ -202,6 +201,7 @@ def _spec(given: Mapping[str, str], settings: Settings) -> StoreSpec:
 
 def _typed(spec: StoreSpec, given: Mapping[str, str]) -> Typed:
     if "class" in given:
+        imported(given["class"])  # here, where the error is told in one line, and not in every task
         return Typed(named=given["class"])
     name = given.get("table") or given.get("path")
     if name is None:
@@ -222,6 +222,13 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise Invalid(f"option {name}: {text!r} is neither true nor false")
     return text == "true"
+
+
+def _commit(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is not None and not text.isdecimal():
+        raise Invalid(f"option {name}: {text!r} is no commit", remedy="give its number, such as 42")
+    return None if text is None else int(text)
 
 
 # --- the driver ---

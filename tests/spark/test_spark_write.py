@@ -139,6 +139,7 @@ async def test_a_micro_batch_that_is_replayed_writes_nothing(spark: Spark, tmp_p
         ("if_head", "abc", "holdfast-error:invalid: option if_head: 'abc' is no commit"),
         ("class", "no.such.module:Customer", "holdfast-error:invalid: no.such.module:Customer: No module named 'no'"),
         ("class", "Customer", "holdfast-error:invalid: 'Customer' is no entity or relation type"),
+        ("table", "Product", "holdfast-error:invalid: both class and table say what to write"),
     ],
 )
 def test_an_option_that_means_nothing_is_told_before_a_task_starts(

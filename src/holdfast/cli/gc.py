@@ -41,7 +41,10 @@ def run(
     context: typer.Context,
     kinds: Kinds = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this nothing is removed.")] = False,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Remove so many objects at the most.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Remove so many objects at the most; events of a namespace go together."),
+    ] = None,
     master: Master = None,
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Do not wait for another driver: fence it and go on.")

@@ -141,6 +141,8 @@ def decide(type_id: TypeId, rows: pa.Table, state: pa.Table | None, rules: Rules
 
 def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa.Table:
     """Each identity once; as they are where that is not allowed, and counted."""
+    if rules.latest_by is not None and rules.latest_by not in rows.column_names:
+        raise Invalid(f"latest_by is {rules.latest_by!r}, which is no field of this type")
     again = _repeats(rows, keys)
     if not again.any():
         return rows
@@ -148,8 +150,6 @@ def _once(rows: pa.Table, keys: Sequence[str], rules: Rules, tally: Tally) -> pa
         tally.twice = int(again.sum())
         tally.examples = _names(rows.filter(pa.array(again)), keys)
         return rows.filter(pa.array(~again))
-    if rules.latest_by not in rows.column_names:
-        raise Invalid(f"latest_by is {rules.latest_by!r}, which is no field of this type")
     given = rows.append_column(_GIVEN, rows.column(rules.latest_by).is_valid())  # one without the field is the oldest
     order = pc.sort_indices(given, sort_keys=[(name, "ascending") for name in (*keys, _GIVEN, rules.latest_by)])
     rows = rows.take(order).combine_chunks()

@@ -201,6 +201,8 @@ def _spec(given: Mapping[str, str], settings: Settings) -> StoreSpec:
 
 def _typed(spec: StoreSpec, given: Mapping[str, str]) -> Typed:
     if "class" in given:
+        if "table" in given:
+            raise Invalid("both class and table say what to write", remedy="give one of them")
         imported(given["class"])  # here, where the error is told in one line, and not in every task
         return Typed(named=given["class"])
     name = given.get("table") or given.get("path")

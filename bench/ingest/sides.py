@@ -151,6 +151,19 @@ def _sync(folder: Path) -> None:
         os.close(opened)
 
 
+def bare_store(address: str, prefix: str) -> S3Store:
+    return S3Store(
+        BUCKET,
+        prefix=prefix,
+        access_key_id=KEYS["access_key_id"],
+        secret_access_key=KEYS["secret_access_key"],
+        region=KEYS["region"],
+        endpoint=address,
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+
+
 @contextmanager
 def _server(store: str, folder: Path) -> Iterator[str]:
     if store == "s3":
@@ -180,16 +193,7 @@ def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put, Put | None
         return
     with _server(store, folder) as address:
         environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
-        bare = S3Store(
-            BUCKET,
-            prefix="bare",
-            access_key_id=KEYS["access_key_id"],
-            secret_access_key=KEYS["secret_access_key"],
-            region=KEYS["region"],
-            endpoint=address,
-            client_options={"allow_http": True},
-            retry_config={"max_retries": 0},
-        )
+        bare = bare_store(address, "bare")
 
         def create(key: str, body: bytes) -> Awaitable[Any]:
             return obstore.put_async(bare, key, body, mode="create", use_multipart=False)

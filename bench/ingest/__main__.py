@@ -4,7 +4,8 @@ One collector process takes batches from 1 to 64 senders; bare obstore makes the
 with as many writers. They take turns on one machine, and the figure is the ratio within a pair, median of all pairs.
 Turns of ours are apart by as long as it takes until what was gathered is written too; ``PUTs`` has all of them, per
 batch. Senders, the collector and the store's server share the machine's processors; the floor has no senders and no
-collector, so a ratio says what all of that costs.
+collector, so a ratio says what all of that costs. ``relay`` is the ratio of a server that makes the two PUTs for
+whoever asks, and looks into nothing: it says what receiving alone costs there.
 
 ``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and
 not bound by this machine's processors. On ``file`` there are two floors. obstore's local store forces nothing to disk:
@@ -25,7 +26,7 @@ from typing import Any
 from bench.ingest.batches import LARGE, SMALL, Batches, Size
 from bench.ingest.client_cpu import client_cpu
 from bench.ingest.peers import PROGRAMS, find, measure
-from bench.ingest.sides import Collector, Put, floor, sides, writes
+from bench.ingest.sides import Sides, floor, sides, writes
 from bench.lib import RESULTS, facts, table, write_results
 
 STORES = ("s3", "far", "file")
@@ -48,6 +49,7 @@ HEADER = (
     "PUTs",
     "batches/s",
     "floor",
+    "relay",
     "unsynced",
     "samples/s",
     "p50 ms",
@@ -65,14 +67,14 @@ class Turns:
     """From the last answer until all that is derived is written."""
     floor: list[float] = field(default_factory=list)
     unsynced: list[float] = field(default_factory=list)
+    relay: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
 
 
-async def take_turns(
-    ours: Collector, bare: Put, unsynced: Put | None, batches: Batches, senders: int, *, count: int, pairs: int
-) -> Turns:
+async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count: int, pairs: int) -> Turns:
     """One unmeasured pair, then ``pairs`` of them; who goes first changes. Nobody has to wait for the other's rest."""
     turns = Turns()
+    ours = all_sides.ours
 
     async def mine() -> None:
         requests = ours.requests(batches, count)
@@ -84,12 +86,17 @@ async def take_turns(
         turns.settled.append(time.perf_counter() - answered)
 
     async def others() -> None:
-        for put, took in ((bare, turns.floor), (unsynced, turns.unsynced)):
+        for put, took in ((all_sides.bare, turns.floor), (all_sides.unsynced, turns.unsynced)):
             if put is not None:
                 these = writes(batches, count)
                 began = time.perf_counter()
                 await floor(put, these, senders)
                 took.append(time.perf_counter() - began)
+        if all_sides.relay is not None:
+            frames = [batches.make() for _ in range(count)]
+            began = time.perf_counter()
+            await all_sides.relay.accept(frames, senders)
+            turns.relay.append(time.perf_counter() - began)
 
     for number in range(pairs + 1):
         if number == 1:
@@ -100,11 +107,11 @@ async def take_turns(
 
 
 async def one(
-    ours: Collector, bare: Put, unsynced: Put | None, size: Size, senders: int, *, count: int, pairs: int
+    all_sides: Sides, size: Size, senders: int, *, count: int, pairs: int
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    batches = Batches(size)
+    batches, ours = Batches(size), all_sides.ours
     cpu, puts = ours.cpu_seconds(), await ours.puts()
-    turns = await take_turns(ours, bare, unsynced, batches, senders, count=count, pairs=pairs)
+    turns = await take_turns(all_sides, batches, senders, count=count, pairs=pairs)
     cpu_us = (ours.cpu_seconds() - cpu) / (count * (pairs + 1)) * 1e6
     puts_per_batch = (await ours.puts() - puts) / (count * (pairs + 1))
     ratios = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.floor, strict=True)]
@@ -112,6 +119,7 @@ async def one(
     took = sorted(turns.answers)
     p50, p99 = median(took) * 1000, took[int(len(took) * 0.99)] * 1000
     without = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.unsynced, strict=False)]
+    relayed = [bare_s / relay_s for relay_s, bare_s in zip(turns.relay, turns.floor, strict=False)]
     document = {
         "ratio": round(median(ratios), 3),
         "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
@@ -119,6 +127,8 @@ async def one(
         "settled_after_ms": round(median(turns.settled) * 1000),
         "batches_per_second": round(rate, 1),
         "floor_batches_per_second": round(floor_rate, 1),
+        **({"relay_ratio": round(median(relayed), 3)} if relayed else {}),
+        **({"relay_batches_per_second": round(count / median(turns.relay), 1)} if relayed else {}),
         **({"ratio_to_unsynced": round(median(without), 3)} if without else {}),
         **({"unsynced_batches_per_second": round(count / median(turns.unsynced), 1)} if without else {}),
         "samples_per_second": round(rate * size.samples),
@@ -134,6 +144,7 @@ async def one(
         f"{puts_per_batch:.2f}",
         f"{rate:,.0f}",
         f"{floor_rate:,.0f}",
+        f"{median(relayed):.2f}" if relayed else "",
         f"{count / median(turns.unsynced):,.0f}" if without else "",
         f"{rate * size.samples:,.0f}",
         f"{p50:.1f}",
@@ -147,15 +158,15 @@ async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
     results: dict[str, Any] = {}
     rows: list[tuple[str, ...]] = []
     pairs = 1 if quick else 3
-    with sides(store, folder) as (ours, bare, unsynced):
+    with sides(store, folder) as all_sides:
         for size in (SMALL, LARGE):
             for senders in (1, 4) if quick else SENDERS:
                 count = 8 if quick else COUNT[store, size.name] // FEWER.get((store, senders), 1)
                 name = f"{size.name}, {senders} senders"
-                results[name], row = await one(ours, bare, unsynced, size, senders, count=count, pairs=pairs)
+                results[name], row = await one(all_sides, size, senders, count=count, pairs=pairs)
                 rows.append((f"{store}: {name}", *row))
-        results["client"] = await client_cpu(ours, count=8 if quick else 200)
-        results["collector_resident_mib"] = round(ours.resident_bytes() / 2**20)
+        results["client"] = await client_cpu(all_sides.ours, count=8 if quick else 200)
+        results["collector_resident_mib"] = round(all_sides.ours.resident_bytes() / 2**20)
     print(table(HEADER, rows), end="\n\n", flush=True)
     return results
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import obstore
@@ -18,7 +18,7 @@ from obstore.store import LocalStore, S3Store
 
 from bench.ingest.batches import Batches
 from bench.ingest.sender import request, send_all
-from bench.objects.server import BUCKET, s3_server
+from bench.objects.server import BUCKET, ROOT, s3_server
 from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
 
@@ -68,6 +68,30 @@ class Collector:
         async with httpx.AsyncClient() as http:
             while (await http.get(f"{self.private}/readyz")).json()["references_owed"]:  # noqa: ASYNC110  # see below
                 await asyncio.sleep(0.02)  # another process is asked, which sets no event of ours
+
+
+class Relay:
+    """The least that can stand between senders and a store (``bench.ingest.relay``)."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        if process.stdout is None:
+            raise RuntimeError("the relay has no output")
+        self.url = json.loads(process.stdout.readline())["ingest"]
+
+    async def accept(self, frames: list[bytes], senders: int) -> None:
+        await send_all(self.url, [request(frame, "token", 0) for frame in frames], senders)
+
+
+@contextmanager
+def relay(address: str) -> Iterator[Relay]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.ingest.relay", address], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield Relay(process)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @contextmanager
@@ -151,6 +175,19 @@ def _sync(folder: Path) -> None:
         os.close(opened)
 
 
+def bare_store(address: str, prefix: str) -> S3Store:
+    return S3Store(
+        BUCKET,
+        prefix=prefix,
+        access_key_id=KEYS["access_key_id"],
+        secret_access_key=KEYS["secret_access_key"],
+        region=KEYS["region"],
+        endpoint=address,
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+
+
 @contextmanager
 def _server(store: str, folder: Path) -> Iterator[str]:
     if store == "s3":
@@ -162,10 +199,19 @@ def _server(store: str, folder: Path) -> Iterator[str]:
         yield address
 
 
+class Sides(NamedTuple):
+    """Each with a place of its own on the same disk or the same server."""
+
+    ours: Collector
+    bare: Put
+    unsynced: Put | None = None
+    """On a disk: a store that forces nothing to it."""
+    relay: Relay | None = None
+    """On a server."""
+
+
 @contextmanager
-def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put, Put | None]]:
-    """A collector and a bare store, each with a place of its own on the same disk or the same server; on a disk also
-    a store that forces nothing to it."""
+def sides(store: str, folder: Path) -> Iterator[Sides]:
     if store == "file":
         with collector(f"file:{folder / 'ours'}", folder, {}) as ours, ThreadPoolExecutor(64) as threads:
             plain = LocalStore(str(folder / "unsynced"), mkdir=True)
@@ -176,23 +222,14 @@ def sides(store: str, folder: Path) -> Iterator[tuple[Collector, Put, Put | None
             def unsynced(key: str, body: bytes) -> Awaitable[Any]:
                 return obstore.put_async(plain, key, body, mode="create", use_multipart=False)
 
-            yield ours, durable, unsynced
+            yield Sides(ours, durable, unsynced=unsynced)
         return
     with _server(store, folder) as address:
         environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
-        bare = S3Store(
-            BUCKET,
-            prefix="bare",
-            access_key_id=KEYS["access_key_id"],
-            secret_access_key=KEYS["secret_access_key"],
-            region=KEYS["region"],
-            endpoint=address,
-            client_options={"allow_http": True},
-            retry_config={"max_retries": 0},
-        )
+        bare = bare_store(address, "bare")
 
         def create(key: str, body: bytes) -> Awaitable[Any]:
             return obstore.put_async(bare, key, body, mode="create", use_multipart=False)
 
-        with collector(f"s3://{BUCKET}/ours?endpoint={address}", folder, environ) as ours:
-            yield ours, create, None
+        with collector(f"s3://{BUCKET}/ours?endpoint={address}", folder, environ) as ours, relay(address) as between:
+            yield Sides(ours, create, relay=between)

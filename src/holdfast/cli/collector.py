@@ -72,7 +72,19 @@ def collector(
         tls_certificate_file=tls_certificate,
         tls_key_file=tls_key,
     )
-    shell.run(_serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place))
+    with _extra_packages():
+        from holdfast.server.loop import new_loop  # noqa: PLC0415  # the server's packages are an extra
+    shell.run(_serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place), make_loop=new_loop)
+
+
+@contextmanager
+def _extra_packages() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise HoldfastError(
+            f"a collector needs packages that are not installed: {error.name}", remedy="pip install 'holdfast[server]'"
+        ) from error
 
 
 def _section(settings: IngestSection, **given: Any) -> IngestSection:
@@ -87,13 +99,9 @@ def _section(settings: IngestSection, **given: Any) -> IngestSection:
 
 
 async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_any_place: bool) -> None:
-    try:
-        from holdfast.server.logs import logging_to  # noqa: PLC0415  # the web framework is an extra
+    with _extra_packages():
+        from holdfast.server.logs import logging_to  # noqa: PLC0415  # as above
         from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
-    except ImportError as error:
-        raise HoldfastError(
-            f"a collector needs packages that are not installed: {error.name}", remedy="pip install 'holdfast[server]'"
-        ) from error
     from holdfast.ingest import layout  # noqa: PLC0415  # as above
     from holdfast.objects.stack import open_store  # noqa: PLC0415  # as above
 

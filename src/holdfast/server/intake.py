@@ -72,6 +72,7 @@ class Intake:
         self._frames = frames
         self._body_timeout_s = body_timeout_ms / 1000
         self._decoders = asyncio.Semaphore(DECODERS)
+        self._repeated = frame.Repeated()
         self.draining = False
 
     async def take(self, headers: Mapping[str, str], body: bytes | AsyncIterator[bytes]) -> dict[str, Any]:
@@ -139,7 +140,8 @@ class Intake:
         unpacked_bytes = header.payload_bytes + PER_RECORD * header.records
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
-                return await self._offer(submission_of(data, frame.decode(data, self._frames, header=header)))
+                batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
+                return await self._offer(submission_of(data, batch))
             async with self._decoders:
                 unpacked = await blocking(frame.unpack, data, self._frames, header)
             with self._limits.memory(unpacked.table_bytes, held=len(data) + unpacked_bytes):

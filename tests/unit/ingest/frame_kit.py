@@ -39,9 +39,11 @@ def histograms(draw: st.DrawFn) -> Histogram:
     return Histogram(draw(NAME), bounds, tuple(counts), draw(FLOATS), draw(TIMES), draw(LABELS))
 
 
+SAMPLES: st.SearchStrategy[Record] = st.one_of(
+    st.builds(Gauge, NAME, FLOATS | INT64, TIMES, LABELS), st.builds(Counter, NAME, FLOATS | INT64, TIMES, LABELS)
+)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
-    st.builds(Gauge, NAME, FLOATS | INT64, TIMES, LABELS),
-    st.builds(Counter, NAME, FLOATS | INT64, TIMES, LABELS),
+    SAMPLES,
     histograms(),
     st.builds(Log, TEXT, TIMES, st.integers(0, 24), LABELS),
     st.builds(Alert, NAME, st.sampled_from(State), TIMES, LABELS, st.none() | FLOATS, TEXT),
@@ -49,8 +51,8 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
 
 
 @st.composite
-def sequenced(draw: st.DrawFn) -> list[Sequenced]:
-    records = draw(st.lists(RECORDS, min_size=1, max_size=30))
+def sequenced(draw: st.DrawFn, sort: st.SearchStrategy[Record] = RECORDS) -> list[Sequenced]:
+    records = draw(st.lists(sort, min_size=1, max_size=30))
     gaps = draw(st.lists(st.just(1) | st.integers(1, 2**40), min_size=len(records), max_size=len(records)))
     found, seq = [], draw(st.integers(0, 2**50))
     for record, gap in zip(records, gaps, strict=True):

@@ -9,6 +9,7 @@ from holdfast.ingest.frame.envelope import ANY_SIZE, VERSION, Header, Identity, 
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.pack import pack, pack_sequenced
 from holdfast.ingest.frame.read import Unpacked, decode, unpack
+from holdfast.ingest.frame.repeated import Repeated
 from holdfast.ingest.frame.write import encode
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Limits",
     "Logs",
     "Reason",
+    "Repeated",
     "Samples",
     "Sequenced",
     "Series",

@@ -22,6 +22,7 @@ WIDTH = 8
 
 _PLANES = [[plane for plane in range(WIDTH) if mask >> plane & 1] for mask in range(256)]
 """By mask, the planes that are there."""
+_USED = [len(planes) for planes in _PLANES]
 _ONE = np.uint64(1)
 _byte = np.arange(256, dtype=np.int64)
 _UNZIGZAG_BYTE: Ints = (_byte >> 1) ^ -(_byte & 1)
@@ -93,8 +94,9 @@ class Reader:
     def __init__(self, payload: memoryview) -> None:
         self._payload = payload.cast("B")
         self._data: Bytes = np.frombuffer(payload, np.uint8)
-        self._size = len(payload)
-        self._at = 0
+        self.size = len(payload)
+        self.at = 0
+        """Where the next column begins."""
 
     def raw(self, size: int) -> Bytes:
         at = self._taken(size)
@@ -102,11 +104,11 @@ class Reader:
 
     def _taken(self, size: int) -> int:
         """Where the next so many bytes begin; they are no longer the next."""
-        at = self._at
+        at = self.at
         end = at + size
-        if end > self._size:
-            raise FrameInvalid(Reason.LENGTH, f"the payload ends at {self._size}, before {end}")
-        self._at = end
+        if end > self.size:
+            raise FrameInvalid(Reason.LENGTH, f"the payload ends at {self.size}, before {end}")
+        self.at = end
         return at
 
     def ints(self, count: int) -> Ints:
@@ -129,6 +131,16 @@ class Reader:
         values ^= np.negative(zigzag, out=zigzag).view(np.int64)
         return values
 
+    def after(self, at: int, *counts: int) -> int:
+        """Where columns of so many elements end that begin at ``at``: beyond the payload, if they are not all there."""
+        size, payload = self.size, self._payload
+        for count in counts:
+            at += 1 + (_USED[payload[at]] * count if at < size else 0)
+        return at
+
+    def between(self, start: int, end: int) -> bytes:
+        return self._payload[start:end].tobytes()
+
     def steps(self, count: int) -> Ints:
         values = self.ints(count)
         return values.cumsum(out=values)
@@ -148,8 +160,8 @@ class Reader:
         return values.cumsum(out=values)
 
     def finish(self) -> None:
-        if self._at != self._size:
-            raise FrameInvalid(Reason.LENGTH, f"{self._size - self._at} bytes follow the end of the payload")
+        if self.at != self.size:
+            raise FrameInvalid(Reason.LENGTH, f"{self.size - self.at} bytes follow the end of the payload")
 
 
 def least(values: Ints) -> int:

@@ -30,6 +30,12 @@ def check_batch(batch: Batch) -> None:
     _references(batch)
 
 
+def check_numbers(batch: Batch) -> None:
+    """Every rule that samples can break whose tables are known to be right."""
+    _growing(batch.samples)
+    _sequence(batch)
+
+
 def check_shape(batch: Batch) -> None:
     """Columns of one section are equally long. What was decoded is so by construction."""
     samples, histograms, sets, logs, alerts = (
@@ -71,6 +77,11 @@ def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:
     if kinds[0] == Kind.HISTOGRAM and series.whole.any():
         raise FrameInvalid(Reason.COLUMN, "the sum of a histogram is a float")
     _grouped("series", series.lengths, len(samples), at_least=1)
+    _growing(samples)
+
+
+def _growing(samples: Samples) -> None:
+    series = samples.series
     if len(series) == len(samples):
         return
     grows = samples.seq[1:] > samples.seq[:-1]

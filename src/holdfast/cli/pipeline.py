@@ -6,7 +6,7 @@ leaves it to the next one, which goes on where it stood.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 app = noun_app()
 
 AUDIT, GC = "audit", "gc"
+MOST_NAMED = 10
+"""Files that an error names."""
 SHORTEST_S = 1.0
 """Between two rounds: each asks the store what is due."""
 
@@ -103,6 +105,7 @@ def run(
             request |= {"deep": deep or None, "scopes": scope}
             if dry_run:
                 await _show_plan(shell, store, jobs or [], options, request, named)
+                named.check()
                 return
             async with engine_for(shell, store, master, conf or []) as engine:
                 if every_s is not None:
@@ -111,6 +114,7 @@ def run(
                 async with Watch(shell.out).shown() as watch:
                     ended = await _once(shell, store, jobs or [], engine, options, request, watch, takeover, named)
             _report(shell, ended)
+            named.check()
 
     shell.run(work())
 
@@ -207,12 +211,24 @@ class Named:
 
     events: Sequence[str] = ()
     inventory: str | None = None
+    refused: list[HoldfastError] = field(default_factory=list)
+    """Files of notifications that were passed over."""
+
+    def check(self) -> None:
+        """What was passed over is told when the rest is done."""
+        if self.refused:
+            told = "; ".join(str(each) for each in self.refused[:MOST_NAMED])
+            more = f"; and {len(self.refused) - MOST_NAMED} more" if len(self.refused) > MOST_NAMED else ""
+            raise Invalid(
+                f"passed over among --events, the others were taken: {told}{more}",
+                remedy="mend what is named, and give it again",
+            )
 
     async def keys(self, prefix: str, settings: "Settings") -> AsyncIterator[list[str]]:
         """In groups, of which each is a run."""
         from holdfast.pipeline import sources  # noqa: PLC0415  # as above
 
-        groups = [sources.event_keys(each, prefix, settings) for each in self.events]
+        groups = [sources.event_keys(each, prefix, settings, self.refused.append) for each in self.events]
         if self.inventory is not None:
             groups.append(sources.inventory_keys(self.inventory, prefix, settings))
         for group in groups:

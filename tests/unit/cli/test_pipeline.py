@@ -103,6 +103,23 @@ def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None
     assert desk.json(*events, "--master", "inline")[0]["looked_at"] == 2
 
 
+def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: Desk, tmp_path: Path) -> None:
+    keys = desk.fill(2, refer=False)
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for name, key in zip(("a.json", "c.json"), keys, strict=False):
+        record = {"eventName": "ObjectCreated:Put", "s3": {"object": {"key": quote_plus(key)}}}
+        (folder / name).write_text(json.dumps({"Records": [record]}))
+    (folder / "b.json").write_text("rubbish")
+    (folder / "d.json").write_text('{"hello": 1}')
+    for words, figure, taken in ((("--dry-run",), "inputs", 2), (("--master", "inline"), "looked_at", 2)):
+        code, out, err = desk("run", "reconcile", "--events", str(folder), *words, "--json")
+        assert (code, json.loads(out)[0][figure]) == (2, taken)
+        told = json.loads(err)["error"]["message"]
+        assert told.startswith(f"passed over among --events, the others were taken: {folder / 'b.json'}: neither")
+        assert f"; {folder / 'd.json'}: no notification of S3" in told
+
+
 def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
     desk.fill(2)
     [ran] = desk.json("run", "reconcile", "--until", "1990-01-01", "--master", "inline")

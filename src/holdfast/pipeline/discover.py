@@ -48,12 +48,14 @@ class Discovered:
     deep: bool = False
     """The day before was looked at too, and all of it."""
     listed: int = 0
+    broken_after: str | None = None
+    """Whose turn it is among batches that cannot be read, as the checkpoint has it."""
 
-    def checkpoint(self, recent: str | None) -> Checkpoint:
+    def checkpoint(self, recent: str | None, broken_after: str | None = None) -> Checkpoint:
         """Where it stands once everything found here is done."""
         through = self.through_unix_ns or 0
         deep = (through, self.cursor_ns) if self.deep else (0, 0)
-        return Checkpoint(through, self.cursor_ns, recent, *deep, follow_ns=self.follow_ns)
+        return Checkpoint(through, self.cursor_ns, recent, *deep, follow_ns=self.follow_ns, broken_after=broken_after)
 
 
 async def by_time(
@@ -64,6 +66,7 @@ async def by_time(
     look = _Look.of(since, overlap_ns, now_ns)
     fresh = await _fresh(store, look, recent, found, limit)
     found.through_unix_ns = now_ns
+    found.broken_after = since.broken_after if since is not None else None
     found.follow_ns = min(now_ns, found.cursor_ns)
     found.deep = look.deep and not found.more
     if found.more:

@@ -93,8 +93,8 @@ class Reconcile:
         """How many keys a run would look at."""
         found = await self._discovered(request)
         keys = len(found.keys)
-        while found.more and request.get("full"):
-            found = await self._discovered({**request, "after": found.keys[-1]})
+        while found.next is not None:
+            found = await self._discovered({**request, "after": found.next})
             keys += len(found.keys)
         return keys + len((await problems.broken(self._store)).keys)
 
@@ -114,7 +114,7 @@ class Reconcile:
             "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent, broken.last)),
             "more": found.more,
             "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
-            "next": found.keys[-1] if found.more else None,
+            "next": found.next,
         }
 
     async def _discovered(self, request: Document) -> Discovered:
@@ -126,7 +126,8 @@ class Reconcile:
             found = await discover.scan(self._store, request.get("after"), request.get("agents") or (), limit)
         elif request.get("since_ns") is not None or request.get("until_ns") is not None:
             until = request.get("until_ns") or self._ambient.clock.wall_ns()
-            found.keys = [key async for key in discover.between(self._store, request.get("since_ns") or 0, until)]
+            since = request.get("since_ns") or 0
+            found = await discover.between(self._store, since, until, request.get("after"), limit)
         else:
             found = await self._by_time(limit)
         found.listed = max(found.listed, len(found.keys))

@@ -128,6 +128,30 @@ class TestReferences:
             await pipeline.run(store)
             await agrees(store, field.batches)
 
+    async def test_a_time_of_many_batches_is_taken_slice_by_slice(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            for number in range(6):
+                await field.accept("agent", "boot", gauges(10 * number, at=START + number // 2 * HOUR))
+            gathered = [
+                await field.accept("agent", "boot", gauges(10 * number, at=START + HOUR), refer=False)
+                for number in range(6, 9)
+            ]
+            await field.gather(*gathered)
+            await field.accept("agent", "boot", gauges(100, at=START + 9 * HOUR))
+            asked = {"since_ns": START, "until_ns": START + 8 * HOUR}
+            options = Options(batches_at_once=2)
+            planned = await drive.preview(store, ["reconcile"], options=options, request=asked)
+            ran = await pipeline.run(store, ["reconcile"], request=asked, options=options)
+            looked_at = [each.summary["looked_at"] for each in ran]
+            assert looked_at == [2, 2, 3, 2]  # a slice may end with a whole gathering
+            assert [each.summary["batches"] for each in ran] == looked_at
+            assert sum(each.inputs for each in planned) == 9
+            ran = await pipeline.run(store, ["reconcile"], request=asked, options=options)
+            assert [each.summary["looked_at"] for each in ran] == [2, 2, 2, 1, 2]  # each once more, by its reference
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
 
 class TestBadInput:
     async def test_what_cannot_be_read_is_reported_and_the_rest_goes_on(self) -> None:

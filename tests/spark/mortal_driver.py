@@ -52,7 +52,7 @@ async def main(uri: str) -> None:
             process.wait()
             await accept(field, "agent", "boot", 10, START + HOUR)
 
-        def failed(error: HoldfastError) -> None:
+        async def failed(error: HoldfastError) -> None:
             idle.append(str(error))
 
         await accept(field, "agent", "boot", 0, START)

@@ -307,8 +307,8 @@ async def _serve(
             if each.status != "success":
                 shell.out.note(f"{_failure(each)}; trying again in {every_s:g} s")
 
-    def failed(error: HoldfastError) -> None:
-        figures.failed()
+    async def failed(error: HoldfastError) -> None:
+        await figures.failed(error)
         shell.out.note(f"{error}; trying again in {every_s:g} s")
 
     async with Watch(shell.out).shown() as watch:

@@ -88,7 +88,7 @@ async def serve(
     engine: Engine,
     options: Options,
     on_round: Callable[[list[Ran]], Awaitable[None]],
-    on_error: Callable[[HoldfastError], None] = lambda error: None,
+    on_error: Callable[[HoldfastError], Awaitable[None]] | None = None,
     say: Say = unsaid,
 ) -> None:
     """Run the jobs every so many seconds until told to stop. Another driver's turn, or a store that is away, is waited
@@ -107,7 +107,8 @@ async def serve(
             await on_round(ran)
             merged_ns = clock.monotonic_ns() if "merge" in jobs_now else merged_ns
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
-            on_error(error)
+            if on_error is not None:
+                await on_error(error)
             _log.warning("the pipeline goes on in %g s: %s", every_s, error)
         try:
             async with asyncio.timeout(every_s):

@@ -66,6 +66,8 @@ def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
     ]
     assert ran[0]["batches"] == 6
     assert ran[1]["records"] == ran[2]["records"] > 0
+    assert len(ran[1]["hours"]) == len(ran[2]["hours"]) > 0  # the day is none of the hours
+    assert ran[1]["days"] >= 1
     code, out, err = desk("run", "--master", "inline")
     assert (code, err) == (0, "nothing was due\n")
     assert out.startswith("job ")

@@ -51,6 +51,8 @@ async def engine_for(shell: Shell, store: "OpenStore", master: str | None, conf:
 
     wanted = master or shell.settings.pipeline.master
     if wanted == INLINE:
+        if conf:
+            raise Invalid(f"--conf {conf[0]} is about Spark, and inline is without it", remedy="leave one of them out")
         yield Inline(store)
         return
     if store.spec.scheme == "memory":

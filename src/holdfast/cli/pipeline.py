@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 app = noun_app()
 
 AUDIT, GC = "audit", "gc"
+SETTLING = {"rollup", "index", "feed"}
+"""Jobs that leave an hour alone until some time after its end."""
 MOST_NAMED = 10
 """Files that an error names."""
 SHORTEST_S = 1.0
@@ -95,6 +97,16 @@ def run(
     if (agent and not full) or (full and (events or inventory)):
         raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
     _check_jobs(shell, jobs or [], deep=deep, scopes=scope or [])
+    _check_options(
+        jobs or [],
+        {
+            "since_ns": since,
+            "until_ns": until,
+            "full": full or None,
+            "keys": events or inventory or None,
+            "settle": settle,
+        },
+    )
     named = Named(events or [], inventory)
 
     async def work() -> None:
@@ -129,6 +141,7 @@ def plan(
 ) -> None:
     """Show what a run would do now, hour by hour. Reads alone."""
     shell = Shell.of(context)
+    _check_options(jobs or [], {"since_ns": since, "until_ns": until, "settle": settle})
 
     async def work() -> None:
         async with open_pipeline(shell) as store:
@@ -182,6 +195,17 @@ def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str])
             "gc has credentials of its own (gc.access_key_id), and other jobs do not work with them",
             remedy="run it alone: holdfast pipeline run gc",
         )
+
+
+def _check_options(jobs: list[str], given: dict[str, object]) -> None:
+    """Nothing that is asked for is passed over by every job."""
+    from holdfast.pipeline.drive import check_names, check_request  # noqa: PLC0415  # as above
+
+    if given.pop("settle") is not None and not SETTLING & set(check_names(jobs)):
+        told = f"--settle means nothing to {', '.join(jobs)}"
+        raise Invalid(told, remedy=f"leave it out, or name a job that takes it: {', '.join(sorted(SETTLING))}")
+    called = {"since_ns": "--since", "until_ns": "--until", "full": "--full", "keys": "--events or --inventory"}
+    check_request(jobs, given, called)
 
 
 def _check_every(every_s: float | None, once: list[str], metrics: str | None) -> None:

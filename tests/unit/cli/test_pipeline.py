@@ -140,9 +140,12 @@ def test_listings_of_an_old_hour_are_merged_once(desk: Desk, monkeypatch: pytest
     planned = desk.json("plan", "merge")
     assert {(each["job"], each["to_make"]) for each in planned} == {("merge", 0)}
     assert max(each["inputs"] for each in planned) == 2
-    [ran] = desk.json("run", "merge", "--master", "inline")
-    assert (ran["job"], ran["status"], len(ran["hours"])) == ("merge", "success", len(planned))
-    assert ran["listings"] == sum(each["inputs"] for each in planned)
+    code, out, _ = desk("run", "merge", "--master", "inline")
+    head, row = (line.split() for line in out.splitlines())
+    assert (code, row[0], row[2], head[-1]) == (0, "merge", "success", "listings")
+    assert (int(row[3]), int(row[-1])) == (len(planned), sum(each["inputs"] for each in planned))
+    _, out, _ = desk("history", "merge")
+    assert out.splitlines()[0].split()[-2:] == ["listings", "ended"]
     code, _, err = desk("run", "merge", "--master", "inline")
     assert (code, err) == (0, "nothing was due\n")
 

@@ -20,6 +20,7 @@ from holdfast.cli.times import parse_moment, parse_span
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings
+    from holdfast.objects.spec import StoreSpec
     from holdfast.objects.stack import OpenStore
     from holdfast.pipeline import Engine, Options, Ran
     from holdfast.pipeline.drive import Preview
@@ -248,13 +249,14 @@ class Named:
                 remedy="mend what is named, and give it again",
             )
 
-    async def keys(self, prefix: str, settings: "Settings") -> AsyncIterator[list[str]]:
+    async def keys(self, spec: "StoreSpec", settings: "Settings") -> AsyncIterator[list[str]]:
         """In groups, of which each is a run."""
         from holdfast.pipeline import sources  # noqa: PLC0415  # as above
 
+        prefix = spec.prefix
         groups = [sources.event_keys(each, prefix, settings, self.refused.append) for each in self.events]
         if self.inventory is not None:
-            groups.append(sources.inventory_keys(self.inventory, prefix, settings))
+            groups.append(sources.inventory_keys(self.inventory, prefix, settings, sources.bucket_of(spec)))
         for group in groups:
             async for keys in group:
                 yield keys
@@ -266,7 +268,7 @@ async def _show_plan(
     from holdfast.pipeline.drive import preview  # noqa: PLC0415  # as above
 
     found: list[Preview] = []
-    async for keys in named.keys(store.spec.prefix, shell.settings):
+    async for keys in named.keys(store.spec, shell.settings):
         found += await preview(store, ["reconcile"], options=options, request={"keys": keys})
     found += await preview(store, jobs, options=options, request=request)
     columns, rows = plan_rows(found)
@@ -289,7 +291,7 @@ async def _once(
     from holdfast import pipeline as rooms  # noqa: PLC0415  # as above
 
     ended: list[Ran] = []
-    async for keys in named.keys(store.spec.prefix, shell.settings):
+    async for keys in named.keys(store.spec, shell.settings):
         ended += await rooms.run(
             store,
             ["reconcile"],

@@ -47,11 +47,15 @@ async def event_keys(
         yield group
 
 
-async def inventory_keys(location: str, prefix: str, settings: Settings) -> AsyncIterator[list[str]]:
-    """Keys that a report lists, in groups; ``location`` is that of its manifest.json."""
+async def inventory_keys(
+    location: str, prefix: str, settings: Settings, bucket: str | None = None
+) -> AsyncIterator[list[str]]:
+    """Keys that a report lists, in groups; ``location`` is that of its manifest.json. It is ``Invalid`` if it is known
+    to be another bucket's.
+    """
     group: list[str] = []
     async with _beside(location, settings) as (read, name):
-        inventory = notices.read_inventory(await read(None), name)
+        inventory = _of(bucket, notices.read_inventory(await read(None), name), name)
         for key in inventory.files:
             for found in notices.inventory_keys(inventory, await read(key), key, prefix):
                 group.append(found)
@@ -62,10 +66,24 @@ async def inventory_keys(location: str, prefix: str, settings: Settings) -> Asyn
         yield group
 
 
-async def inventory_made_ns(location: str, settings: Settings) -> int:
+async def inventory_made_ns(location: str, settings: Settings, bucket: str | None = None) -> int:
     """When the report at ``location`` was begun, by S3's clock."""
     async with _beside(location, settings) as (read, name):
-        return notices.read_inventory(await read(None), name).made_ns
+        return _of(bucket, notices.read_inventory(await read(None), name), name).made_ns
+
+
+def bucket_of(spec: StoreSpec) -> str | None:
+    """The bucket of a store as its inventory calls it; None where there is none, or it goes by another name."""
+    return spec.place if spec.scheme == "s3" and not spec.place.endswith("-s3alias") else None
+
+
+def _of(bucket: str | None, inventory: notices.Inventory, name: str) -> notices.Inventory:
+    if bucket is not None and inventory.bucket != bucket:
+        raise Invalid(
+            f"{name}: the inventory of bucket {inventory.bucket}, and the store is in {bucket}",
+            remedy="give the report of the store's own bucket",
+        )
+    return inventory
 
 
 class _Reader:

@@ -23,6 +23,7 @@ from holdfast.ingest.frame import Limits
 from holdfast.ingest.quarantine import record_conflict
 from holdfast.ingest.records import Gauge
 from holdfast.metrics.manifest import Kind
+from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import OVERWRITE
 from holdfast.pipeline import Inline, Options, discover, drive, problems, sources
@@ -339,6 +340,18 @@ class TestNamedByS3:
             keys = [key async for group in sources.inventory_keys(str(report), "", Settings()) for key in group]
             assert keys == [each.key for each in manifests]
             assert (await reconcile(store, {"keys": keys}))["batches"] == 3
+
+    async def test_the_inventory_of_another_bucket_is_refused(self, tmp_path: Path) -> None:
+        report = str(inventory_of(tmp_path, "csv", ["accepted/v1/x"]))
+        own = sources.bucket_of(StoreSpec.parse("s3://bucket/prefix"))
+        assert [group async for group in sources.inventory_keys(report, "", Settings(), own)] == [["accepted/v1/x"]]
+        other = sources.bucket_of(StoreSpec.parse("s3://other"))
+        with pytest.raises(Invalid, match="the inventory of bucket bucket, and the store is in other"):
+            [group async for group in sources.inventory_keys(report, "", Settings(), other)]
+        with pytest.raises(Invalid, match="the store is in other"):
+            await sources.inventory_made_ns(report, Settings(), other)
+        for nameless in ("memory:", "file:./bucket", "s3://ap-metadata-s3alias/x"):
+            assert sources.bucket_of(StoreSpec.parse(nameless)) is None
 
     async def test_what_is_no_report_is_refused_in_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "manifest.json").write_text(

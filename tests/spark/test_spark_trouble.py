@@ -1,6 +1,11 @@
-"""A driver on Spark is killed: the next one goes on with its run, and the rows stay those of plain Python."""
+"""A driver on Spark is killed: the next one goes on with its run, and the rows stay those of plain Python. Its JVM is
+killed: it says so, and goes on with another.
+"""
 
 import asyncio
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +46,19 @@ async def test_a_run_of_a_killed_driver_is_gone_on_with(engine: Engines, tmp_pat
         ran = await pipeline.run(store, engine=engine(spec), options=QUICK)
         assert [(each.job, each.resumed) for each in ran] == [("rollup", True), ("index", False), ("feed", False)]
     await compared(place.uri, field)
+
+
+@pytest.mark.timeout(2 * PATIENCE_S)
+async def test_a_jvm_that_dies_is_told_in_a_line_and_the_service_starts_another(tmp_path: Path) -> None:
+    place = folder(tmp_path / "store")
+    command = [sys.executable, "-m", "tests.spark.mortal_driver", place.uri]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    told = json.loads(ended.stdout)
+    assert len(told["idle"]) == 1
+    assert set(told["statuses"]) == {"success"}
+    for line in (*told["idle"], told["working"]):
+        assert line.startswith("the Spark session is gone: its JVM has ended or does not answer")
+        assert "\n" not in line

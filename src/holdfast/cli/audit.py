@@ -67,6 +67,7 @@ def run(
 ) -> None:
     """Audit the store now. Ends with 1 if an error was found."""
     shell = Shell.of(context)
+    _check_page(html)
     request = {
         "deep": deep or None,
         "one_in": one_in,
@@ -103,6 +104,7 @@ def show(
 ) -> None:
     """Show an audit on record. Ends with 1 if it found an error."""
     shell = Shell.of(context)
+    _check_page(html)
 
     async def work() -> "Audited":
         from holdfast.pipeline import audited  # noqa: PLC0415  # loads Arrow, which takes a while
@@ -160,12 +162,30 @@ async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
         yield hf.store
 
 
+def _check_page(html: Path | None) -> None:
+    """That the page can be written, before anything is done for it. What is there stays as it is."""
+    if html is None:
+        return
+    new = not html.exists()
+    try:
+        with html.open("ab"):
+            pass
+        if new:
+            html.unlink()
+    except OSError as error:
+        raise _unwritten(html, error) from error
+
+
+def _unwritten(html: Path, error: OSError) -> Invalid:
+    return Invalid(f"{html}: {error.strerror}", remedy="give a file that can be written")
+
+
 def _tell(shell: Shell, record: "Audited", html: Path | None) -> None:
     if html is not None:
         try:
             html.write_text(page_of(record), encoding="utf-8")
         except OSError as error:
-            raise Invalid(f"{html}: {error.strerror}", remedy="give a file that can be written") from error
+            raise _unwritten(html, error) from error
     if shell.out.as_json:
         shell.out.document(record.document())
     else:

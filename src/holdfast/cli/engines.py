@@ -1,5 +1,6 @@
 """What commands of the pipeline share: the store, what runs their tasks, and what is set about them."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -50,6 +51,8 @@ async def engine_for(shell: Shell, store: "OpenStore", master: str | None, conf:
 
     wanted = master or shell.settings.pipeline.master
     if wanted == INLINE:
+        if conf:
+            raise Invalid(f"--conf {conf[0]} is about Spark, and inline is without it", remedy="leave one of them out")
         yield Inline(store)
         return
     if store.spec.scheme == "memory":
@@ -60,12 +63,21 @@ async def engine_for(shell: Shell, store: "OpenStore", master: str | None, conf:
     from holdfast.pipeline.spark import SparkEngine  # noqa: PLC0415  # as above
 
     settings = {name: value for each in conf for name, value in read_conf(each).items()}
+    hush_py4j()
     engine = SparkEngine.at(store.spec, wanted, settings, verbose=shell.out.verbose)
     await blocking(check_ready, wanted)
     try:
         yield engine
     finally:
         await engine.close()
+
+
+def hush_py4j() -> None:
+    """Of a JVM that dies py4j tells the root logger, with a traceback, and gives it a handler if it has none. We tell
+    it in one line; with --verbose there is a handler already.
+    """
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
 
 
 def options_of(shell: Shell, settle: str | None, *, service: bool) -> "Options":

@@ -4,7 +4,7 @@ Nothing is removed without ``--apply``. It works with credentials of its own, wh
 of the one role that may delete raw blobs.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.engines import engine_for, open_as_collector_of_garbage, options_of
 from holdfast.cli.pipeline_view import Watch
 from holdfast.cli.shell import Shell, noun_app
+
+if TYPE_CHECKING:
+    from holdfast.objects.stack import OpenStore
 
 app = noun_app()
 
@@ -85,6 +88,7 @@ def run(
             return
         for each in ended:
             shell.out.table(COLUMNS, _rows(each.summary))
+            _tell_off(shell, each.summary)
             removed, size = each.summary.get("removed", 0), each.summary.get("bytes", 0)
             shell.out.note(f"run {each.run_id}: {removed} objects removed, {size:,} bytes")
 
@@ -131,7 +135,10 @@ def show(
     context: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")],
 ) -> None:
-    """List every object that a run has removed, or was about to remove when it was cut short, and why."""
+    """List every object that a run has removed, or was about to remove when it was cut short, and why.
+
+    Of a dry run, which removes nothing, show what it would have removed.
+    """
     shell = Shell.of(context)
 
     async def work() -> None:
@@ -140,13 +147,33 @@ def show(
         rows: list[tuple[object, ...]] = []
         async with open_as_collector_of_garbage(shell) as store:
             if await store.find(f"{GC}{run_id}/run.json") is None:
-                raise NotFound(f"no run {run_id} is on record", remedy="see `holdfast gc history`")
+                shell.out.table(COLUMNS, _rows(await _dry_run(store, run_id)))
+                shell.out.note(f"run {run_id} was a dry run: nothing was removed")
+                return
             async for intent in intents(store, run_id):
                 state = "gone" if intent.concluded else "intended"
                 rows += [(intent.kind, state, why, size, key) for key, size, why in intent.objects]
         shell.out.table(("kind", "state", "why", "bytes", "key"), rows)
 
     shell.run(work())
+
+
+async def _dry_run(store: "OpenStore", run_id: str) -> dict[str, Any]:
+    """What a run would have removed that was not to apply it."""
+    from holdfast.pipeline.job import PREFIX  # noqa: PLC0415  # loads Arrow, which takes a while
+    from holdfast.runs import describe  # noqa: PLC0415  # as above
+
+    unknown = NotFound(f"no run {run_id} of gc is on record", remedy="see `holdfast gc history`")
+    try:
+        found = await describe(store, run_id)
+    except (NotFound, Invalid) as error:
+        raise unknown from error
+    if found.workflow != f"{PREFIX}gc":
+        raise unknown
+    if not isinstance(found.result, dict):
+        told = f"run {run_id} is {found.status}, and has removed nothing"
+        raise NotFound(told, remedy=f"see `holdfast runs status {run_id}`")
+    return found.result
 
 
 def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None) -> None:
@@ -166,10 +193,24 @@ def _dry(shell: Shell, kinds: str | None, limit: int | None, master: str | None)
             return
         rows = _rows(found)
         shell.out.table(COLUMNS, rows)
-        if not rows:
+        _tell_off(shell, found)
+        if not rows and len(found["off"]) < len(found["kinds"]):
             shell.out.note("there is no garbage")
 
     shell.run(work())
+
+
+def _tell_off(shell: Shell, found: dict[str, Any]) -> None:
+    """Nothing goes that no setting has given an age, and no window that no hour has."""
+    from holdfast.pipeline.gc.options import unmade  # noqa: PLC0415  # loads Arrow, which takes a while
+
+    for kind, setting in found.get("off", {}).items():
+        shell.out.note(f"{kind}: nothing expires, because {setting} is not set")
+    for window in unmade(shell.settings) if "expire-rollups" in found.get("kinds", {}) else ():
+        told = (
+            f"retention.rollups names {window}, which is none of pipeline.windows ({shell.settings.pipeline.windows})"
+        )
+        shell.out.note(f"{told}: it is about hours that were made with it before, if any were")
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[object, ...]]:

@@ -331,7 +331,7 @@ def break_lock(context: typer.Context) -> None:
             if shell.out.as_json:
                 shell.out.document({"broken": not found.expired, **(_lock_document(found) or {})})
             else:
-                was = "had expired already" if found.expired else "is free now"
+                was = "was free already" if found.expired else "is free now"
                 shell.out.line(f"the lock of {found.owner_id} {was}")
 
     shell.run(work())
@@ -345,6 +345,7 @@ def _lock_document(found: LockState | None) -> dict[str, Any] | None:
         "epoch": found.epoch,
         "acquired_at": found.acquired_at,
         "expires_at": found.expires_at,
+        "released_at": found.released_at,
         "expired": found.expired,
         "seconds_left": max(0.0, found.remaining_ms / 1000),
     }
@@ -354,5 +355,6 @@ def _lock_line(found: LockState | None) -> str:
     if found is None:
         return "free: nobody has ever taken it"
     if found.expired:
-        return f"free: last held by {found.owner_id}, expired {-found.remaining_ms / 1000:.1f} s ago"
+        how = "expired" if found.released_at is None else "released"
+        return f"free: last held by {found.owner_id}, {how} {-found.remaining_ms / 1000:.1f} s ago"
     return f"held by {found.owner_id} for another {found.remaining_ms / 1000:.1f} s"

@@ -6,7 +6,7 @@ leaves it to the next one, which goes on where it stood.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +20,7 @@ from holdfast.cli.times import parse_moment, parse_span
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings
+    from holdfast.objects.spec import StoreSpec
     from holdfast.objects.stack import OpenStore
     from holdfast.pipeline import Engine, Options, Ran
     from holdfast.pipeline.drive import Preview
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 app = noun_app()
 
 AUDIT, GC = "audit", "gc"
+SETTLING = {"rollup", "index", "feed"}
+"""Jobs that leave an hour alone until some time after its end."""
+MOST_NAMED = 10
+"""Files that an error names."""
 SHORTEST_S = 1.0
 """Between two rounds: each asks the store what is due."""
 
@@ -93,6 +98,16 @@ def run(
     if (agent and not full) or (full and (events or inventory)):
         raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
     _check_jobs(shell, jobs or [], deep=deep, scopes=scope or [])
+    _check_options(
+        jobs or [],
+        {
+            "since_ns": since,
+            "until_ns": until,
+            "full": full or None,
+            "keys": events or inventory or None,
+            "settle": settle,
+        },
+    )
     named = Named(events or [], inventory)
 
     async def work() -> None:
@@ -103,6 +118,7 @@ def run(
             request |= {"deep": deep or None, "scopes": scope}
             if dry_run:
                 await _show_plan(shell, store, jobs or [], options, request, named)
+                named.check()
                 return
             async with engine_for(shell, store, master, conf or []) as engine:
                 if every_s is not None:
@@ -111,6 +127,7 @@ def run(
                 async with Watch(shell.out).shown() as watch:
                     ended = await _once(shell, store, jobs or [], engine, options, request, watch, takeover, named)
             _report(shell, ended)
+            named.check()
 
     shell.run(work())
 
@@ -125,6 +142,7 @@ def plan(
 ) -> None:
     """Show what a run would do now, hour by hour. Reads alone."""
     shell = Shell.of(context)
+    _check_options(jobs or [], {"since_ns": since, "until_ns": until, "settle": settle})
 
     async def work() -> None:
         async with open_pipeline(shell) as store:
@@ -180,6 +198,17 @@ def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str])
         )
 
 
+def _check_options(jobs: list[str], given: dict[str, object]) -> None:
+    """Nothing that is asked for is passed over by every job."""
+    from holdfast.pipeline.drive import check_names, check_request  # noqa: PLC0415  # as above
+
+    if given.pop("settle") is not None and not SETTLING & set(check_names(jobs)):
+        told = f"--settle means nothing to {', '.join(jobs)}"
+        raise Invalid(told, remedy=f"leave it out, or name a job that takes it: {', '.join(sorted(SETTLING))}")
+    called = {"since_ns": "--since", "until_ns": "--until", "full": "--full", "keys": "--events or --inventory"}
+    check_request(jobs, given, called)
+
+
 def _check_every(every_s: float | None, once: list[str], metrics: str | None) -> None:
     """Nothing that is asked for is passed over in silence."""
     if every_s is None:
@@ -207,14 +236,27 @@ class Named:
 
     events: Sequence[str] = ()
     inventory: str | None = None
+    refused: list[HoldfastError] = field(default_factory=list)
+    """Files of notifications that were passed over."""
 
-    async def keys(self, prefix: str, settings: "Settings") -> AsyncIterator[list[str]]:
+    def check(self) -> None:
+        """What was passed over is told when the rest is done."""
+        if self.refused:
+            told = "; ".join(str(each) for each in self.refused[:MOST_NAMED])
+            more = f"; and {len(self.refused) - MOST_NAMED} more" if len(self.refused) > MOST_NAMED else ""
+            raise Invalid(
+                f"passed over among --events, the others were taken: {told}{more}",
+                remedy="mend what is named, and give it again",
+            )
+
+    async def keys(self, spec: "StoreSpec", settings: "Settings") -> AsyncIterator[list[str]]:
         """In groups, of which each is a run."""
         from holdfast.pipeline import sources  # noqa: PLC0415  # as above
 
-        groups = [sources.event_keys(each, prefix, settings) for each in self.events]
+        prefix = spec.prefix
+        groups = [sources.event_keys(each, prefix, settings, self.refused.append) for each in self.events]
         if self.inventory is not None:
-            groups.append(sources.inventory_keys(self.inventory, prefix, settings))
+            groups.append(sources.inventory_keys(self.inventory, prefix, settings, sources.bucket_of(spec)))
         for group in groups:
             async for keys in group:
                 yield keys
@@ -226,7 +268,7 @@ async def _show_plan(
     from holdfast.pipeline.drive import preview  # noqa: PLC0415  # as above
 
     found: list[Preview] = []
-    async for keys in named.keys(store.spec.prefix, shell.settings):
+    async for keys in named.keys(store.spec, shell.settings):
         found += await preview(store, ["reconcile"], options=options, request={"keys": keys})
     found += await preview(store, jobs, options=options, request=request)
     columns, rows = plan_rows(found)
@@ -249,7 +291,7 @@ async def _once(
     from holdfast import pipeline as rooms  # noqa: PLC0415  # as above
 
     ended: list[Ran] = []
-    async for keys in named.keys(store.spec.prefix, shell.settings):
+    async for keys in named.keys(store.spec, shell.settings):
         ended += await rooms.run(
             store,
             ["reconcile"],
@@ -291,8 +333,8 @@ async def _serve(
             if each.status != "success":
                 shell.out.note(f"{_failure(each)}; trying again in {every_s:g} s")
 
-    def failed(error: HoldfastError) -> None:
-        figures.failed()
+    async def failed(error: HoldfastError) -> None:
+        await figures.failed(error)
         shell.out.note(f"{error}; trying again in {every_s:g} s")
 
     async with Watch(shell.out).shown() as watch:

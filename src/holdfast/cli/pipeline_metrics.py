@@ -1,13 +1,15 @@
 """The figures of a pipeline that runs as a service, for ``/metrics`` and ``/health``.
 
-``/health`` answers 200 while the latest round has ended well within a few turns, else 503, with a line of JSON. The lag
-is that of the checkpoint: it grows whether or not this driver is the one at work.
+``/health`` answers 200 while the latest round has ended well within a few turns, else 503, with a line of JSON. A round
+that found another driver at work has ended well: a service that stands by is as healthy as it can be. The lag is that
+of the checkpoint as it was after the latest round, whichever driver moved it.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.base.errors import Conflict, HoldfastError
 from holdfast.cli.metrics_http import new_registry, serve
 from holdfast.objects.stack import OpenStore
 from holdfast.pipeline import Ran
@@ -36,6 +38,7 @@ class Figures:
         self._every_s = every_s
         self._totals: dict[tuple[str, str], int] = defaultdict(int)
         self._runs: dict[tuple[str, str], int] = defaultdict(int)
+        self._checkpoints = Checkpoints(store, store.ambient)
         self._checkpoint: Checkpoint | None = None
         self._good_ns = store.ambient.clock.monotonic_ns()
         self._failures = 0
@@ -49,12 +52,19 @@ class Figures:
             self._runs[each.job, each.status] += 1
             for name in COUNTERS:
                 self._totals[each.job, name] += int(each.summary.get(name) or 0)
-        self._checkpoint = await Checkpoints(self._store, self._store.ambient).read()
+        self._checkpoint = await self._checkpoints.read()
         if all(each.status == "success" for each in ran):
             self._good_ns = self._store.ambient.clock.monotonic_ns()
 
-    def failed(self) -> None:
+    async def failed(self, error: HoldfastError) -> None:
+        """A round did not come to its end: another driver's turn, or a store or a Spark that is away."""
         self._failures += 1
+        try:
+            self._checkpoint = await self._checkpoints.read()
+        except HoldfastError:  # what kept the round from its end; the lag grows from where it was
+            return
+        if isinstance(error, Conflict):
+            self._good_ns = self._store.ambient.clock.monotonic_ns()
 
     def _health(self) -> tuple[bool, dict[str, Any]]:
         silent_s = (self._store.ambient.clock.monotonic_ns() - self._good_ns) / 1e9

@@ -1,7 +1,7 @@
 """How the pipeline is shown: a line that lives while jobs work, and tables of runs, plans and problems."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -55,14 +55,21 @@ class Watch:
 
 
 RUN_COLUMNS = ("job", "run", "status", "hours", "batches", "records", "units", "rows", "read_bytes", "problems")
+LISTINGS = "listings"
+"""What a merge puts together besides units; a column where any run has some."""
 
 
 def run_rows(ended: "Sequence[Ran]") -> tuple[Sequence[str], list[Sequence[object]]]:
-    return RUN_COLUMNS, [_row(each.job, each.run_id, each.status, each.summary) for each in ended]
+    columns = _columns(each.summary for each in ended)
+    return columns, [_row(columns, each.job, each.run_id, each.status, each.summary) for each in ended]
 
 
-def _row(job: str, run_id: str, status: str, summary: dict[str, Any]) -> Sequence[object]:
-    return (
+def _columns(summaries: Iterable[dict[str, Any]]) -> Sequence[str]:
+    return (*RUN_COLUMNS, LISTINGS) if any(each.get(LISTINGS) for each in summaries) else RUN_COLUMNS
+
+
+def _row(columns: Sequence[str], job: str, run_id: str, status: str, summary: dict[str, Any]) -> Sequence[object]:
+    found = (
         job,
         run_id,
         status,
@@ -73,7 +80,9 @@ def _row(job: str, run_id: str, status: str, summary: dict[str, Any]) -> Sequenc
         summary.get("rows"),
         summary.get("read_bytes"),
         summary.get("problems", summary.get("unreadable")),
+        summary.get(LISTINGS),
     )
+    return found[: len(columns)]
 
 
 def plan_rows(found: "Sequence[Preview]") -> tuple[Sequence[str], list[Sequence[object]]]:
@@ -126,14 +135,15 @@ async def show_history(out: Output, store: "OpenStore", job: str | None, limit: 
             ]
         )
         return
+    columns = _columns(result for _, result in found)
     rows = [
         (
-            *_row(summary.workflow.partition(".")[2], summary.run_id, summary.status, result),
+            *_row(columns, summary.workflow.partition(".")[2], summary.run_id, summary.status, result),
             iso(summary.updated_ms * 1_000_000),
         )
         for summary, result in found
     ]
-    out.table((*RUN_COLUMNS, "ended"), rows)
+    out.table((*columns, "ended"), rows)
     if not rows:
         out.note("no job has run here")
 

@@ -34,7 +34,7 @@ class Windows:
         found = sorted({window_of(name) for name in names})
         hourly = tuple(each for each in found if each <= HOUR_NS)
         daily = tuple(each for each in found if each > HOUR_NS)
-        _check(found, hourly, daily)
+        _check(found, hourly)
         return cls(hourly, daily)
 
     def version(self, kind: str, number: int) -> str:
@@ -43,7 +43,7 @@ class Windows:
         return f"{kind}.{number} {','.join(map(window_name, chosen))}"
 
 
-def _check(found: Sequence[int], hourly: Sequence[int], daily: Sequence[int]) -> None:
+def _check(found: Sequence[int], hourly: Sequence[int]) -> None:
     if not hourly:
         raise Invalid("no window is an hour or less", remedy="name at least one such as 1m")
     for smaller, larger in pairwise(found):
@@ -53,9 +53,14 @@ def _check(found: Sequence[int], hourly: Sequence[int], daily: Sequence[int]) ->
                 remedy="choose windows of which each divides the next, such as 10s, 1m, 5m, 1h, 1d",
             )
     for each in found:
-        whole = HOUR_NS if each <= HOUR_NS else DAY_NS
-        if whole % each or (daily and each > HOUR_NS and each % HOUR_NS):
-            raise Invalid(
-                f"window {window_name(each)} does not divide {window_name(whole)} evenly",
-                remedy="up to an hour, windows divide the hour; above, they are whole hours and divide the day",
-            )
+        check_window(each)
+
+
+def check_window(window_ns: int) -> None:
+    """``Invalid`` for what can be no window, whatever the others are."""
+    whole = HOUR_NS if window_ns <= HOUR_NS else DAY_NS
+    if window_ns <= 0 or whole % window_ns or (window_ns > HOUR_NS and window_ns % HOUR_NS):
+        raise Invalid(
+            f"window {window_name(window_ns)} does not divide {window_name(whole)} evenly",
+            remedy="up to an hour, windows divide the hour; above, they are whole hours and divide the day",
+        )

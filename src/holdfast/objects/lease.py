@@ -9,7 +9,9 @@ The document has the lock shape of the ontology specification (``owner_id``, ``a
 they may drop our fields, the epoch grows without gaps only where Holdfast alone writes.
 
 Release is an if-match write of an expired lease, never a delete: conditional deletes are not atomic everywhere, and a
-deleted name could be created again by a paused rival.
+deleted name could be created again by a paused rival. It expires at the beginning of time, not at the moment of its
+release: that is past by every clock, so nobody waits for the clock of the one who gave it back. ``released_at`` is for
+people alone, since whoever rewrites the document may carry it along.
 
 Errors: ``Conflict`` when the lease is held by somebody else, or our own has run out; ``Fenced`` when somebody has taken
 it over, for good.
@@ -30,6 +32,9 @@ from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Writ
 
 POLL = RetryPolicy(attempts=1_000_000, base_ms=25, max_ms=1_000, deadline_ms=5_000)
 """How a waiter polls; ``deadline_ms`` is replaced by the caller's timeout."""
+RELEASED_NS = 0
+"""When a lease expires that was given back."""
+RELEASED_AT = "released_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,12 @@ class LeaseState:
         except codec.MALFORMED as error:
             raise Corrupt(f"{found.key}: not a lease ({error!r})") from error
 
+    @property
+    def released(self) -> bool:
+        return self.expires_ns <= RELEASED_NS
+
     def expired(self, wall_ns: int) -> bool:
-        return self.expires_ns <= wall_ns
+        return self.released or self.expires_ns <= wall_ns
 
 
 @dataclass(slots=True)
@@ -155,7 +164,7 @@ class Lease:
         """Give the lease back. If somebody has taken over meanwhile there is nothing to release."""
         grant.ended, grant.unsafe = True, "released"
         try:
-            await self._rewrite(grant, self.owner_id, grant.epoch, 0)
+            await self._rewrite(grant, self.owner_id, grant.epoch, None)
         except Fenced:
             return
 
@@ -220,20 +229,23 @@ class Lease:
             case lost:
                 return lost.current
 
-    async def _rewrite(self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int, *, renewal: bool = False) -> None:
+    async def _rewrite(
+        self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int | None, *, renewal: bool = False
+    ) -> None:
         """If-match write over our own grant. An own renewal that landed late is adopted, not mistaken for a rival.
 
-        A renewal that finds the lease given up meanwhile leaves it so.
+        Without a term it is a release. A renewal that finds the lease given up meanwhile leaves it so.
         """
         state: LeaseState | None = None
         for _ in range(4):
             sent_ns = self._ambient.clock.wall_ns()
+            expires_ns = RELEASED_NS if ttl_ms is None else sent_ns + ttl_ms * 1_000_000
             base = state.document if state is not None else grant.document
-            document = self._document(base, owner_id, epoch, grant.acquired_at, sent_ns + ttl_ms * 1_000_000)
+            document = self._document(base, owner_id, epoch, grant.acquired_at, expires_ns)
             outcome = await self._store.put(self.key, codec.encode(document), IfMatch(grant.version))
             if isinstance(outcome, Written):
                 grant.version, grant.document = outcome.version, document
-                grant.expires_ns = sent_ns + ttl_ms * 1_000_000
+                grant.expires_ns = expires_ns
                 if owner_id == self.owner_id:
                     self._seen = Object(self.key, codec.encode(document), sent_ns, outcome.version)
                 return
@@ -251,8 +263,11 @@ class Lease:
 
     def _document(self, base: Document, owner_id: str, epoch: int, acquired_at: str, expires_ns: int) -> Document:
         """``base`` with our fields; what we do not know in it is preserved."""
+        kept = {name: value for name, value in base.items() if name != RELEASED_AT}
+        released = {RELEASED_AT: iso(self._ambient.clock.wall_ns())} if expires_ns <= RELEASED_NS else {}
         return {
-            **base,
+            **kept,
+            **released,
             "owner_id": owner_id,
             "acquired_at": acquired_at,
             "expires_at": iso(expires_ns),

@@ -116,6 +116,11 @@ class Declaration:
 
 def declaration(python: type) -> Declaration:
     """The declaration of a class; ``Invalid`` if it is not a concrete type."""
+    if not isinstance(python, type):
+        raise Invalid(
+            f"a {type(python).__name__} where an entity or relation type is wanted: {python!r:.80}",
+            remedy="give the types themselves, one after the other, such as hf.ontology(Customer, Order)",
+        )
     found = vars(python).get("__declaration__")
     if isinstance(found, Declaration):
         return found

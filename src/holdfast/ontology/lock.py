@@ -24,7 +24,7 @@ from holdfast.base.clock import iso, parse_iso
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Fenced, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.lease import Grant, Held, Lease, LeaseState
+from holdfast.objects.lease import RELEASED_AT, RELEASED_NS, Grant, Held, Lease, LeaseState
 from holdfast.objects.store import IfMatch, Object, Store, Written
 from holdfast.ontology import layout
 
@@ -254,8 +254,8 @@ class WriteLock:
 
     def _courtesy_due(self, grant: Grant) -> bool:
         """It is time to let a plain writer in, which could not say that it waits."""
-        yielded_ns = _moment(grant.document.get(YIELDED_AT))
-        return self._ambient.clock.wall_ns() - yielded_ns >= self._manners.courtesy_every_ms * 1_000_000
+        since_ns = self._ambient.clock.wall_ns() - _moment(grant.document.get(YIELDED_AT))
+        return abs(since_ns) >= self._manners.courtesy_every_ms * 1_000_000  # whoever yielded last may be ahead of us
 
     # --- giving it back ---
 
@@ -293,6 +293,8 @@ class LockState:
     acquired_at: str
     expires_at: str
     remaining_ms: int
+    released_at: str | None = None
+    """By the clock of whoever gave it back or broke it; None if it is held, or was left to expire."""
 
     @property
     def expired(self) -> bool:
@@ -314,7 +316,8 @@ async def break_lock(store: Store, ambient: Ambient) -> LockState | None:
         before = _described(state, ambient)
         document = {
             **state.document,
-            "expires_at": iso(ambient.clock.wall_ns()),
+            "expires_at": iso(RELEASED_NS),
+            RELEASED_AT: iso(ambient.clock.wall_ns()),
             "epoch": state.epoch + 1,
             "write_id": ambient.ids.write_id(),
         }
@@ -332,9 +335,13 @@ def _state(found: Object) -> LeaseState:
 
 
 def _described(state: LeaseState, ambient: Ambient) -> LockState:
-    remaining_ms = (state.expires_ns - ambient.clock.wall_ns()) // 1_000_000
+    now_ns = ambient.clock.wall_ns()
     acquired_at = str(state.document.get("acquired_at", ""))
-    return LockState(state.owner_id, state.epoch, acquired_at, iso(state.expires_ns), remaining_ms)
+    released_at = str(state.document.get(RELEASED_AT, "")) if state.released else None
+    # Given back by a clock that is ahead of ours, it is free all the same.
+    ended_ns = state.expires_ns if released_at is None else min(now_ns, _moment(released_at))
+    remaining_ms = (ended_ns - now_ns) // 1_000_000
+    return LockState(state.owner_id, state.epoch, acquired_at, iso(state.expires_ns), remaining_ms, released_at)
 
 
 def _moment(text: object) -> int:

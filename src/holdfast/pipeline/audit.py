@@ -85,7 +85,7 @@ class Audit:
         through_ns = now_ns - (self._options.overlap_ns if older_ns is None else older_ns)
         inventory = request.get("inventory")
         if inventory is not None:
-            made_ns = await sources.inventory_made_ns(inventory, self._options.settings)
+            made_ns = await sources.inventory_made_ns(inventory, self._options.settings, self._place()[1])
             if not made_ns:
                 raise Invalid(f"{inventory}: does not say when it was made", remedy="audit without --inventory")
             through_ns = min(through_ns, made_ns - SPARE_NS)
@@ -158,11 +158,17 @@ class Audit:
 
     async def _inventory(self, ctx: Steps, plan: Document, total: Found) -> None:
         """Manifests and conflicts that a report names, group by group."""
-        prefix = self._store.spec.prefix if isinstance(self._store, OpenStore) else ""
+        prefix, bucket = self._place()
         number = 0
-        async for keys in sources.inventory_keys(plan["inventory"], prefix, self._options.settings):
+        async for keys in sources.inventory_keys(plan["inventory"], prefix, self._options.settings, bucket):
             number += 1
             total.add(await ctx.step(f"stage inventory {number}", self._named, plan, keys, number))
+
+    def _place(self) -> tuple[str, str | None]:
+        """The prefix of the store, and its bucket."""
+        if not isinstance(self._store, OpenStore):
+            return "", None
+        return self._store.spec.prefix, sources.bucket_of(self._store.spec)
 
     async def _named(self, plan: Document, keys: Sequence[str], number: int) -> Document:
         order, cores = Order.of(plan["order"]), await self._env.engine.cores()

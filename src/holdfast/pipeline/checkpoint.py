@@ -22,6 +22,8 @@ from holdfast.pipeline import layout
 FORMAT = "holdfast.pipeline.reconcile"
 SHORT = 12
 """Bytes of a manifest id that tell it from others."""
+WORDS = ("recent", "broken_after")
+"""What a checkpoint says in words and not in numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Checkpoint:
     follow_ns: int | None = None
     """From which hours on references are listed. It follows from those that were seen, so that no driver's clock, which
     may be ahead, decides what is passed over; without it, ``through_unix_ns`` does."""
+    broken_after: str | None = None
+    """Of batches that cannot be read, which were looked at last; None if one run takes them all."""
 
 
 class _Shape:
@@ -46,7 +50,7 @@ class _Shape:
         codec.expect(document, format_name=FORMAT, newest=1, key=key)
         names = [each.name for each in fields(Checkpoint) if each.name in document]
         found = {name: document[name] for name in names}
-        wrong = [name for name in names if not isinstance(found[name], str if name == "recent" else int)]
+        wrong = [name for name in names if not isinstance(found[name], str if name in WORDS else int)]
         if any(found[name] is not None for name in wrong) or not isinstance(found.get("through_unix_ns"), int):
             raise Corrupt(f"{key}: not the checkpoint of a reconciler")
         return Checkpoint(**found)

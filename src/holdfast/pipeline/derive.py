@@ -63,7 +63,10 @@ class Derive:
             await ctx.step(f"verify{suffix}", self._verify, plan, published)
             for name, count in {**staged, **published["counts"]}.items():
                 totals[name] += count
-            hours |= set(published["hours"])
+            if kind is Kind.DAILY:  # which lies in the first hour of its day
+                totals["days"] += len(published["hours"])
+            else:
+                hours |= set(published["hours"])
             totals["more"] |= int(plan["more"])
         return {**totals, "hours": sorted(hours), "more": bool(totals["more"])}
 

@@ -9,7 +9,8 @@ A batch that was gathered gets its reference by time from the reconciler, which 
 having been seen.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
@@ -45,15 +46,19 @@ class Discovered:
     foreign: list[Problem] = field(default_factory=list)
     more: bool = False
     """There is more than one run takes."""
+    next: str | None = None
+    """Where the next run goes on, if the checkpoint does not say it."""
     deep: bool = False
     """The day before was looked at too, and all of it."""
     listed: int = 0
+    broken_after: str | None = None
+    """Whose turn it is among batches that cannot be read, as the checkpoint has it."""
 
-    def checkpoint(self, recent: str | None) -> Checkpoint:
+    def checkpoint(self, recent: str | None, broken_after: str | None = None) -> Checkpoint:
         """Where it stands once everything found here is done."""
         through = self.through_unix_ns or 0
         deep = (through, self.cursor_ns) if self.deep else (0, 0)
-        return Checkpoint(through, self.cursor_ns, recent, *deep, follow_ns=self.follow_ns)
+        return Checkpoint(through, self.cursor_ns, recent, *deep, follow_ns=self.follow_ns, broken_after=broken_after)
 
 
 async def by_time(
@@ -64,6 +69,7 @@ async def by_time(
     look = _Look.of(since, overlap_ns, now_ns)
     fresh = await _fresh(store, look, recent, found, limit)
     found.through_unix_ns = now_ns
+    found.broken_after = since.broken_after if since is not None else None
     found.follow_ns = min(now_ns, found.cursor_ns)
     found.deep = look.deep and not found.more
     if found.more:
@@ -88,7 +94,7 @@ async def _fresh(store: Store, look: "_Look", recent: Recent, found: Discovered,
     """References and gatherings that were not seen, of so many batches or a gathering more."""
     fresh: list[Entry] = []
     batches = 0
-    async for entry in _references(store, look.after):
+    async for entry in _references(store, look.after, look.after, order=_when):
         found.listed += 1
         gathering = layout.gathering_in(entry.key)
         if gathering is None and _manifest_id(entry.key) is None:
@@ -125,29 +131,53 @@ async def _gathered(store: Store, keys: Sequence[str], found: Discovered) -> dic
     return {manifest_id: key for part in parts for manifest_id, key in part.items()}
 
 
-async def between(store: Store, since_ns: int, until_ns: int) -> AsyncIterator[str]:
-    """References to batches that were accepted in this time, or their manifests, whatever the checkpoint says."""
+async def between(
+    store: Store, since_ns: int, until_ns: int, after: str | None = None, limit: int = sys.maxsize
+) -> Discovered:
+    """Batches that were accepted in this time, whatever the checkpoint says: after this key, so many, or a gathering
+    more; without a limit, each once. Of an hour, those that are referred to come first. So what was gathered is taken
+    only where nobody refers to it, and the references that a run then writes lie behind the next.
+    """
     end = layout.hour_path(max(since_ns, until_ns - 1))
-    referred: set[str] = set()
+    found = Discovered()
     gatherings: list[str] = []
-    async for entry in _references(store, layout.hour_path(since_ns).rstrip("/")):
+    batches, last = 0, after
+    async for entry in _references(store, *_from(after, since_ns), order=_hour_and_family):
         if _when(entry.key) > end and not _when(entry.key).startswith(end):
             break
-        if layout.gathering_in(entry.key) is not None:
-            gatherings.append(entry.key)
-        elif _manifest_id(entry.key) is not None:
-            referred.add(_id(entry.key))
-            yield entry.key
-    for manifest_id, key in (await _gathered(store, gatherings, Discovered())).items():
-        if manifest_id not in referred:
-            yield key
+        gathering = layout.gathering_in(entry.key)
+        if gathering is None and _manifest_id(entry.key) is None:
+            continue
+        if batches >= limit:
+            found.more, found.next = True, last
+            break
+        (found.keys if gathering is None else gatherings).append(entry.key)
+        batches += 1 if gathering is None else gathering.batches
+        last = entry.key
+    referred = shorts(_id(key) for key in found.keys)
+    if after is not None and any(_hour_in(after) == _hour_in(key) for key in gatherings):
+        # Others of this hour were taken before.
+        async for key in store.keys(f"{layout.ACCEPTED_BY_TIME}{_hour_in(after)}/"):
+            referred |= {short(_id(key))} if _manifest_id(key) is not None else set()
+    gathered = await _gathered(store, gatherings, found)
+    found.keys += [key for manifest_id, key in gathered.items() if short(manifest_id) not in referred]
+    return found
+
+
+def _from(after: str | None, since_ns: int) -> tuple[str, str]:
+    """After which gatherings and which references a look goes on whose last was this one."""
+    if after is None:
+        return _hour_key(since_ns), _hour_key(since_ns)
+    if layout.gathering_in(after) is None:
+        return _hour_in(after), _when(after)
+    return _when(after), f"{_hour_in(after)}/\U0010ffff"
 
 
 async def scan(store: Store, after: str | None, agents: Sequence[str], limit: int) -> Discovered:
     """Manifests and conflicts after this key, from the store's own order of keys; of these agents, if any are given.
 
-    ``more`` means that the last of ``keys`` is where the next scan begins. Listing is a hundredth of the work, so it is
-    not divided; the looking is.
+    ``next``, the last of ``keys``, is where the next scan begins if there is more. Listing is a hundredth of the work,
+    so it is not divided; the looking is.
     """
     found = Discovered()
     for prefix in (layout.ACCEPTED, layout.CONFLICTS):
@@ -160,7 +190,7 @@ async def scan(store: Store, after: str | None, agents: Sequence[str], limit: in
                 if not _is_ours(prefix, key):
                     _foreign(found, key)
                 elif len(found.keys) >= limit:
-                    found.more = True
+                    found.more, found.next = True, found.keys[-1]
                     return found
                 else:
                     found.keys.append(key)
@@ -209,13 +239,16 @@ class _Look:
         return late and entry.modified_ns >= self.deep_floor_ns
 
 
-async def _references(store: Store, after: str | None) -> AsyncIterator[Entry]:
-    """References and gatherings from this hour on, in the order of hours."""
+async def _references(
+    store: Store, *after: str | None, order: Callable[[str], str | tuple[str, bool]]
+) -> AsyncIterator[Entry]:
+    """Gatherings and references, each after this, in the order of hours."""
     async with AsyncExitStack() as ending:
-        streams = [await ending.enter_async_context(aclosing(_entries(store, each, after))) for each in BY_TIME]
+        listed = [_entries(store, family, each) for family, each in zip(BY_TIME, after, strict=True)]
+        streams = [await ending.enter_async_context(aclosing(each)) for each in listed]
         heads = {number: head for number, each in enumerate(streams) if (head := await anext(each, None)) is not None}
         while heads:
-            first = min(heads, key=lambda number: _when(heads[number].key))
+            first = min(heads, key=lambda number: order(heads[number].key))
             yield heads.pop(first)
             following = await anext(streams[first], None)
             if following is not None:
@@ -231,6 +264,14 @@ async def _entries(store: Store, family: str, after: str | None) -> AsyncGenerat
 def _when(key: str) -> str:
     """What a key by time says below its family: hour and name."""
     return key.split("/", 2)[-1]
+
+
+def _hour_in(key: str) -> str:
+    return _when(key).rpartition("/")[0]
+
+
+def _hour_and_family(key: str) -> tuple[str, bool]:
+    return _hour_in(key), key.startswith(layout.GATHERINGS)
 
 
 def _hour_key(time_ns: int) -> str:

@@ -9,7 +9,7 @@ pieces of closed hours together, feed tells the ontology. Each run is on record 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -40,12 +40,17 @@ JOBS: dict[str, Callable[[Env], Job]] = {
 }
 ASKED: dict[str, Callable[[Env], Job]] = {"audit": Audit, "gc": Gc}
 """Jobs that run only when they are named."""
+_TIMES = {"since_ns", "until_ns"}
 _WANTED = {
-    "reconcile": {"since_ns", "until_ns", "full", "agents", "keys"},
+    "reconcile": {*_TIMES, "full", "agents", "keys"},
+    "rollup": _TIMES,
+    "merge": _TIMES,
+    "index": _TIMES,
+    "feed": set[str](),
     "audit": {"scopes", "deep", "one_in", "older_than_ns", "inventory"},
     "gc": {"kinds", "apply", "limit"},
 }
-"""What a job takes of a request; the others take times."""
+"""What a job takes of a request."""
 MOST_ROUNDS = 100_000
 MERGE_EVERY_NS = 3600 * 1_000_000_000
 WAIT_MS = 120_000
@@ -64,7 +69,10 @@ async def run(
     wait_ms: int = WAIT_MS,
     say: Say = unsaid,
 ) -> list[Ran]:
-    """Every job of these, or all of them, until none has anything left to do. A run that failed ends it."""
+    """Every job of these, or all of them, until none has anything left to do. A run that failed ends it. What none of
+    them takes of the request is ``Invalid``.
+    """
+    check_request(names, request or {})
     ambient = ambient_of(store)
     env = Env(store, ambient, engine if engine is not None else Inline(store), options or Options(), say)
     owner_id = f"driver-{ambient.ids.unique()}"
@@ -88,7 +96,7 @@ async def serve(
     engine: Engine,
     options: Options,
     on_round: Callable[[list[Ran]], Awaitable[None]],
-    on_error: Callable[[HoldfastError], None] = lambda error: None,
+    on_error: Callable[[HoldfastError], Awaitable[None]] | None = None,
     say: Say = unsaid,
 ) -> None:
     """Run the jobs every so many seconds until told to stop. Another driver's turn, or a store that is away, is waited
@@ -107,7 +115,8 @@ async def serve(
             await on_round(ran)
             merged_ns = clock.monotonic_ns() if "merge" in jobs_now else merged_ns
         except (Conflict, Fenced, Unavailable, Ambiguous) as error:
-            on_error(error)
+            if on_error is not None:
+                await on_error(error)
             _log.warning("the pipeline goes on in %g s: %s", every_s, error)
         try:
             async with asyncio.timeout(every_s):
@@ -143,6 +152,7 @@ async def preview(
     store: Store, names: Sequence[str] = (), *, options: Options | None = None, request: Document | None = None
 ) -> list[Preview]:
     """What a run would do now. Reads alone."""
+    check_request(names, request or {})
     ambient = ambient_of(store)
     env = Env(store, ambient, Inline(store), options or Options())
     found: list[Preview] = []
@@ -183,6 +193,20 @@ def check_names(names: Sequence[str]) -> list[str]:
     return [name for name in known if (name in names if names else name in JOBS)]
 
 
+def check_request(names: Sequence[str], request: Mapping[str, object], called: Mapping[str, str] | None = None) -> None:
+    """That each part of a request, which may be ``called`` otherwise, means something to one of these jobs."""
+    meant = check_names(names)
+    for part, value in request.items():
+        takers = [name for name, wanted in _WANTED.items() if part in wanted]
+        if value is not None and not {*meant} & {*takers}:
+            raise Invalid(
+                f"{(called or {}).get(part, part)} means nothing to {', '.join(meant)}",
+                remedy=f"leave it out, or name a job that takes it: {', '.join(takers)}"
+                if takers
+                else "leave it out: no job takes it",
+            )
+
+
 async def _rounds(env: Env, job: Job, request: Document) -> list[Ran]:
     ended: list[Ran] = []
     if not request and not await job.is_due():
@@ -209,6 +233,5 @@ async def _until_done(env: Env, job: Job, request: Document) -> list[Ran]:
 
 def _own(name: str, request: Document, now_ns: int) -> Document:
     """What of a request is meant for this job."""
-    wanted = _WANTED.get(name, {"since_ns", "until_ns"})
-    own = {key: value for key, value in request.items() if key in wanted and value is not None}
+    own = {key: value for key, value in request.items() if key in _WANTED[name] and value is not None}
     return {**own, "began_ns": now_ns} if own.get("full") else own

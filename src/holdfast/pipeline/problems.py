@@ -1,7 +1,8 @@
 """What an operator should see: one object per finding and key, made when it is first seen.
 
-A problem with a batch stays until the batch can be read: every run looks at it again. What only tells (a clock that is
-ahead, ranges that overlap, a foreign object) stays until somebody deletes it.
+A problem with a batch stays until the batch can be read: every run looks at it again, or at as many as it takes, and
+the next run at those that follow. What only tells (a clock that is ahead, ranges that overlap, a foreign object) stays
+until somebody deletes it.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from holdfast.pipeline import layout
 
 AT_ONCE = 16
 LOOKED_AT_AGAIN = 1_000
-"""Broken batches per run; more than these are an outage, and wait for their turn."""
+"""Broken batches per run; more than these are an outage, and take turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,29 @@ def of_hour(kind: Kind, hour: int, message: str) -> Problem:
     return Problem(Finding.CORRUPT_DERIVED, f"{derived.manifest_folder(hour)}{kind}", message)
 
 
-async def broken(store: Store) -> list[str]:
-    """Keys of batches that could not be read, to be looked at again. One LIST where there are none."""
-    keys: list[str] = []
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Batches that could not be read, whose turn it is."""
+
+    keys: list[str]
+    last: str | None = None
+    """After which the next turn begins; None if these are all."""
+
+
+async def broken(store: Store, after: str | None = None) -> Broken:
+    """Batches to be looked at again, from those after ``after`` on and round. One LIST where there are none."""
+    ahead: list[str] = []
+    behind: list[str] = []
+    count = 0
     async for key in store.keys(layout.PROBLEMS):
-        if key.removeprefix(layout.PROBLEMS).partition("/")[0] in BROKEN and len(keys) < LOOKED_AT_AGAIN:
-            keys.append(key)
-    return sorted({each.problem.key for each in await _read(store, keys) if each.problem.finding in BROKEN})
+        if key.removeprefix(layout.PROBLEMS).partition("/")[0] in BROKEN:
+            count += 1
+            side = ahead if after is None or key > after else behind
+            if len(side) < LOOKED_AT_AGAIN:
+                side.append(key)
+    turn = [*ahead, *behind][:LOOKED_AT_AGAIN]
+    found = {each.problem.key for each in await _read(store, turn) if each.problem.finding in BROKEN}
+    return Broken(sorted(found), turn[-1] if count > len(turn) else None)
 
 
 async def of(store: Store, finding: Finding, limit: int) -> list[Seen]:

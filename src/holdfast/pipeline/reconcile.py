@@ -71,7 +71,7 @@ class Reconcile:
     async def is_due(self) -> bool:
         """Whether there is anything to look at. If not, the checkpoint moves on at once."""
         found = await self._by_time(limit=1)
-        if found.keys or found.more or found.foreign or await problems.broken(self._store):
+        if found.keys or found.more or found.foreign or (await problems.broken(self._store)).keys:
             return True
         before = await self._checkpoints.read()
         to = found.checkpoint(None if before is None else before.recent)
@@ -93,28 +93,28 @@ class Reconcile:
         """How many keys a run would look at."""
         found = await self._discovered(request)
         keys = len(found.keys)
-        while found.more and request.get("full"):
-            found = await self._discovered({**request, "after": found.keys[-1]})
+        while found.next is not None:
+            found = await self._discovered({**request, "after": found.next})
             keys += len(found.keys)
-        return keys + len(await problems.broken(self._store))
+        return keys + len((await problems.broken(self._store)).keys)
 
     # --- plan ---
 
     async def _plan(self, request: Document) -> Document:
         """What to look at. The keys are written down, so that whoever resumes looks at the same."""
         found = await self._discovered(request)
-        broken = await problems.broken(self._store)
+        broken = await problems.broken(self._store, found.broken_after)
         known = set(found.keys)
         recent = await self._checkpoints.write_recent(found.seen) if found.through_unix_ns is not None else None
         return {
-            "keys": [*found.keys, *(key for key in broken if key not in known)],
-            "broken": broken,
+            "keys": [*found.keys, *(key for key in broken.keys if key not in known)],
+            "broken": broken.keys,
             "foreign": [each.document() for each in found.foreign],
             "listed": found.listed,
-            "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent)),
+            "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent, broken.last)),
             "more": found.more,
             "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
-            "next": found.keys[-1] if found.more else None,
+            "next": found.next,
         }
 
     async def _discovered(self, request: Document) -> Discovered:
@@ -126,7 +126,8 @@ class Reconcile:
             found = await discover.scan(self._store, request.get("after"), request.get("agents") or (), limit)
         elif request.get("since_ns") is not None or request.get("until_ns") is not None:
             until = request.get("until_ns") or self._ambient.clock.wall_ns()
-            found.keys = [key async for key in discover.between(self._store, request.get("since_ns") or 0, until)]
+            since = request.get("since_ns") or 0
+            found = await discover.between(self._store, since, until, request.get("after"), limit)
         else:
             found = await self._by_time(limit)
         found.listed = max(found.listed, len(found.keys))

@@ -4,7 +4,8 @@
 ``sc://host:port``. Under spark-submit, or in a notebook with a session, that session is used and never stopped.
 
 Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct; what Spark itself has
-to say goes to a file that only a failure quotes.
+to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster has given up, is
+``lost``: it can only be stopped, and another be started.
 """
 
 import os
@@ -84,16 +85,36 @@ class Spark:
         """How many tasks run at the same time, as far as Spark tells."""
         return 8 if self.remote else max(1, int(self.session.sparkContext.defaultParallelism))
 
+    def lost(self) -> str | None:
+        """What became of the session, if it answers no more. Blocking."""
+        if self.remote:
+            return None
+        context = self.session.sparkContext
+        try:
+            return "its context was stopped" if context._jsc is None or context._jsc.sc().isStopped() else None
+        except unanswered() as error:
+            return f"its JVM has ended or does not answer ({_first_line(error)})"
+
     def stop(self) -> None:
-        """End a session of ours and its JVM. Idempotent."""
+        """End a session of ours and its JVM, whether it still answers or not. Idempotent."""
         if not self.ours:
             return
         self.ours = False
-        self.session.stop()
+        if self.lost() is None:
+            self.session.stop()
+        else:
+            _forget(self.session)
         if not self.remote:
             _end_gateway()
         if self.folder is not None:
             self.folder.cleanup()
+
+
+def unanswered() -> tuple[type[Exception], ...]:
+    """What comes out of PySpark when its JVM is not there: of py4j, of a socket, of a context that was stopped."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # an extra, untyped
+
+    return Py4JError, OSError, AttributeError
 
 
 def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, verbose: bool = False) -> Spark:
@@ -101,7 +122,11 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     _check_pyspark()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
 
-    found = SparkSession.getActiveSession()
+    try:
+        found = SparkSession.getActiveSession()
+    except unanswered() as error:
+        told = f"the Spark session of this process does not answer ({_first_line(error)})"
+        raise SparkFailed(told, remedy="stop it and start another, or start this process again") from error
     if found is not None:
         return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
     wanted = check_master(master)
@@ -207,6 +232,8 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
             streams = {} if verbose else {"stderr": errors, "stdout": errors}
             gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
+        if not verbose:
+            session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
         if submitted and not verbose:
             session.sparkContext.setLogLevel("ERROR")
         if _REACHED.match(master):
@@ -277,6 +304,20 @@ def _check_java() -> None:
 _GET_JAVA = (
     f"install Java {OLDEST_JAVA} or newer (such as openjdk-17-jre-headless), set JAVA_HOME, or use --master inline"
 )
+
+
+def _untold(request: object, client_address: object) -> None:
+    """Of a JVM that is gone: its connection for accumulators ends, of which a server tells with a traceback."""
+
+
+def _forget(session: Any) -> None:
+    """Let go of a session that answers no more, so that another can be started in this process."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
+
+    context = session.sparkContext
+    context._jsc = None  # nobody is there to be told that it ends
+    context.stop()
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _end_gateway() -> None:

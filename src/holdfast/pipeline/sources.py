@@ -3,29 +3,43 @@
 A location is a path on this machine (a file, or a folder with all its files) or a URI such as
 ``s3://bucket/path/manifest.json``; settings reach other buckets as they reach the store's own. Keys are handed on group
 by group, so that a report of any size passes through.
+
+Errors: ``NotFound`` for a location that is not there. Of notifications, a file that is none or cannot be read is told
+to ``refused``, if there is one, and the others are taken. An inventory is whole or nothing: a part that is missing or
+damaged ends it.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from holdfast.base.aio import blocking
 from holdfast.base.config import Settings
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.ingest import notices
 from holdfast.objects.spec import SCHEMES, StoreSpec
 from holdfast.objects.stack import open_store
 from holdfast.objects.store import Store
 
 GROUP = 20_000
+Refused = Callable[[HoldfastError], None]
+"""Told of a file that is passed over, and why."""
 
 
-async def event_keys(location: str, prefix: str, settings: Settings) -> AsyncIterator[list[str]]:
+async def event_keys(
+    location: str, prefix: str, settings: Settings, refused: Refused | None = None
+) -> AsyncIterator[list[str]]:
     """Keys that notifications name, in groups."""
     group: list[str] = []
-    async for name, body in _files(location, settings):
-        group += notices.event_keys(body, name, prefix)
+    async for name, read in _files(location, settings):
+        try:
+            group += list(notices.event_keys(await read(), name, prefix))
+        except (Invalid, NotFound) as error:
+            if refused is None:
+                raise
+            refused(error)
         while len(group) >= GROUP:
             yield group[:GROUP]
             group = group[GROUP:]
@@ -33,11 +47,15 @@ async def event_keys(location: str, prefix: str, settings: Settings) -> AsyncIte
         yield group
 
 
-async def inventory_keys(location: str, prefix: str, settings: Settings) -> AsyncIterator[list[str]]:
-    """Keys that a report lists, in groups; ``location`` is that of its manifest.json."""
+async def inventory_keys(
+    location: str, prefix: str, settings: Settings, bucket: str | None = None
+) -> AsyncIterator[list[str]]:
+    """Keys that a report lists, in groups; ``location`` is that of its manifest.json. It is ``Invalid`` if it is known
+    to be another bucket's.
+    """
     group: list[str] = []
     async with _beside(location, settings) as (read, name):
-        inventory = notices.read_inventory(await read(None), name)
+        inventory = _of(bucket, notices.read_inventory(await read(None), name), name)
         for key in inventory.files:
             for found in notices.inventory_keys(inventory, await read(key), key, prefix):
                 group.append(found)
@@ -48,10 +66,24 @@ async def inventory_keys(location: str, prefix: str, settings: Settings) -> Asyn
         yield group
 
 
-async def inventory_made_ns(location: str, settings: Settings) -> int:
+async def inventory_made_ns(location: str, settings: Settings, bucket: str | None = None) -> int:
     """When the report at ``location`` was begun, by S3's clock."""
     async with _beside(location, settings) as (read, name):
-        return notices.read_inventory(await read(None), name).made_ns
+        return _of(bucket, notices.read_inventory(await read(None), name), name).made_ns
+
+
+def bucket_of(spec: StoreSpec) -> str | None:
+    """The bucket of a store as its inventory calls it; None where there is none, or it goes by another name."""
+    return spec.place if spec.scheme == "s3" and not spec.place.endswith("-s3alias") else None
+
+
+def _of(bucket: str | None, inventory: notices.Inventory, name: str) -> notices.Inventory:
+    if bucket is not None and inventory.bucket != bucket:
+        raise Invalid(
+            f"{name}: the inventory of bucket {inventory.bucket}, and the store is in {bucket}",
+            remedy="give the report of the store's own bucket",
+        )
+    return inventory
 
 
 class _Reader:
@@ -96,19 +128,31 @@ def _local(manifest: Path, key: str) -> Path:
     raise NotFound(f"{manifest}: its part {key} is not beside it", remedy="copy the whole report, folders and all")
 
 
-async def _files(location: str, settings: Settings) -> AsyncIterator[tuple[str, bytes]]:
+async def _files(location: str, settings: Settings) -> AsyncIterator[tuple[str, Callable[[], Awaitable[bytes]]]]:
+    """Names, each with what reads it: of ``NotFound`` and ``Invalid`` the others know nothing."""
     if _is_uri(location) and not location.startswith("file:"):
         spec = StoreSpec.parse(location, settings)
         async with open_store(replace(spec, prefix=""), any_format=True) as store:
             found = await store.find(spec.prefix) if spec.prefix else None
             if found is not None:
-                yield location, found.body
+                yield location, partial(_body, store, spec.prefix)
                 return
             async for key in store.keys(f"{spec.prefix}/" if spec.prefix else ""):
-                yield key, (await store.get(key)).body
+                yield key, partial(_body, store, key)
         return
     for path in _paths(Path(location.removeprefix("file:"))):
-        yield str(path), await blocking(path.read_bytes)
+        yield str(path), partial(_bytes, path)
+
+
+async def _body(store: Store, key: str) -> bytes:
+    return (await store.get(key)).body
+
+
+async def _bytes(path: Path) -> bytes:
+    try:
+        return await blocking(path.read_bytes)
+    except OSError as error:
+        raise Invalid(f"{path}: {error.strerror}", remedy="give a file that can be read") from error
 
 
 def _paths(path: Path) -> Iterator[Path]:

@@ -2,6 +2,9 @@
 
 The DataFrame API alone, so that the same code runs on one machine, on a cluster and through Spark Connect. A task opens
 the store from its spec after the fork, on a loop of its own, and closes it whatever happens.
+
+Errors: ``SparkFailed``, in one line, for a task that failed for good, and for a session that is gone (a JVM that was
+killed, a cluster that gave up). Of such a session nothing is kept: the next who asks starts another.
 """
 
 import asyncio
@@ -9,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -17,17 +20,21 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError
+from holdfast.base.telemetry import logger
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import open_store
 from holdfast.pipeline.engine import Progress, Task
 from holdfast.pipeline.errors import SparkFailed
-from holdfast.pipeline.session import Spark, check_master, start
+from holdfast.pipeline.session import Spark, check_master, start, unanswered
+
+_log = logger("pipeline")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
 WATCH_S = 0.2
+T = TypeVar("T")
 FAILED = "holdfast-task-failed:"
 """Before a named error in what Spark says of a failed task."""
 
@@ -75,7 +82,8 @@ class SparkEngine:
         return cls(lambda: start(master, conf, verbose=verbose), spec)
 
     async def cores(self) -> int:
-        return (await self.spark()).cores
+        spark = await self.spark()
+        return await self._asked(spark, lambda: spark.cores)
 
     async def spark(self) -> Spark:
         """The session, which is started by the first who asks."""
@@ -90,18 +98,38 @@ class SparkEngine:
             return []
         spark = await self.spark()
         group = f"holdfast {name} {os.getpid()} {id(payloads)}"
-        working = asyncio.ensure_future(blocking(_run, spark, group, name, Remote(self._spec, task, tuple(payloads))))
+        work = Remote(self._spec, task, tuple(payloads))
+        working = asyncio.ensure_future(self._asked(spark, lambda: _run(spark, group, name, work)))
         try:
             while not working.done():
                 await asyncio.wait({working}, timeout=WATCH_S)
-                progress(_ended(spark, group, len(payloads)) if not working.done() else len(payloads), len(payloads))
+                ended = len(payloads) if working.done() else await blocking(_ended, spark, group)
+                progress(min(ended, len(payloads)), len(payloads))
         except asyncio.CancelledError:
-            if not spark.remote:
-                await blocking(spark.session.sparkContext.cancelJobGroup, group)
+            await blocking(_cancel, spark, group)
             await asyncio.wait({working})
             raise
         table = await working
         return [json.loads(row) for row in table.column(0).to_pylist()]
+
+    async def _asked(self, spark: Spark, call: Callable[[], T]) -> T:
+        """What Spark answers, if it is still there."""
+        try:
+            return await blocking(call)
+        except Exception as error:  # py4j, the socket to the JVM and Spark Connect each have their own
+            told = await blocking(spark.lost)
+            if told is None:
+                raise
+            again = spark.ours and self._start is not None
+            if again and self._started is spark:
+                self._started = None
+                await blocking(spark.stop)
+            raise SparkFailed(
+                f"the Spark session is gone: {told}",
+                remedy="the next job starts another; if that goes too, give it more: --conf spark.driver.memory=2g"
+                if again
+                else "start a session again",
+            ) from error
 
     async def close(self) -> None:
         """End the session, if it is ours. Idempotent."""
@@ -112,28 +140,39 @@ class SparkEngine:
 
 def _run(spark: Spark, group: str, name: str, work: Remote) -> pa.Table:
     session: SparkSession = spark.session
-    if not spark.remote:
-        session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
     count = len(work.payloads)
-    frame = session.range(0, count, 1, numPartitions=count).mapInArrow(work, "row binary")
     try:
-        return frame.toArrow()
+        if not spark.remote:
+            session.sparkContext.setJobGroup(group, name, interruptOnCancel=True)
+        return session.range(0, count, 1, numPartitions=count).mapInArrow(work, "row binary").toArrow()
     except Exception as error:  # py4j and Spark Connect each have their own
         raise SparkFailed(f"{name}: a task failed for good ({reason(error)})") from error
 
 
-def _ended(spark: Spark, group: str, total: int) -> int:
+def _ended(spark: Spark, group: str) -> int:
     """Tasks that have ended, as far as Spark tells."""
     if spark.remote:
         return 0
-    tracker = spark.session.sparkContext.statusTracker()
     ended = 0
-    for job in tracker.getJobIdsForGroup(group):
-        info: Any = tracker.getJobInfo(job)
-        for stage in info.stageIds if info is not None else ():
-            known: Any = tracker.getStageInfo(stage)
-            ended += known.numCompletedTasks if known is not None else 0
-    return min(ended, total)
+    try:
+        tracker = spark.session.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(group):
+            info: Any = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                known: Any = tracker.getStageInfo(stage)
+                ended += known.numCompletedTasks if known is not None else 0
+    except unanswered() as error:  # whoever waits for the tasks is told
+        _log.debug("progress is not known: %s", error)
+    return ended
+
+
+def _cancel(spark: Spark, group: str) -> None:
+    if spark.remote:
+        return
+    try:
+        spark.session.sparkContext.cancelJobGroup(group)
+    except unanswered() as error:  # its tasks are gone with it
+        _log.debug("nothing is left to cancel: %s", error)
 
 
 def reason(error: Exception) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import FastAPI, Query, Response
 
+from holdfast.base.errors import Invalid
 from holdfast.metrics.question import Aggregate
 from holdfast.server import openapi
 from holdfast.server.service import Service
@@ -92,6 +93,8 @@ def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:
         total: Annotated[bool, Query(description="Put all series together.")] = False,
     ) -> Response:
         """The values of a metric, step by step."""
+        if total and by:
+            raise Invalid("total puts all series together, by only some", remedy="give one of them")
         async with asking:
             found = await desk.metrics.query(
                 metric,

@@ -101,6 +101,18 @@ def test_mistakes_are_one_clear_line(desk: Desk, words: list[str], code: int, to
     assert "Traceback" not in err
 
 
+def test_where_the_page_goes_is_looked_at_first(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for page in ("no/such/folder/x.html", str(tmp_path), str(tmp_path / "file" / "x.html")):
+        assert desk("audit", "run", "--html", page, "--master", "inline")[0] == 2
+    assert desk("audit", "list")[2].startswith("no audit is on record here")
+    there = tmp_path / "file"
+    assert desk("audit", "show", "nobody", "--html", str(there))[0] == 4
+    assert there.read_text() == "kept"
+    assert desk("audit", "show", "nobody", "--html", str(tmp_path / "new.html"))[0] == 4
+    assert not (tmp_path / "new.html").exists()
+
+
 def test_nothing_from_a_store_becomes_markup() -> None:
     finding = {"rule": "foreign_object", "severity": "warning", "key": "<script>", "message": "a & b", "remedy": "<b>"}
     record = Audited("id", "run", ("ingest",), "scan", 64, 0, 0, 0, {"x": 1}, {"foreign_object": 1}, (finding,))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import pipeline
 from holdfast.base.config import Settings
 from holdfast.cli.engines import as_collector_of_garbage
 from holdfast.cli.main import run
@@ -97,6 +98,42 @@ def test_what_is_not_there_is_named(desk: Desk) -> None:
     assert desk("show", "nobody")[0] == 4
     code, _, err = desk("run", "--kinds", ",")
     assert (code, "names none" in err) == (2, True)
+
+
+def test_a_kind_without_its_setting_is_told_to_be_off(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.fill()
+    off = "expire-batches: nothing expires, because retention.raw_batches_s is not set\n"
+    code, _, err = desk("plan", "--kinds", "expire-batches")
+    assert (code, err) == (0, off)
+    assert desk.json("plan", "--kinds", "expire-batches")["off"] == {"expire-batches": "retention.raw_batches_s"}
+    code, _, err = desk("run", "--kinds", "expire-batches", "--apply")
+    assert (code, off in err) == (0, True)
+    monkeypatch.setenv("HOLDFAST_RETENTION__RAW_BATCHES_S", "60")
+    monkeypatch.setenv("HOLDFAST_RETENTION__ROLLUPS", "10s=1d,2m=1d")
+    code, _, err = desk("plan", "--kinds", "expire-batches,expire-rollups")
+    assert code == 0
+    told, *rest = err.splitlines()
+    assert told.startswith("retention.rollups names 2m, which is none of pipeline.windows")
+    assert rest == ["there is no garbage"]
+
+
+def test_a_dry_run_on_record_is_shown_as_one(desk: Desk) -> None:
+    desk.fill()
+    asyncio.run(run_job(desk.uri, "gc"))
+    reconciled = asyncio.run(run_job(desk.uri, "reconcile", {"full": True}))
+    [latest] = desk.json("history")
+    assert latest["apply"] is False
+    code, out, err = desk("show", latest["run_id"])
+    assert (code, "orphans" in out) == (0, True)
+    assert f"run {latest['run_id']} was a dry run: nothing was removed" in err
+    assert desk("show", reconciled)[0] == 4  # of another job
+
+
+async def run_job(uri: str, name: str, request: dict[str, Any] | None = None) -> str:
+    """The id of the run."""
+    async with open_store(uri) as store:
+        [ran] = await pipeline.run(store, [name], request=request)
+        return ran.run_id
 
 
 def test_everything_is_looked_at_unless_kinds_are_named(desk: Desk) -> None:

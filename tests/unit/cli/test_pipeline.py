@@ -66,6 +66,8 @@ def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:
     ]
     assert ran[0]["batches"] == 6
     assert ran[1]["records"] == ran[2]["records"] > 0
+    assert len(ran[1]["hours"]) == len(ran[2]["hours"]) > 0  # the day is none of the hours
+    assert ran[1]["days"] >= 1
     code, out, err = desk("run", "--master", "inline")
     assert (code, err) == (0, "nothing was due\n")
     assert out.startswith("job ")
@@ -103,6 +105,23 @@ def test_a_dry_run_looks_where_the_run_would(desk: Desk, tmp_path: Path) -> None
     assert desk.json(*events, "--master", "inline")[0]["looked_at"] == 2
 
 
+def test_a_file_that_is_no_notification_is_named_and_the_others_are_taken(desk: Desk, tmp_path: Path) -> None:
+    keys = desk.fill(2, refer=False)
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for name, key in zip(("a.json", "c.json"), keys, strict=False):
+        record = {"eventName": "ObjectCreated:Put", "s3": {"object": {"key": quote_plus(key)}}}
+        (folder / name).write_text(json.dumps({"Records": [record]}))
+    (folder / "b.json").write_text("rubbish")
+    (folder / "d.json").write_text('{"hello": 1}')
+    for words, figure, taken in ((("--dry-run",), "inputs", 2), (("--master", "inline"), "looked_at", 2)):
+        code, out, err = desk("run", "reconcile", "--events", str(folder), *words, "--json")
+        assert (code, json.loads(out)[0][figure]) == (2, taken)
+        told = json.loads(err)["error"]["message"]
+        assert told.startswith(f"passed over among --events, the others were taken: {folder / 'b.json'}: neither")
+        assert f"; {folder / 'd.json'}: no notification of S3" in told
+
+
 def test_the_end_of_a_time_alone_is_a_time_too(desk: Desk) -> None:
     desk.fill(2)
     [ran] = desk.json("run", "reconcile", "--until", "1990-01-01", "--master", "inline")
@@ -121,9 +140,12 @@ def test_listings_of_an_old_hour_are_merged_once(desk: Desk, monkeypatch: pytest
     planned = desk.json("plan", "merge")
     assert {(each["job"], each["to_make"]) for each in planned} == {("merge", 0)}
     assert max(each["inputs"] for each in planned) == 2
-    [ran] = desk.json("run", "merge", "--master", "inline")
-    assert (ran["job"], ran["status"], len(ran["hours"])) == ("merge", "success", len(planned))
-    assert ran["listings"] == sum(each["inputs"] for each in planned)
+    code, out, _ = desk("run", "merge", "--master", "inline")
+    head, row = (line.split() for line in out.splitlines())
+    assert (code, row[0], row[2], head[-1]) == (0, "merge", "success", "listings")
+    assert (int(row[3]), int(row[-1])) == (len(planned), sum(each["inputs"] for each in planned))
+    _, out, _ = desk("history", "merge")
+    assert out.splitlines()[0].split()[-2:] == ["listings", "ended"]
     code, _, err = desk("run", "merge", "--master", "inline")
     assert (code, err) == (0, "nothing was due\n")
 

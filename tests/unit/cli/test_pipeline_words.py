@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import pipeline
+from holdfast.base.errors import Invalid
 from holdfast.cli.main import run
+from holdfast.objects.stack import open_store
 
 Capture = pytest.CaptureFixture[str]
 
@@ -24,6 +27,20 @@ Capture = pytest.CaptureFixture[str]
         (("run", "reconcile", "--scope", "ingest"), "name the job: holdfast pipeline run audit"),
         (("run", "audit", "--scope", "everything"), "there is nothing called 'everything' to audit"),
         (("run", "audit", "--deep", "--every", "1h"), "and --deep is for one run"),
+        (("run", "audit", "--since", "1h"), "--since means nothing to audit\nhint: leave it out, or name a job"),
+        (("run", "gc", "--until", "1h"), "--until means nothing to gc"),
+        (("run", "feed", "--since", "1h"), "name a job that takes it: reconcile, rollup, merge, index"),
+        (
+            ("run", "merge", "--full"),
+            "--full means nothing to merge\nhint: leave it out, or name a job that takes it: rec",
+        ),
+        (("run", "audit", "--inventory", "x"), "--events or --inventory means nothing to audit"),
+        (("run", "reconcile", "--settle", "1m"), "--settle means nothing to reconcile"),
+        (("plan", "feed", "--since", "1h"), "--since means nothing to feed"),
+        (
+            ("run", "--conf", "spark.a=b", "--master", "inline"),
+            "--conf spark.a=b is about Spark, and inline is without it",
+        ),
         (("run", "rolup"), "there is no job 'rolup'"),
         (("history", "rolup"), "there is no job 'rolup'\nhint: did you mean rollup?"),
     ],
@@ -72,3 +89,22 @@ def test_an_audit_is_as_deep_and_as_wide_as_it_is_told(tmp_path: Path, capsys: C
     assert run(["audit", "show", ran["audit_id"], *store, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["scopes"], record["one_in"]) == (["runs", "bus"], 1)
+
+
+async def test_what_no_job_takes_of_a_request_is_refused() -> None:
+    async with open_store("memory:") as store:
+        with pytest.raises(Invalid, match="sinc_ns means nothing to reconcile, rollup, merge, index, feed"):
+            await pipeline.run(store, request={"sinc_ns": 1})
+        with pytest.raises(Invalid, match="full means nothing to merge"):
+            await pipeline.run(store, ["merge"], request={"full": True})
+        assert await pipeline.run(store, ["merge"], request={"full": None}) == []
+
+
+@pytest.mark.parametrize("setting", ["7s=30d", "10s=soon", "0s=1d", "90m=1d"])
+def test_a_retention_of_what_can_be_no_window_is_refused(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_RETENTION__ROLLUPS", setting)
+    for words in (("gc", "plan"), ("pipeline", "run", "--master", "inline")):
+        assert run([*words, "--store", f"file:{tmp_path / 'store'}"]) == 2
+        assert f"retention.rollups: {setting!r}: " in capsys.readouterr().err

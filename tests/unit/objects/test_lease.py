@@ -105,6 +105,19 @@ async def test_takeover_after_expiry_fences_the_old_owner() -> None:
     b.guard(new)
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
+async def test_nobody_waits_for_the_clock_of_whoever_gave_it_back(ahead_ms: int) -> None:
+    room = Room()
+    fast = Watch()
+    fast.advance(ahead_ms)
+    early = Lease(room.store, "meta/lock.json", "a", Ambient(fast, random.Random(1)), ttl_ms=TTL_MS)
+    await early.release(await granted(early))
+    assert (room.document["expires_at"], room.document["released_at"]) == (iso(0), iso(fast.ns))
+    grant = await granted(room.lease("b"))
+    assert grant.epoch == 2
+    assert "released_at" not in room.document
+
+
 async def test_guard_wants_a_third_of_the_term_and_renewal_restores_it() -> None:
     room = Room()
     a = room.lease("a")

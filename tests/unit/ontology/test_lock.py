@@ -71,8 +71,9 @@ class Town:
         observed = Observed(Distant(self.bare, self.seconds), self.usage)
         return Settled(observed, RetryPolicy(), ambient), ambient
 
-    def session(self, name: str, manners: Manners | None = None) -> Committer:
+    def session(self, name: str, manners: Manners | None = None, *, ahead_ms: int = 0) -> Committer:
         store, ambient = self.store(len(self.locks))
+        ambient = Ambient(SimClock(self.loop.time, skew_ms=ahead_ms), ambient.rng)
         turn = WriteLock(store, name, ambient, manners)
         self.locks.append(turn)
         return Committer(store, ambient, View(store), FORMS, runtime_id=name, turn=turn)
@@ -264,6 +265,30 @@ def test_a_lock_that_is_kept_is_a_conflict_that_names_its_holder() -> None:
         assert after is not None
         assert after.expired
         assert await writer.commit() is not None
+
+    in_town(work)
+
+
+@pytest.mark.parametrize("given_back", ["released", "broken"])
+def test_a_clock_that_is_ahead_keeps_nobody_waiting(given_back: str) -> None:
+    """Not for what it gave back or broke, nor a plain writer for a moment at which the lock lies free."""
+    hour_ms = 3_600_000
+
+    async def work(town: Town) -> None:
+        fast = town.session("fast", ahead_ms=hour_ms)
+        await put(fast, ("c1", 0))
+        ambient = Ambient(town.clock, random.Random(1))
+        if given_back == "released":
+            await town.locks[0].close()
+        else:
+            await lock.break_lock(town.bare, Ambient(SimClock(town.loop.time, skew_ms=hour_ms), random.Random(2)))
+        after = await lock.show(town.bare, ambient)
+        assert after is not None
+        assert after.expired
+        assert after.released_at is not None
+        assert await put(town.session("anna"), ("c1", 1)) is not None
+        assert town.locks[1]._grant is not None
+        assert town.locks[1]._courtesy_due(town.locks[1]._grant)
 
     in_town(work)
 

@@ -145,3 +145,24 @@ async def test_what_is_no_problem_among_problems_is_shown_and_stops_nothing(body
         await agrees(store, field.batches)
         [seen] = await problems.every(store)
         assert (seen.problem.finding, seen.problem.key) == (Finding.FOREIGN_OBJECT, key)
+
+
+async def test_broken_batches_that_are_too_many_for_a_run_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many stay broken, each that comes back is found: none waits behind the others for ever."""
+    monkeypatch.setattr(problems, "LOOKED_AT_AGAIN", 2)
+    async with open_store("memory:") as store:
+        field = Field(store)
+        kept = {}
+        for number in range(7):
+            lost = await accept(field, "agent", "boot", 10 * number, START)
+            kept[lost.key] = (lost.raw_blob_key, (await store.get(lost.raw_blob_key)).body)
+            await store.delete(lost.raw_blob_key)
+        await run(store)
+        broken = await told(store, Finding.MISSING_BLOB)
+        assert len(broken) == 7
+        for back in (broken[-1], broken[3], broken[0]):
+            await store.put(*kept[back], OVERWRITE)
+            looked_at = [(await run(store))[0].summary["looked_at"] for _ in range(4)]
+            assert looked_at == [2] * 4
+            assert back not in await told(store, Finding.MISSING_BLOB)
+        assert len(await told(store, Finding.MISSING_BLOB)) == 4

@@ -124,8 +124,10 @@ async def test_those_of_a_time_are_found_whatever_the_checkpoint_says() -> None:
         now = SystemClock().wall_ns()
         old = await gathered(field, at_ns=now - 5 * HOUR)
         new = await gathered(field, BATCHES, at_ns=now)
-        assert {key async for key in discover.between(store, now - HOUR, now + 1)} == {each.key for each in new}
-        assert {key async for key in discover.between(store, 0, now - HOUR)} == {each.key for each in old}
+        found = await discover.between(store, now - HOUR, now + 1)
+        assert set(found.keys) == {each.key for each in new}
+        found = await discover.between(store, 0, now - HOUR)
+        assert set(found.keys) == {each.key for each in old}
 
 
 async def test_a_gathering_of_batches_that_landed_hours_late_is_found_by_the_look_at_the_day_before() -> None:

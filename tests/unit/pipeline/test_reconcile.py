@@ -23,6 +23,7 @@ from holdfast.ingest.frame import Limits
 from holdfast.ingest.quarantine import record_conflict
 from holdfast.ingest.records import Gauge
 from holdfast.metrics.manifest import Kind
+from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore, open_store
 from holdfast.objects.store import OVERWRITE
 from holdfast.pipeline import Inline, Options, discover, drive, problems, sources
@@ -125,6 +126,30 @@ class TestReferences:
             ran = await pipeline.run(store, ["reconcile"], request=FULL, options=Options(batches_at_once=2))
             assert [each.summary["batches"] for each in ran] == [2, 2, 2, 1]
             assert (await status(store, store.ambient)).document()["full_scan"] is not None
+            await pipeline.run(store)
+            await agrees(store, field.batches)
+
+    async def test_a_time_of_many_batches_is_taken_slice_by_slice(self) -> None:
+        async with open_store("memory:") as store:
+            field = Field(store)
+            for number in range(6):
+                await field.accept("agent", "boot", gauges(10 * number, at=START + number // 2 * HOUR))
+            gathered = [
+                await field.accept("agent", "boot", gauges(10 * number, at=START + HOUR), refer=False)
+                for number in range(6, 9)
+            ]
+            await field.gather(*gathered)
+            await field.accept("agent", "boot", gauges(100, at=START + 9 * HOUR))
+            asked = {"since_ns": START, "until_ns": START + 8 * HOUR}
+            options = Options(batches_at_once=2)
+            planned = await drive.preview(store, ["reconcile"], options=options, request=asked)
+            ran = await pipeline.run(store, ["reconcile"], request=asked, options=options)
+            looked_at = [each.summary["looked_at"] for each in ran]
+            assert looked_at == [2, 2, 3, 2]  # a slice may end with a whole gathering
+            assert [each.summary["batches"] for each in ran] == looked_at
+            assert sum(each.inputs for each in planned) == 9
+            ran = await pipeline.run(store, ["reconcile"], request=asked, options=options)
+            assert [each.summary["looked_at"] for each in ran] == [2, 2, 2, 1, 2]  # each once more, by its reference
             await pipeline.run(store)
             await agrees(store, field.batches)
 
@@ -315,6 +340,18 @@ class TestNamedByS3:
             keys = [key async for group in sources.inventory_keys(str(report), "", Settings()) for key in group]
             assert keys == [each.key for each in manifests]
             assert (await reconcile(store, {"keys": keys}))["batches"] == 3
+
+    async def test_the_inventory_of_another_bucket_is_refused(self, tmp_path: Path) -> None:
+        report = str(inventory_of(tmp_path, "csv", ["accepted/v1/x"]))
+        own = sources.bucket_of(StoreSpec.parse("s3://bucket/prefix"))
+        assert [group async for group in sources.inventory_keys(report, "", Settings(), own)] == [["accepted/v1/x"]]
+        other = sources.bucket_of(StoreSpec.parse("s3://other"))
+        with pytest.raises(Invalid, match="the inventory of bucket bucket, and the store is in other"):
+            [group async for group in sources.inventory_keys(report, "", Settings(), other)]
+        with pytest.raises(Invalid, match="the store is in other"):
+            await sources.inventory_made_ns(report, Settings(), other)
+        for nameless in ("memory:", "file:./bucket", "s3://ap-metadata-s3alias/x"):
+            assert sources.bucket_of(StoreSpec.parse(nameless)) is None
 
     async def test_what_is_no_report_is_refused_in_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "manifest.json").write_text(

@@ -326,6 +326,8 @@ async def test_runs_and_events() -> None:
         ({"table": "Customer", "as_of": "1", "since": "1"}, "exclude each other", "one of them"),
         ({"table": "changes", "type": "Custommer"}, "no type 'Custommer'", "did you mean Customer?"),
         ({"table": "rollup", "window": "7 weeks"}, "no window", "10s"),
+        ({"table": "rollup", "since": "1h", "until": "2h"}, "until: '2h' is not after since, '1h'", "later than since"),
+        ({"table": "logs", "since": "2026-01-02", "until": "2026-01-02"}, "is not after since", "later than since"),
         ({"table": "Customer", "partitions": "none"}, "no whole number", ""),
     ],
 )

@@ -14,6 +14,11 @@ from holdfast.base.errors import Incompatible, Invalid, NotFound
 from holdfast.objects import CREATE, IfMatch, Lost, NotModified, Written
 from holdfast.objects.format import FORMAT_KEY, FORMAT_NAME
 from holdfast.objects.memory import MemoryStore
+from holdfast.ontology import Entity, Field
+
+
+class Note(Entity):
+    id: Field[str] = Field(primary_key=True)
 
 
 async def test_open_gives_store_register_and_lease() -> None:
@@ -174,3 +179,13 @@ async def test_what_is_not_open_yet_says_how_it_is_opened() -> None:
         opening.__enter__()
     with pytest.raises(AttributeError, match=r"no 'store' before it is open: .*holdfast\.connect"):
         _ = opening.store
+
+
+@pytest.mark.parametrize("wrong", [[Note], Note(id="n"), "Note", None])
+async def test_what_is_no_type_is_refused_by_a_session(wrong: Any) -> None:
+    async with holdfast.open("memory:") as hf:
+        with pytest.raises(
+            Invalid, match=f"a {type(wrong).__name__} where an entity or relation type is wanted"
+        ) as told:
+            hf.ontology(wrong)
+        assert "hf.ontology(Customer, Order)" in (told.value.remedy or "")

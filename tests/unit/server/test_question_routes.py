@@ -58,6 +58,8 @@ async def test_questions_are_answered_with_and_without_parameters(tmp_path: Path
         assert (answer["step"], answer["aggregate"]) == ("10m", "max")
         total = await desk.get(f"{path}&aggregate=sum&total=true")
         assert total["series"] == [{"labels": {}, "kind": "gauge", "points": [[start, 6.0]]}]
+        both = await desk.get(f"{path}&aggregate=sum&total=true&by=agent", 400)
+        assert both["error"]["message"].startswith("total puts all series together, by only some")
         by = await desk.get(f"{path}&aggregate=quantile&q=1&by=agent")
         assert by["series"][0]["points"] == [[start, 3.0]]
         grown = await desk.get(f"/api/v1/metrics/query?metric=requests&{span}&step=10m&aggregate=increase")

@@ -67,7 +67,8 @@ class Gc:
             left = None if left is None else max(0, left - sum(found["removed"].values()))
         settled = await ctx.step("settle", self._settle, begun, ctx.run_id)
         removed = sum(total.removed.values())
-        return {"apply": begun["apply"], "removed": removed, "bytes": total.bytes, "kinds": kinds, **settled}
+        told = {"apply": begun["apply"], "off": begun.get("off", {})}
+        return {**told, "removed": removed, "bytes": total.bytes, "kinds": kinds, **settled}
 
     async def preview(self, request: Document) -> Document:
         """What a run would do. Reads alone; ages are judged by this machine's clock."""
@@ -88,6 +89,7 @@ class Gc:
         kinds = self._options.wanted(wanted)
         return {
             "kinds": kinds,
+            "off": {kind: setting for kind, setting in self._options.off().items() if kind in kinds},
             "apply": bool(request.get("apply", self._options.apply)),
             "limit": request.get("limit"),
         }

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.base.config import Settings
 from holdfast.base.errors import Invalid
 from holdfast.metrics.layout import window_name, window_of
+from holdfast.metrics.windows import Windows, check_window
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3_600 * SECOND_NS
@@ -45,16 +46,19 @@ class GcOptions:
 
     def wanted(self, kinds: list[str]) -> list[str]:
         """These kinds, or all for which there is anything to go by."""
-        if kinds:
-            return [kind for kind in KINDS if kind in kinds]
-        unset = {
-            "records": self.records_ns,
-            "expire-batches": self.raw_batches_ns,
-            "expire-rollups": self.rollups_ns or None,
-            "expire-runs": self.runs_ns,
-            "expire-events": self.events_ns,
+        off = self.off()
+        return [kind for kind in KINDS if (kind in kinds if kinds else kind not in off)]
+
+    def off(self) -> dict[str, str]:
+        """Kinds that keep everything, each with the setting that is not given."""
+        ages = {
+            "records": ("retention.records_s", self.records_ns),
+            "expire-batches": ("retention.raw_batches_s", self.raw_batches_ns),
+            "expire-rollups": ("retention.rollups", self.rollups_ns or None),
+            "expire-runs": ("retention.runs_s", self.runs_ns),
+            "expire-events": ("retention.events_s", self.events_ns),
         }
-        return [kind for kind in KINDS if kind not in unset or unset[kind] is not None]
+        return {kind: name for kind, (name, age) in ages.items() if age is None}
 
 
 def gc_options(settings: Settings) -> GcOptions:
@@ -74,14 +78,26 @@ def gc_options(settings: Settings) -> GcOptions:
 
 
 def rollup_ages(text: str) -> dict[str, int]:
-    """``10s=30d,1m=90d``: how long the chunks of each window are kept."""
+    """``10s=30d,1m=90d``: how long the chunks of each window are kept. A window need not be one that is made now: hours
+    may have chunks of windows that were made before.
+    """
     found: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         window, equals, age = (each.strip() for each in part.partition("="))
         if not equals:
             raise Invalid(f"retention.rollups: {part!r} says no age", remedy="write it like 10s=30d,1m=90d")
-        found[window_name(window_of(window))] = window_of(age)
+        try:
+            check_window(window_of(window))
+            found[window_name(window_of(window))] = window_of(age)
+        except Invalid as error:
+            raise Invalid(f"retention.rollups: {part!r}: {error}", remedy="write it like 10s=30d,1m=90d") from error
     return found
+
+
+def unmade(settings: Settings) -> list[str]:
+    """Windows that ``retention.rollups`` names and ``pipeline.windows`` does not."""
+    made = Windows.of(name.strip() for name in settings.pipeline.windows.split(",")).names
+    return [window for window in rollup_ages(settings.retention.rollups) if window not in made]
 
 
 def _ns(seconds: int | None) -> int | None:

@@ -100,7 +100,7 @@ class AcceptedTable:
         else:
             since = max(0, low or 0)
             until = _LAST_NS if high is None else high + 1
-            keys = [key async for key in discover.between(store, since, until)] if until > since else []
+            keys = (await discover.between(store, since, until)).keys if until > since else []
         return groups(keys, worth=KEYS_AT_ONCE, most=wanted.partitions)
 
     async def read(self, store: Store, part: tuple[str, ...], wanted: Wanted) -> AsyncIterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.base.aio import stream_bounded
 from holdfast.base.clock import SystemClock
-from holdfast.base.errors import Corrupt
+from holdfast.base.errors import Corrupt, Invalid
 from holdfast.ingest import layout
 from holdfast.ingest.frame import Limits
 from holdfast.ingest.identity import BatchIdentity
@@ -217,10 +217,14 @@ def span_of(given: Given) -> Span:
     """The range of time that the options name."""
     now = SystemClock().wall_ns()
     since, until = given.text("since"), given.text("until")
-    return Span(
+    found = Span(
         None if since is None else moment_ns(since, now),
         None if until is None else moment_ns(until, now),
     )
+    if found.since_ns is not None and found.until_ns is not None and found.until_ns <= found.since_ns:
+        told = f"option until: {until!r} is not after since, {since!r}"
+        raise Invalid(told, remedy="give an until that is later than since")
+    return found
 
 
 async def _records(store: Store, given: Given) -> RecordsTable:

@@ -115,7 +115,7 @@ def order(text: str, described: Described) -> Order:
 def key(text: str, described: Described) -> tuple[Key, Node]:
     """What rows are grouped by."""
     path, node = field(text, described)
-    return Key(text.strip(), path, reading_of(node, text, "grouped by") or "text"), node
+    return Key(text.strip(), path, reading_of(node, text, "grouped by")), node
 
 
 def figure(text: str, described: Described) -> Figured:

@@ -332,7 +332,13 @@ def test_models_with_aliases_are_stored_by_the_names_of_their_fields() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1E+30", "-1.5E+25", "12345678901234567890123", "100000000000000000000", "34873660746309966351.2018283108915297326"],
+    [
+        "1E+30",
+        "-1.5E+25",
+        "12345678901234567890123",
+        "100000000000000000000",
+        "34873660746309966351.2018283108915297326",
+    ],
 )
 def test_a_decimal_that_its_column_cannot_hold_is_null_there(text: str) -> None:
     """Arrow makes another number of some of them, and says nothing."""

@@ -18,6 +18,7 @@ from holdfast.ontology.filters.scope import Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.prune import paths
+from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.results import Changed, Meta, attach
 from holdfast.ontology.statement import ENDS, Ask, reached_from
 from holdfast.ontology.times import LATEST, Window, commit_at
@@ -117,6 +118,6 @@ def _side(query: "Query[M]", keys: list[tuple[str, ...]], found: pa.Table, name:
     for key, body, commit_id in zip(keys, bodies, commits, strict=True):
         one = next(made) if body is not None else None
         if one is not None:
-            attach(one, Meta(commit_id, key))
+            attach(one, Meta(commit_id, key, erased=is_erased(body)))
         listed.append(one)
     return listed

@@ -148,7 +148,10 @@ class Query(Generic[M]):
         return await counted(self.engine, self.ask)
 
     async def arrow(self) -> pa.Table:
-        """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``."""
+        """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``.
+
+        Whole numbers beyond 64 bits and Decimals of many digits make their column a wider one.
+        """
         return await arrow_of(self.engine, self.ask, self.columns or column_names(self.ask.shape))
 
     async def pandas(self) -> "pd.DataFrame":

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Mixin)
 Depth = int | tuple[int, int | None]
+STEPS = 16
+"""Of a way, unless more are asked for."""
 MOST = 2**31 - 1
 """Steps that SQL counts."""
 

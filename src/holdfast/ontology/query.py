@@ -26,7 +26,7 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.groups import Grouped, figures_of, group_key
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pages import Page, page_of
-from holdfast.ontology.paths import hop, shortest_path
+from holdfast.ontology.paths import STEPS, hop, shortest_path
 from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_of
 from holdfast.ontology.shape import column_names
 from holdfast.ontology.statement import ENDS, Ask, rows_of
@@ -224,7 +224,7 @@ class Query(Generic[M]):
         to: Condition,
         where: Condition | None = None,
         *,
-        most: int = 16,
+        most: int = STEPS,
         reverse: bool = False,
     ) -> list[M] | None:
         """A shortest way along a relation between entities of this type: from one of these to one of those; both

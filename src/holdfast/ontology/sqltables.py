@@ -282,7 +282,8 @@ def _column(table: Table, name: str) -> str:
     shape = table.shape
     path = _literal(json_path([name]))
     if shape.forms[name] == "json":
-        return f"json_extract(r.fields_json, {path}) AS {quoted(name)}"
+        # JSON has a null of its own, for which IS NULL is false.
+        return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
     if name not in table.lacking:
         return f"r.{quoted(name)}"
     kind = duck_type(arrow_type(shape.nodes[name]))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,12 +10,18 @@ import pytest
 
 from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.asked import Wording, arrow_of, figures_in_words, understood
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.times import When
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
+
+
+class Loose(Entity):
+    id: Field[str] = Field(primary_key=True)
+    more: Field[Any] = Field(default=None)
 
 
 async def shop(desk: Desk) -> None:
@@ -287,3 +294,15 @@ async def test_columns_by_number_are_those_of_the_table() -> None:
     await shop(desk)
     async with SqlTables(desk.store) as sql:
         assert await rows(sql, "select #2 from Customer") == [("Bo",)]
+
+
+async def test_null_is_null_in_fields_of_no_simple_type() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Loose]) as onto:
+        onto.ensure([Loose(id="a"), Loose(id="b", more="null"), Loose(id="c", more={"x": None}), Loose(id="d", more=3)])
+        await onto.commit()
+    async with SqlTables(desk.store) as sql:
+        assert await rows(sql, "select id from Loose where more is null") == [("a",)]
+        assert await rows(sql, "select count(more) from Loose") == [(3,)]
+        found = await rows(sql, "select more, typeof(more) from Loose where more is not null order by id")
+        assert found == [('"null"', "JSON"), ('{"x":null}', "JSON"), ("3", "JSON")]

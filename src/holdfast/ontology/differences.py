@@ -55,7 +55,12 @@ async def _statement(engine: Engine, ask: Ask, older: MomentInTime, newer: Momen
         raise Invalid("a diff names its moments itself", remedy="leave out as_of and history")
     shape = ask.shape
     keys = ", ".join(map(quoted, shape.keys))
-    touched = await moment.table(shape, Window(first, last, history=True))
+    written = await moment.table(shape, Window(first, last, history=True))
+    lives = [(await engine.files(shape.type_id, ledger, commit_id)).generation for commit_id in (first, last)]
+    scans = [written.only("", "").rows()]
+    if lives[0] != lives[1]:  # the type was dropped in between, which wrote no rows
+        scans.append((await moment.table(shape, Window(0, first, history=False))).only("", "").live())
+    touched = joined(" UNION ALL ", [fill(f"SELECT {keys} FROM ({{}})", scan) for scan in scans])
     before, after = await _held(ask, moment, first, "b"), await _held(ask, moment, last, "a")
     identity = [f"t.{quoted(name)}" for name in shape.keys]
     columns = [*identity]
@@ -64,7 +69,7 @@ async def _statement(engine: Engine, ask: Ask, older: MomentInTime, newer: Momen
     return fill(
         f"SELECT {', '.join(columns)} FROM (SELECT DISTINCT {keys} FROM ({{}})) t {{}} {{}} "
         f"WHERE b.fields_json IS DISTINCT FROM a.fields_json AND ({{}}) ORDER BY {', '.join(identity)}",
-        touched.only("", "").rows(),
+        touched,
         before.joins,
         after.joins,
         joined(" OR ", [before.condition, after.condition]),

@@ -20,6 +20,7 @@ from holdfast.ontology.asked import (
     difference_in_words,
     figures_in_words,
     understood,
+    way_in_words,
 )
 from holdfast.ontology.explain import explain
 from holdfast.ontology.shape import Shape
@@ -34,6 +35,10 @@ def query(
     via: Annotated[
         list[str] | None,
         typer.Option(help="Follow a relation, as in 'Knows depth 1..3 where since > 2000 to age > 30'; repeatable."),
+    ] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(metavar="HOP", help="The shortest way along a relation, as in 'Knows to name == \"Ada\"'."),
     ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="MOMENT", help="A commit's number, a time, or a tag.")] = None,
     history: Annotated[bool, typer.Option("--history", help="Every row that was ever written.")] = False,
@@ -76,7 +81,7 @@ def query(
         tuple(figures or ()),
         tuple(having or ()),
     )
-    asked = Asked(wording, count=count, diff=diff, explained=explained or profile, profile=profile)
+    asked = Asked(wording, count=count, path=path, diff=diff, explained=explained or profile, profile=profile)
     asked.check()
     shell.run(_work(shell, asked, style))
 
@@ -87,6 +92,7 @@ class Asked:
 
     wording: Wording
     count: bool
+    path: str | None
     diff: tuple[str, str] | None
     explained: bool
     profile: bool
@@ -97,14 +103,14 @@ class Asked:
 
     def check(self) -> None:
         kinds = {"--agg, --group-by or --having": self.figures, "--diff": self.diff is not None, "--count": self.count}
-        kinds["--explain"] = self.explained
+        kinds |= {"--path": self.path is not None, "--explain": self.explained}
         given = [name for name, is_given in kinds.items() if is_given]
         if len(given) > 1:
             raise Invalid(f"{' and '.join(given)} are of two kinds of questions", remedy="give one of them")
         if (self.figures or self.diff) and (self.wording.order_by or self.wording.columns):
             raise Invalid(f"{given[0]} has an order and columns of its own", remedy="leave these options out")
-        if self.diff is not None and (self.wording.when != LATEST or self.wording.via):
-            raise Invalid("--diff names its moments itself, and follows no relation", remedy="give --where besides it")
+        if self.diff is not None and self.wording.when != LATEST:
+            raise Invalid("--diff names its moments itself", remedy="give --where and --via besides it")
 
 
 async def _work(shell: Shell, asked: Asked, style: Format | None) -> None:
@@ -120,6 +126,10 @@ async def _work(shell: Shell, asked: Asked, style: Format | None) -> None:
             moments = [moment_of(each) for each in asked.diff]
             found = await difference_in_words(tables, wording, moments[0], moments[1])
             show(shell.out, found, style, read={"before": json.loads, "after": json.loads})
+            return
+        if asked.path is not None:
+            found = await way_in_words(tables, wording, asked.path)
+            show(shell.out, found, style, read=_nested((await understood(tables, wording))[0].shape))
             return
         ask, names = await understood(tables, wording)
         if asked.explained:

@@ -60,7 +60,7 @@ def sql(
 
 
 def moment_of(text: str) -> Moment:
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 async def _converse(shell: Shell, tables: SqlTables, style: Format | None) -> None:

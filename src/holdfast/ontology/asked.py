@@ -20,16 +20,16 @@ from holdfast.ontology.filters.ast import TRUE
 from holdfast.ontology.filters.errors import InvalidQuery, unknown
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.parse import parse
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.groups import worked_out
 from holdfast.ontology.ledger import fate
-from holdfast.ontology.paths import check_depth
+from holdfast.ontology.paths import STEPS, Ways, check_depth
 from holdfast.ontology.phrases import Described
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import typed_table
 from holdfast.ontology.shape import Shape, column_names
 from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.statement import ENDS, Ask, Origin, rows_of
+from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of
 from holdfast.ontology.times import LATEST, Moment, When
 
 
@@ -52,10 +52,7 @@ class Wording:
 
 async def understood(tables: SqlTables, wording: Wording) -> tuple[Ask, tuple[str, ...]]:
     """The question, and the columns of its answer."""
-    known = await tables.tables(wording.when)
-    if wording.type_name not in known and (gone := fate(await tables.engine.pinned(), wording.type_name)) is not None:
-        raise gone
-    ask, described = _ask(wording, known)
+    ask, described = _ask(wording, await _known(tables, wording, wording.when))
     names = column_names(ask.shape)
     for name in wording.columns:
         if name not in names:
@@ -65,25 +62,24 @@ async def understood(tables: SqlTables, wording: Wording) -> tuple[Ask, tuple[st
     return asked, tuple(wording.columns) or names
 
 
+async def _known(tables: SqlTables, wording: Wording, when: When) -> dict[str, Shape]:
+    """The types that there are, or were at the moment that is asked about."""
+    known = await tables.tables(when)
+    if wording.type_name not in known and (gone := fate(await tables.engine.pinned(), wording.type_name)) is not None:
+        raise gone
+    return known
+
+
 def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
     """About the type that is named, and then along its hops."""
     by_type = {each.type_id: each for each in known.values()}
     ask, described = _about(_shape(wording.type_name, known), by_type, wording.where, wording.when)
     for text in wording.via:
         words = phrases.hop(text)
-        relation = _shape(words.relation, known)
-        if relation.ends is None:
-            raise InvalidQuery(f"{words.relation} is not a relation", remedy="hops lead along relations")
-        fits = [end == ask.shape.type_id for end in relation.ends]
-        if not fits[1 if words.reverse else 0] and (words.reverse or not fits[1]):
-            raise InvalidQuery(
-                f"{words.relation} does not lead on from {ask.shape.type_id.name}",
-                remedy=f"it leads from {relation.ends[0].name} to {relation.ends[1].name}",
-            )
-        forward = fits[0] and not words.reverse
-        target = by_type.get(relation.ends[1 if forward else 0])
+        relation, forward, end = _along(words, ask, known)
+        target = by_type.get(end)
         if target is None:
-            raise NotFound(f"there is no type {relation.ends[1 if forward else 0].name} yet")
+            raise NotFound(f"there is no type {end.name} yet")
         check_depth(words.least, words.most)
         if words.most != 1 and target.type_id != ask.shape.type_id:
             raise InvalidQuery(f"{words.relation} leads to another type: it can be followed once only")
@@ -92,6 +88,21 @@ def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
         ask, described = _about(target, by_type, words.to, wording.when)
         ask = replace(ask, origin=origin)
     return ask, described
+
+
+def _along(words: phrases.HopWords, ask: Ask, known: Mapping[str, Shape]) -> tuple[Shape, bool, TypeId]:
+    """The relation of a hop, whether it is followed from left to right, and the type that it leads to."""
+    relation = _shape(words.relation, known)
+    if relation.ends is None:
+        raise InvalidQuery(f"{words.relation} is not a relation", remedy="hops lead along relations")
+    fits = [end == ask.shape.type_id for end in relation.ends]
+    if not fits[1 if words.reverse else 0] and (words.reverse or not fits[1]):
+        raise InvalidQuery(
+            f"{words.relation} does not lead on from {ask.shape.type_id.name}",
+            remedy=f"it leads from {relation.ends[0].name} to {relation.ends[1].name}",
+        )
+    forward = fits[0] and not words.reverse
+    return relation, forward, relation.ends[1 if forward else 0]
 
 
 def _shape(name: str, known: Mapping[str, Shape]) -> Shape:
@@ -118,7 +129,8 @@ def _described(shape: Shape) -> Described:
 
 async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str, Any]]:
     """Figures over all rows, or of groups."""
-    ask, described = _ask(wording, await tables.tables())
+    ask, described = _ask(wording, await _known(tables, wording, wording.when))
+    ask = replace(ask, limit=wording.limit, offset=wording.offset)
     keys = [phrases.key(text, described) for text in wording.group_by]
     figures = [phrases.figure(text, described) for text in wording.figures or ("count()",)]
     if len({each.name for each in figures}) != len(figures):
@@ -130,9 +142,32 @@ async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str
     return [group for group in found if all(phrases.passes(test, group) for test in tests)]
 
 
+async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> pa.Table:
+    """The entities on a shortest way from those of the question along a relation; no rows if there is none."""
+    ask, wanted = await understood(tables, wording)
+    words = phrases.hop(text)
+    if words.to is None:
+        raise InvalidQuery(f"{text!r} does not say where it leads", remedy='say so, as in: Knows to name == "Ada"')
+    relation, forward, _ = _along(words, ask, await _known(tables, wording, wording.when))
+    edge = parse(words.where, _described(relation)) if words.where else TRUE
+    most = words.most if words.told and words.most is not None else STEPS
+    ways = Ways(ask, relation, edge, parse(words.to, _described(ask.shape)), forward, most)
+
+    async def question(moment: Pinned) -> pa.Table:
+        keys = await ways.shortest(moment) or []
+        rows = await rows_of(Ask(ask.shape, ask.ends, when=ask.when), moment)
+        those = Sql("r.entity_key IN (SELECT unnest(CAST(? AS VARCHAR[])))", (keys,))
+        rows = replace(rows, conditions=(*rows.conditions, those))
+        order = Sql("list_position(CAST(? AS VARCHAR[]), r.entity_key)", (keys,))
+        return await _typed(tables.engine, rows, wanted, order)
+
+    return await tables.engine.ask(question)
+
+
 async def difference_in_words(tables: SqlTables, wording: Wording, older: Moment, newer: Moment) -> pa.Table:
     """What is not the same at two commits: keys, action, and the fields before and after, as JSON."""
-    ask, _ = _ask(wording, await tables.tables())
+    ask, _ = _ask(wording, await _known(tables, wording, When(last=newer)))
+    ask = replace(ask, limit=wording.limit, offset=wording.offset)
     found = await changed_rows(tables.engine, ask, older, newer)
     before, after = (found.column(f"{name}_fields").to_pylist() for name in ("before", "after"))
     actions = [
@@ -145,21 +180,27 @@ async def difference_in_words(tables: SqlTables, wording: Wording, older: Moment
 
 async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
     """One column per field; in history also ``commit_id`` and ``retracted``."""
-    shape = ask.shape
 
     async def question(moment: Pinned) -> pa.Table:
-        rows = await rows_of(ask, moment)
-        typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
-        columns = [f"r.{quoted(name)}" for name in typed]
-        columns += [] if shape.ends is None else rows.keys
-        columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
-        if len(typed) < len([name for name in wanted if name in shape.payload]):
-            columns.append("r.fields_json")
-        sql = rows.select(columns)
-        then = partial(typed_table, shape, names=wanted, history=rows.window.history)
-        return await engine.warm.duck.table(sql.text, list(sql.params), then)
+        return await _typed(engine, await rows_of(ask, moment), wanted)
 
     return await engine.ask(question)
+
+
+async def _typed(engine: Engine, rows: Rows, wanted: Sequence[str], order: Sql | None = None) -> pa.Table:
+    """The columns that are wanted of rows, as they are ordered, or in another order."""
+    shape = rows.ask.shape
+    typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
+    columns = [f"r.{quoted(name)}" for name in typed]
+    columns += [] if shape.ends is None else rows.keys
+    columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
+    if len(typed) < len([name for name in wanted if name in shape.payload]):
+        columns.append("r.fields_json")
+    sql = rows.select(columns, ordered=order is None)
+    if order is not None:
+        sql = fill("{} ORDER BY {}", sql, order)
+    then = partial(typed_table, shape, names=wanted, history=rows.window.history)
+    return await engine.warm.duck.table(sql.text, list(sql.params), then)
 
 
 async def counted(engine: Engine, ask: Ask) -> int:

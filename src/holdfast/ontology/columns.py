@@ -53,9 +53,11 @@ _FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError, InvalidOpe
 _CASTABLE = {
     TIMESTAMP: f"^(?:{reading.DATETIME_UTC})$",
     pa.date32(): f"^(?:{reading.DATE})$",
-    DECIMAL: f"^(?:{reading.DECIMAL})$",
+    DECIMAL: r"^[+-]?[0-9]{1,20}(?:\.[0-9]{1,18})?$",
 }
-"""Texts that Arrow casts to what we read from them; it takes others as well."""
+"""Texts that Arrow casts to what we read from them. It takes others as well, and makes other numbers of some that the
+column cannot hold: 1E+30 becomes 18960114910927365649.47.
+"""
 _LARGEST_SCAN = 1 << 30
 """Bytes of JSON that are parsed in one go."""
 
@@ -155,12 +157,12 @@ def _scanned(nodes: Mapping[str, Node], bodies: Sequence[str]) -> dict[str, pa.A
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """To the type of the column; ``ArrowInvalid`` if there is a text that is not written as it should be."""
-    leaves, leaf = array, kind
-    while isinstance(leaf, pa.ListType):
-        leaves, leaf = leaves.flatten(), leaf.value_type
-    pattern = _CASTABLE.get(leaf)
+    leaves = array
+    while isinstance(leaves.type, pa.ListType):
+        leaves = leaves.flatten()
+    pattern = _CASTABLE.get(_leaf(kind))
     if pattern is not None and pc.all(pc.match_substring_regex(leaves, pattern), min_count=0).as_py() is False:
-        raise pa.ArrowInvalid(f"a text that is not a {leaf}")
+        raise pa.ArrowInvalid(f"a text that is not a {_leaf(kind)}")
     return array.cast(kind)
 
 
@@ -186,10 +188,17 @@ def _fitting(value: Any, kind: pa.DataType, read: Callable[[Any], Any]) -> Any:
         return None
     try:
         made = read(value)
-        pa.array([made], kind)
+        held = pa.array([made], kind)
+        # Decimals of too many digits are not always refused: some come out as other numbers.
+        return made if _leaf(kind) != DECIMAL or held[0].as_py() == made else None
     except _FAILURES:
         return None
-    return made
+
+
+def _leaf(kind: pa.DataType) -> pa.DataType:
+    while isinstance(kind, pa.ListType):
+        kind = kind.value_type
+    return kind
 
 
 def _reader(node: Node) -> Callable[[Any], Any]:

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.ontology.engine import Engine, Moment, Planned
+from holdfast.ontology.filters.ast import FieldPath
+from holdfast.ontology.filters.render import to_text
 from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.prune import paths, split
 from holdfast.ontology.statement import Ask, rows_of
+from holdfast.ontology.tables import Table
 
 SHOWN = 8
 """Files of a table that the text names one by one."""
@@ -40,6 +44,8 @@ class TableUse:
     """Fields that some file does not have in a typed column as it is now: fields_json is asked."""
     fetched: int
     """Files that were not here yet."""
+    conditions: tuple[str, ...] = ()
+    """What is asked of its rows, and where: on keys as they are read, on typed columns, or on JSON."""
 
     @property
     def counts(self) -> Counter[str]:
@@ -75,6 +81,7 @@ class Explanation:
                     "by_index": each.by_index,
                     "fetched": each.fetched,
                     "conditions_on_keys": each.on_rows,
+                    "conditions": list(each.conditions),
                     "typed": list(each.typed),
                     "from_json": list(each.from_json),
                     "files": [{**vars(file), "commits": list(file.commits)} for file in each.files],
@@ -101,8 +108,7 @@ class Explanation:
             reasons = Counter(f"{each.use} by {each.reason}" for each in table.files if each.reason)
             lines += [f"  {count} {reason}" for reason, count in sorted(reasons.items())]
             lines += [f"  {each.use}: {each.path}" for each in table.files if each.use != "pruned"][:SHOWN]
-            if table.on_rows:
-                lines.append(f"  conditions on keys pushed into the scan: {table.on_rows}")
+            lines += [f"  {condition}" for condition in table.conditions]
             if table.from_json:
                 lines.append(f"  read from fields_json: {', '.join(table.from_json)}")
         if self.profile is not None:
@@ -152,7 +158,33 @@ def _table_use(planned: Planned) -> TableUse:
         tuple(name for name in table.shape.payload if name not in lacking),
         tuple(sorted(lacking)),
         len(planned.fetched),
+        _conditions(planned),
     )
+
+
+def _conditions(planned: Planned) -> tuple[str, ...]:
+    """The conditions on one table's own fields. Those on ends stand with the tables of the ends, as far as these can
+    be narrowed by them.
+    """
+    table, found = planned.table, []
+    parts = split(planned.predicate, table.shape)
+    for term in (*parts.keys.terms, *parts.rest.terms):
+        fields = list(paths(term))
+        if any(path.end != "own" for path in fields):
+            continue
+        if term in parts.keys.terms:
+            where = "condition on keys, pushed into the scan"
+        elif all(_is_typed(table, path) for path in fields):
+            where = "condition on typed columns"
+        else:
+            where = "condition on JSON"
+        found.append(f"{where}: {to_text(term)}")
+    return tuple(found)
+
+
+def _is_typed(table: Table, path: FieldPath) -> bool:
+    shape = table.shape
+    return path.field in shape.payload and path.field not in table.lacking and shape.forms[path.field] != "json"
 
 
 def _usage(engine: Engine) -> tuple[int, int] | None:

@@ -1,46 +1,41 @@
 """The values that rows are grouped by, in SQL for DuckDB. Pure.
 
-A value counts if it is what its field says: from its typed column, or from ``fields_json`` where a file has none. Whole
-numbers inside JSON that is not declared as such count as floats.
+A complete typed column is grouped as it is. Elsewhere values are grouped by what orders them, which tells apart exactly
+what is not equal, whatever its size; and a group is shown as one of its values is written. Null and what is unlike are
+one group.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.ontology.filters.ast import AggregateTerm, Count, End, FieldPath, Reading
-from holdfast.ontology.filters.jsonsql import JsonPlace, KeyPlace
+from holdfast.ontology.filters.ast import AggregateTerm, Count, FieldPath, Order, Reading
+from holdfast.ontology.filters.jsonsql import KeyPlace
 from holdfast.ontology.filters.operand import fill
-from holdfast.ontology.filters.scope import Scope, Sql, form_of
+from holdfast.ontology.filters.ordersql import sort_values
+from holdfast.ontology.filters.reading import read
+from holdfast.ontology.filters.scope import Scope, Sql
 from holdfast.ontology.filters.sql import place_of
-from holdfast.ontology.filters.types import node_at
 from holdfast.ontology.prune import paths
-from holdfast.ontology.shape import Shape
-
-_NUMBERS = ("'UBIGINT'", "'BIGINT'", "'HUGEINT'", "'UHUGEINT'", "'DOUBLE'")
-_TYPES: dict[Reading, str] = {
-    "text": "VARCHAR",
-    "number": "DOUBLE",
-    "real": "DOUBLE",
-    "float": "DOUBLE",
-    "decimal": "DECIMAL(38, 18)",
-    "bool": "BOOLEAN",
-    "datetime": "TIMESTAMPTZ",
-    "date": "DATE",
-    "bytes": "BLOB",
-}
-Shapes = Mapping[End, Shape]
-"""By end: own, left, right."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """What rows are grouped by."""
+    """What rows are grouped by; ``reading`` is None where it may be anything."""
 
     name: str
     path: FieldPath
-    reading: Reading
+    reading: Reading | None
+
+
+class Grouping(NamedTuple):
+    """A key in SQL: what is equal within a group, and what shows it."""
+
+    values: list[Sql]
+    shown: Sql
+    decode: Callable[[Any], Any]
 
 
 def touched(term: AggregateTerm) -> list[FieldPath]:
@@ -50,31 +45,24 @@ def touched(term: AggregateTerm) -> list[FieldPath]:
     return [term.path]
 
 
-def value(path: FieldPath, reading: Reading, scope: Scope, shapes: Shapes) -> Sql:
-    """The value at a path, of one SQL type; NULL for what is null or unlike."""
-    place = place_of(path, scope)
-    if isinstance(place.json, KeyPlace):
-        return place.json.test(reading, lambda operand: operand.sql)
-    typed = place.typed(reading)
-    if typed is not None and place.complete:
-        return typed.sql
-    kind = "HUGEINT" if reading == "number" and _whole(path, shapes) else _TYPES[reading]
-    stored = _stored(place.json, reading, kind)
-    return stored if typed is None else fill(f"coalesce(CAST({{}} AS {kind}), {{}})", typed.sql, stored)
+def grouping(key: Key, scope: Scope) -> Grouping:
+    place, reading = place_of(key.path, scope), key.reading
+    typed = place.typed(reading) if reading is not None and place.complete else None
+    if typed is not None:
+        return Grouping([typed.sql], typed.sql, python_value)
+    values = sort_values(Order(key.path, reading), scope)
+    stored = place.json
+    text = fill("to_json({})", Sql(stored.column)) if isinstance(stored, KeyPlace) else stored.document_part
+    # Of several ways to write one number always the same one.
+    shown = fill("min(CAST({} AS VARCHAR)) FILTER (WHERE {} IS NOT NULL)", text, values[0])
+    return Grouping(values, shown, lambda found: None if found is None else _value(found, reading))
 
 
-def _stored(json: JsonPlace, reading: Reading, kind: str) -> Sql:
-    if reading in ("number", "real"):
-        taken = fill(f"{{}} IN ({', '.join(_NUMBERS)})", json.type)
-        return fill(f"CASE WHEN {{}} THEN TRY_CAST({{}} AS {kind}) END", taken, json.text)
-    if reading == "decimal":
-        return fill(f"TRY_CAST({{}} AS {kind})", json.text)
-    return fill(f"CAST({{}} AS {kind})", json.test(reading, lambda operand: operand.sql))
-
-
-def _whole(path: FieldPath, shapes: Shapes) -> bool:
-    node = node_at(shapes[path.end].nodes[path.field], path.steps, path.field)
-    return form_of(node) == "int"
+def _value(text: str, reading: Reading | None) -> Any:
+    value = json.loads(text)
+    if reading is None:
+        return value
+    return read(int(value) if reading == "number" and isinstance(value, str) else value, reading)
 
 
 def python_value(found: Any) -> Any:

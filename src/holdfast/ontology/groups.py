@@ -14,15 +14,14 @@ import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Engine, Moment
-from holdfast.ontology.figures import Key, python_value, touched, value
-from holdfast.ontology.filters.ast import AggregateTerm, End
+from holdfast.ontology.figures import Key, grouping, python_value, touched
+from holdfast.ontology.filters.ast import AggregateTerm
 from holdfast.ontology.filters.exprs import Figure, RowTerm
 from holdfast.ontology.filters.figuresql import Decode, compile_figure
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.shape import Shape
 from holdfast.ontology.statement import Ask, rows_of
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def group_key(term: Any, python: type) -> Key:
     reading = reading_of(term._node, str(term), "grouped by")
     path = term._path
     name = ".".join((*(() if path.end == "own" else (path.end,)), path.field, *path.steps))
-    return Key(name, path, reading or "text")
+    return Key(name, path, reading)
 
 
 async def figures_of(query: "Query[Any]", keys: tuple[Key, ...], figures: Mapping[str, Figure]) -> list[Group]:
@@ -83,25 +82,23 @@ async def worked_out(
 
     async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
         rows = await rows_of(asked, moment)
-        shapes: dict[End, Shape] = {"own": ask.shape, **ask.ends}
-        groups = [value(key.path, key.reading, rows.scope, shapes) for key in keys]
-        named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
+        groups = {key.name: grouping(key, rows.scope) for key in keys}
         compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
+        values = [each for one in groups.values() for each in one.values]
+        named = [fill(f"{{}} AS {quoted(name)}", one.shown) for name, one in groups.items()]
         named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
-        shown = joined(", ", named)
+        shown = joined(", ", [*values, *named])
         sql = fill("SELECT {} {}", shown, rows.source(shown.text))
-        if keys:
-            numbers = ", ".join(str(number + 1) for number in range(len(keys)))
-            order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
-            sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
-        decoders = {name: each.decode for name, each in compiled.items()}
-        return decoders, await engine.warm.duck.table(sql.text, list(sql.params))
+        if values:
+            numbers = range(1, len(values) + 1)
+            order = ", ".join(f"{number} ASC NULLS LAST" for number in numbers)
+            sql = Sql(f"{sql.text} GROUP BY {', '.join(map(str, numbers))} ORDER BY {order}", sql.params)
+        decoders = {name: one.decode for name, one in groups.items()} | {name: e.decode for name, e in compiled.items()}
+        found = await engine.warm.duck.table(sql.text, list(sql.params))
+        return decoders, found.select(range(len(values), found.num_columns))
 
     decoders, found = await engine.ask(question)
-    plain: Decode = lambda one: one  # noqa: E731  # keys are what they are
-    return [
-        {name: decoders.get(name, plain)(python_value(one)) for name, one in row.items()} for row in found.to_pylist()
-    ]
+    return [{name: decoders[name](python_value(one)) for name, one in row.items()} for row in found.to_pylist()]
 
 
 def _check(ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]) -> None:

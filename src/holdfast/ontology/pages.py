@@ -1,15 +1,15 @@
 """Pages: a long result in pieces that fit together.
 
 A cursor names the commit that the first page saw, so that all pages are of one state whatever is committed meanwhile;
-and where the next page begins: after a key, or, where rows are ordered otherwise, at a number of rows. It also knows of
-which query it is, because another one would silently skip rows.
+and where the next page begins: after a key, or, in history and where rows are ordered otherwise, at a number of rows.
+It also knows of which query it is, because another one would silently skip rows.
 """
 
 import base64
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -18,8 +18,8 @@ from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.results import objects
-from holdfast.ontology.statement import Ask, rows_of
-from holdfast.ontology.times import When
+from holdfast.ontology.statement import MOST, Ask, rows_of
+from holdfast.ontology.times import When, Window
 
 if TYPE_CHECKING:
     from holdfast.ontology.query import Query
@@ -37,34 +37,35 @@ class Page(Generic[M]):
 
 
 async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
-    if size < 1:
+    if type(size) is not int or size < 1:
         raise Invalid(f"{size!r} is not the size of a page", remedy="give a whole number from 1 on")
     ask = query.ask
-    if ask.when.mode == "history":
-        raise Invalid("pages are of a state, not of history", remedy="use stream() for history")
     if ask.limit is not None or ask.offset:
         raise Invalid("a query with a limit has no pages", remedy="leave out limit and offset")
     digest = _digest(ask)
-    place = _opened(after, digest) if after is not None else {}
-    by_key = not ask.order
+    by_key = not ask.order and ask.when.mode == "state"
+    size = min(size, MOST - 1)
     asked = replace(ask, limit=size + 1)
-    if place:
-        begin = {"beyond": tuple(place["key"])} if by_key else {"offset": int(place["skip"])}
-        asked = replace(asked, when=When(last=int(place["commit"])), **begin)
+    skipped = 0
+    if after is not None:
+        place = _opened(after, digest, len(ask.shape.keys) if by_key else None)
+        skipped = place.skip
+        begin = {"beyond": place.key} if by_key else {"offset": place.skip}
+        asked = replace(asked, when=When(ask.when.mode, after=place.after, last=place.commit), **begin)
 
-    async def question(moment: Moment) -> tuple[int, pa.Table]:
+    async def question(moment: Moment) -> tuple[Window, pa.Table]:
         rows = await rows_of(asked, moment)
         sql = rows.select(rows.stored)
-        return rows.window.upper, await query.engine.warm.duck.table(sql.text, list(sql.params))
+        return rows.window, await query.engine.warm.duck.table(sql.text, list(sql.params))
 
-    commit_id, found = await query.engine.ask(question)
+    window, found = await query.engine.ask(question)
     kept = found.slice(0, size)
     cursor = None
     if found.num_rows > size:
         last = [kept.column(name)[size - 1].as_py() for name in ask.shape.keys]
-        skipped = int(place.get("skip", 0)) + size
-        cursor = _closed({"commit": commit_id, "of": digest, **({"key": last} if by_key else {"skip": skipped})})
-    return Page(await blocking(objects, query.form, kept), cursor, commit_id)
+        begins = {"key": last} if by_key else {"skip": skipped + size, "after": window.lower}
+        cursor = _closed({"commit": window.upper, "of": digest, **begins})
+    return Page(await blocking(objects, query.form, kept), cursor, window.upper)
 
 
 def _digest(ask: Ask) -> str:
@@ -72,11 +73,11 @@ def _digest(ask: Ask) -> str:
     origins: list[tuple[Any, ...]] = []
     origin = ask.origin
     while origin is not None:
-        origins.append(
-            (origin.relation.type_id, origin.where, origin.forward, origin.least, origin.most, origin.ask.where)
-        )
-        origin = origin.ask.origin
-    text = repr((ask.shape.type_id, ask.where, ask.order, origins))
+        hop = (origin.relation.type_id, origin.where, origin.forward, origin.least, origin.most)
+        first = origin.ask
+        origins.append((hop, first.shape.type_id, first.where, first.order, first.limit, first.offset))
+        origin = first.origin
+    text = repr((ask.shape.type_id, ask.where, ask.order, ask.when.mode, origins))
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -84,12 +85,39 @@ def _closed(place: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode()
 
 
-def _opened(cursor: str, digest: str) -> dict[str, Any]:
+class _Place(NamedTuple):
+    """What a cursor says."""
+
+    commit: int
+    key: tuple[str, ...] = ()
+    skip: int = 0
+    after: int | None = None
+
+
+def _opened(cursor: str, digest: str, keys: int | None) -> _Place:
+    """``keys``: of how many parts the key is that it must name; None for a number of rows instead."""
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        fits = isinstance(place["commit"], int) and ("key" in place or "skip" in place)
+        said = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        of, commit = said["of"], said["commit"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Invalid("this is not a cursor of a page", remedy="give the cursor of the page before") from error
-    if not fits or place.get("of") != digest:
+        raise _no_cursor() from error
+    if of != digest:
         raise Invalid("this cursor is of another query", remedy="ask with the same conditions and order for all pages")
-    return dict(place)
+    key, skip, after = said.get("key"), said.get("skip"), said.get("after")
+    if not _is_count(commit):
+        raise _no_cursor()
+    if keys is not None:
+        if not isinstance(key, list) or len(key) != keys or not all(isinstance(part, str) for part in key):
+            raise _no_cursor()
+        return _Place(commit, tuple(key))
+    if not _is_count(skip) or not (after is None or _is_count(after)):
+        raise _no_cursor()
+    return _Place(commit, (), skip, after)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _no_cursor() -> Invalid:
+    return Invalid("this is not a cursor of a page", remedy="give the cursor of the page before")

@@ -5,7 +5,7 @@ first stay with it, and those that follow are about the second. A shortest way i
 pinned head, by the keys alone.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.aio import blocking
@@ -17,10 +17,12 @@ from holdfast.ontology.filters.ast import TRUE, Predicate
 from holdfast.ontology.filters.exprs import Condition
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.form import Form
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.prune import paths
+from holdfast.ontology.prune import paths, split
 from holdfast.ontology.results import objects
+from holdfast.ontology.shape import Shape
 from holdfast.ontology.statement import Ask, Origin, rows_of
 from holdfast.ontology.times import Window
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Mixin)
 Depth = int | tuple[int, int | None]
+STEPS = 16
+"""Of a way, unless more are asked for."""
+MOST = 2**31 - 1
+"""Steps that SQL counts."""
 
 
 def hop(
@@ -49,64 +55,86 @@ def hop(
 
 
 async def shortest_path(
-    query: "Query[M]", relation: type[Mixin], to: Condition, *, most: int, reverse: bool
+    query: "Query[M]", relation: type[Mixin], to: Condition, where: Condition | None, *, most: int, reverse: bool
 ) -> list[M] | None:
     declared = _relation(relation)
     forward = _direction(query, declared, reverse=reverse)
-    if len({end.type_id for end in declared.ends or ()}) != 1:
-        raise Invalid(f"{declared.name} does not relate entities of one type", remedy="use via for each hop")
-    goal = query.where(to)
+    if to.root is not query.form.python:
+        raise Invalid(f"this condition is about {to.root.__name__}, not about {query.form.python.__name__}")
+    ways = Ways(query.ask, shapes.of_class(declared), _about(relation, where), to.predicate, forward, most)
 
     async def question(moment: Moment) -> list[M] | None:
-        window = await moment.window(query.ask.when)
-        if window.history:
-            raise Invalid("a way is looked for in one state, not in history", remedy="use as_of")
-        starts = await _keys(query, query.ask, moment, window)
-        goals = set(await _keys(query, replace(goal.ask, where=to.predicate), moment, window))
-        way = await _search(_Edges(query, shapes.of_class(declared), moment, window, forward), starts, goals, most)
-        return None if way is None else await _entities(query, way, moment, window)
+        keys = await ways.shortest(moment)
+        return None if keys is None else await _entities(query, keys, moment, await moment.window(query.ask.when))
 
     return await query.engine.ask(question)
 
 
-class _Edges:
-    def __init__(
-        self, query: "Query[Any]", relation: shapes.Shape, moment: Moment, window: Window, forward: bool
-    ) -> None:
-        self._query, self._relation, self._moment = query, relation, moment
-        self._state = Window(0, window.upper, history=False)
-        self._near, self._far = ("left_key", "right_key") if forward else ("right_key", "left_key")
+@dataclass(frozen=True)
+class Ways:
+    """From the entities of a question along a relation to others of their type, through entities that exist."""
 
-    async def of(self, keys: list[str]) -> list[tuple[str, str]]:
-        """The edges that begin at these keys, in a fixed order."""
-        table = await self._moment.table(self._relation, self._state)
+    ask: Ask
+    relation: Shape
+    where: Predicate
+    """Of the relation."""
+    to: Predicate
+    forward: bool
+    most: int
+
+    def __post_init__(self) -> None:
+        if set(self.relation.ends or ()) != {self.ask.shape.type_id}:
+            name = self.relation.type_id.name
+            raise Invalid(f"{name} does not relate entities of one type", remedy="use via for each hop")
+        if type(self.most) is not int or self.most < 0:
+            raise Invalid(f"{self.most!r} is not a number of steps", remedy="give a whole number from 0 on")
+
+    async def shortest(self, moment: Moment) -> list[str] | None:
+        """The keys of a shortest way; None if there is none."""
+        window = await moment.window(self.ask.when)
+        if window.history:
+            raise Invalid("a way is looked for in one state, not in history", remedy="use as_of")
+        starts = await _keys(self.ask, moment, window)
+        # Where it begins may be limited, or reached from elsewhere; where it ends is another question.
+        goals = set(await _keys(Ask(self.ask.shape, self.ask.ends, where=self.to), moment, window))
+        return await self._search(moment, window, starts, goals) if starts and goals else None
+
+    async def _search(self, moment: Moment, window: Window, starts: list[str], goals: set[str]) -> list[str] | None:
+        """Breadth first: the first goal that is met, least key first, and the way to it."""
+        came_from: dict[str, str | None] = dict.fromkeys(starts)
+        level = sorted(starts)
+        for step in range(self.most + 1):
+            met = next((key for key in level if key in goals), None)
+            if met is not None:
+                return _way(came_from, met)
+            if step == self.most or not level:
+                return None
+            following: list[str] = []
+            for near, far in await self._edges(moment, window, level):
+                if far not in came_from:
+                    came_from[far] = near
+                    following.append(far)
+            level = sorted(following)
+        return None
+
+    async def _edges(self, moment: Moment, window: Window, keys: list[str]) -> list[tuple[str, str]]:
+        """The edges that begin at these keys and lead to entities that exist, in a fixed order."""
+        state = Window(0, window.upper, history=False)
+        near, far = ("left_key", "right_key") if self.forward else ("right_key", "left_key")
+        table = await moment.table(self.relation, state, self.where)
+        there = await moment.table(self.ask.shape, state)
+        condition = compile_where(split(self.where, self.relation).rest, {"own": table.source("r")})
         sql = fill(
-            f"SELECT DISTINCT r.{self._near} AS near, r.{self._far} AS far FROM ({{}}) r "
-            f"WHERE r.{self._near} IN ({{}}) ORDER BY far, near",
-            table.only("", "r").live(),
+            f"SELECT DISTINCT r.{near} AS near, r.{far} AS far FROM ({{}}) r "
+            f"SEMI JOIN ({{}}) there ON there.entity_key = r.{far} "
+            f"WHERE r.{near} IN ({{}}) AND {{}} ORDER BY far, near",
+            table.only(condition.text, "r").live(),
+            there.only("", "").live(),
             Sql("SELECT unnest(?::VARCHAR[])", (keys,)),
+            condition,
         )
-        found = await self._query.engine.warm.duck.table(sql.text, list(sql.params))
+        found = await moment.engine.warm.duck.table(sql.text, list(sql.params))
         return list(zip(found.column("near").to_pylist(), found.column("far").to_pylist(), strict=True))
-
-
-async def _search(edges: _Edges, starts: list[str], goals: set[str], most: int) -> list[str] | None:
-    """Breadth first: the first goal that is met, least key first, and the way to it."""
-    came_from: dict[str, str | None] = dict.fromkeys(starts)
-    level = sorted(starts)
-    for step in range(most + 1):
-        met = next((key for key in level if key in goals), None)
-        if met is not None:
-            return _way(came_from, met)
-        if step == most or not level:
-            return None
-        following: list[str] = []
-        for near, far in await edges.of(level):
-            if far not in came_from:
-                came_from[far] = near
-                following.append(far)
-        level = sorted(following)
-    return None
 
 
 def _way(came_from: dict[str, str | None], key: str) -> list[str]:
@@ -116,14 +144,14 @@ def _way(came_from: dict[str, str | None], key: str) -> list[str]:
     return way[::-1]
 
 
-async def _keys(query: "Query[Any]", ask: Ask, moment: Moment, window: Window) -> list[str]:
+async def _keys(ask: Ask, moment: Moment, window: Window) -> list[str]:
     sql = (await rows_of(ask, moment, window)).select(["r.entity_key"])
-    found = await query.engine.warm.duck.table(sql.text, list(sql.params))
+    found = await moment.engine.warm.duck.table(sql.text, list(sql.params))
     return list(found.column("entity_key").to_pylist())
 
 
 async def _entities(query: "Query[M]", way: list[str], moment: Moment, window: Window) -> list[M]:
-    """The entities on a way. One that does not exist (yet) cannot be shown, and is left out."""
+    """The entities on a way."""
     table = await moment.table(query.ask.shape, Window(0, window.upper, history=False))
     sql = fill(
         "SELECT entity_key, commit_id, fields_json, _retracted FROM ({}) WHERE entity_key IN ({})",
@@ -132,7 +160,7 @@ async def _entities(query: "Query[M]", way: list[str], moment: Moment, window: W
     )
     found = await query.engine.warm.duck.table(sql.text, list(sql.params))
     made = dict(zip(found.column("entity_key").to_pylist(), await blocking(objects, query.form, found), strict=True))
-    return [made[key] for key in way if key in made]
+    return [made[key] for key in way]
 
 
 def _relation(relation: type[Mixin]) -> Declaration:
@@ -155,13 +183,16 @@ def _direction(query: "Query[Any]", declared: Declaration, *, reverse: bool) -> 
 
 
 def _depth(depth: Any) -> tuple[int, int | None]:
-    least, most = (depth, depth) if isinstance(depth, int) else depth
-    check_depth(least, most)
-    return least, most
+    pair = (depth, depth) if isinstance(depth, int) else depth
+    if not isinstance(pair, tuple) or len(pair) != 2:  # the least and the most
+        raise Invalid(f"{depth!r} is not a depth", remedy="give 2, or (1, 3), or (1, None)")
+    check_depth(*pair)
+    return pair
 
 
 def check_depth(least: Any, most: Any) -> None:
-    if not isinstance(least, int) or least < 0 or (most is not None and most < max(least, 1)):
+    whole = type(least) is int and (most is None or type(most) is int)
+    if not whole or least < 0 or (most is not None and not max(least, 1) <= most <= MOST):
         raise Invalid(f"from {least!r} to {most!r} is not a depth", remedy="give 2, or (1, 3), or (1, None)")
     if most is None and least > 1:
         raise Invalid("a walk without an end begins at depth 0 or 1", remedy="give (1, None), or a last depth")

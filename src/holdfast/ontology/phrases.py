@@ -68,6 +68,8 @@ class HopWords:
     most: int | None
     where: str | None
     to: str | None
+    told: bool
+    """Whether it says how often."""
 
 
 def field(text: str, described: Described) -> tuple[FieldPath, Node]:
@@ -115,7 +117,7 @@ def order(text: str, described: Described) -> Order:
 def key(text: str, described: Described) -> tuple[Key, Node]:
     """What rows are grouped by."""
     path, node = field(text, described)
-    return Key(text.strip(), path, reading_of(node, text, "grouped by") or "text"), node
+    return Key(text.strip(), path, reading_of(node, text, "grouped by")), node
 
 
 def figure(text: str, described: Described) -> Figured:
@@ -163,7 +165,24 @@ def _of_field(name: str, function: Function, inside: str, described: Described) 
 
 def test_of_groups(text: str, columns: Mapping[str, Node]) -> Predicate:
     """A condition on the keys and figures of a group, by their names."""
-    return parse(text, Described("the group", columns))
+    return parse(_whole_names(text, columns), Described("the group", columns))
+
+
+def _whole_names(text: str, columns: Mapping[str, Node]) -> str:
+    """A key such as left.tier is one name of the group, not a path: it gets its quotes."""
+    found = tokens(text)
+    parts, done = [], 0
+    for name in range(len(found)):
+        if found[name].position < done or found[name].kind != "name" or not found[name].plain:
+            continue
+        end, path = name, found[name].value
+        while found[end + 1].kind == "symbol" and found[end + 1].value == "." and found[end + 2].kind == "name":
+            end += 2
+            path += f".{found[end].value}"
+        if end > name and path in columns:
+            parts += [text[done : found[name].position], f"`{path}` "]
+            done = found[end + 1].position
+    return "".join([*parts, text[done:]])
 
 
 def passes(test: Predicate, group: Mapping[str, Any]) -> bool:
@@ -199,7 +218,7 @@ def hop(text: str) -> HopWords:
     if depth is not None:
         least = int(depth["least"])
         most = least if not depth["span"] else int(depth["most"]) if depth["most"] else None
-    return HopWords(words[0], reverse, least, most, parts.get("where"), parts.get("to"))
+    return HopWords(words[0], reverse, least, most, parts.get("where"), parts.get("to"), depth is not None)
 
 
 def _parts(text: str) -> dict[str, str]:

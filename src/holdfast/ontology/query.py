@@ -26,13 +26,12 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.groups import Grouped, figures_of, group_key
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pages import Page, page_of
-from holdfast.ontology.paths import hop, shortest_path
+from holdfast.ontology.paths import STEPS, hop, shortest_path
 from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_of
 from holdfast.ontology.shape import column_names
 from holdfast.ontology.statement import ENDS, Ask, rows_of
 from holdfast.ontology.telling import told
 from holdfast.ontology.times import Moment as MomentInTime
-from holdfast.ontology.times import When
 from holdfast.sql.duck import OutOfMemory
 
 if TYPE_CHECKING:
@@ -97,20 +96,23 @@ class Query(Generic[M]):
     # --- when ---
 
     def as_of(self, moment: MomentInTime, *, strict: bool = False) -> "Query[M]":
-        """The state after a commit, or at a time. Beyond the head means the head; with ``strict`` it is an error."""
-        return self._asking(when=When(last=moment, strict=strict))
+        """The state after a commit, or at a time; of history, nothing after it.
+
+        Beyond the head means the head; with ``strict`` it is an error.
+        """
+        return self._asking(when=self.ask.when.until(moment, strict=strict))
 
     def with_history(self) -> "Query[M]":
         """Every row that was ever written; ``meta(obj).retracted`` marks retractions."""
-        return self._asking(when=When("history"))
+        return self._asking(when=self.ask.when.as_history())
 
     def history_since(self, moment: MomentInTime) -> "Query[M]":
         """Every row that was written after a commit, or after a time."""
-        return self._asking(when=When("history", after=moment))
+        return self._asking(when=self.ask.when.as_history(after=moment))
 
     def between(self, first: MomentInTime, last: MomentInTime) -> "Query[M]":
         """Every row that the commits from ``first`` to ``last`` wrote, both included."""
-        return self._asking(when=When("history", first=first, last=last))
+        return self._asking(when=self.ask.when.spanning(first, last))
 
     # --- results ---
 
@@ -146,7 +148,10 @@ class Query(Generic[M]):
         return await counted(self.engine, self.ask)
 
     async def arrow(self) -> pa.Table:
-        """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``."""
+        """One column per field, of the field's Arrow type; in history also ``commit_id`` and ``retracted``.
+
+        Whole numbers beyond 64 bits and Decimals of many digits make their column a wider one.
+        """
         return await arrow_of(self.engine, self.ask, self.columns or column_names(self.ask.shape))
 
     async def pandas(self) -> "pd.DataFrame":
@@ -214,12 +219,18 @@ class Query(Generic[M]):
         return await page_of(self, size, after)
 
     async def shortest_path(
-        self, relation: type[Mixin], to: Condition, *, most: int = 16, reverse: bool = False
+        self,
+        relation: type[Mixin],
+        to: Condition,
+        where: Condition | None = None,
+        *,
+        most: int = STEPS,
+        reverse: bool = False,
     ) -> list[M] | None:
         """A shortest way along a relation between entities of this type: from one of these to one of those; both
-        included. None if there is none of at most so many steps.
+        included, all of them there. ``where`` is about the relation. None if there is none of at most so many steps.
         """
-        return await shortest_path(self, relation, to, most=most, reverse=reverse)
+        return await shortest_path(self, relation, to, where, most=most, reverse=reverse)
 
     async def explain(self, *, profile: bool = False) -> Explanation:
         """Files chosen and pruned, conditions pushed down, requests, bytes, DuckDB's plan; print it."""

@@ -19,6 +19,7 @@ from holdfast.ontology.form import Form
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.shape import Shape
+from holdfast.ontology.wide import widened
 
 M = TypeVar("M", bound=Mixin)
 
@@ -103,19 +104,23 @@ def ends(form: Form[Any], keys: Sequence[str], bodies: Sequence[str | None], com
     wanted = {key: (body, commit) for key, body, commit in zip(keys, bodies, commits, strict=True) if body is not None}
     stored = [Row((key,), body) for key, (body, _) in wanted.items()]
     for row, obj in zip(stored, form.objects(stored), strict=True):
-        attach(obj, Meta(wanted[row.identity[0]][1], row.identity))
+        attach(obj, Meta(wanted[row.identity[0]][1], row.identity, erased=is_erased(row.fields_json)))
         made[row.identity[0]] = obj
     return [made.get(key) for key in keys]
 
 
 def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history: bool) -> pa.Table:
-    """One column per field, of the field's Arrow type. What DuckDB did not give typed is read from fields_json."""
+    """One column per field, of the field's Arrow type, or of a wider one where that cannot hold all of its numbers.
+
+    What DuckDB did not give typed is read from fields_json.
+    """
     lacking = [name for name in names if name in shape.payload and name not in found.column_names]
     read = typed_columns({name: shape.nodes[name] for name in lacking}, _bodies(found)) if lacking else {}
     columns: dict[str, Any] = {}
     for name in names:
         if name in read:
-            columns[name] = read[name].array
+            wide = widened(shape.nodes[name], name, _bodies(found)) if read[name].partial else None
+            columns[name] = read[name].array if wide is None else wide
         elif name in shape.payload:
             columns[name] = found.column(name).cast(arrow_type(shape.nodes[name]))
         elif name == shape.key_field:

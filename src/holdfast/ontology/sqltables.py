@@ -177,31 +177,29 @@ class SqlTables:
                 remedy="use SELECT, EXPLAIN, DESCRIBE or SHOW TABLES",
             )
         names: list[str] = []
-        defined: set[str] = set()
         used: set[str] = set()
         everything = False
         whole: set[str] = set()
-        for node in _nodes(tree):
+        for node, defined in _nodes(tree, frozenset()):
             if node.get("type") == "TABLE_FUNCTION":
                 _check_function(str(node.get("function", {}).get("function_name")))
             elif node.get("type") == "BASE_TABLE":
                 if node.get("schema_name") not in ("", "main") or node.get("catalog_name"):
                     raise Refused(f"{node.get('schema_name')}.{node.get('table_name')} is not a table of this store")
-                names.append(str(node["table_name"]))
+                if node.get("schema_name") or str(node["table_name"]).lower() not in defined:
+                    names.append(str(node["table_name"]))
                 whole |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}
             elif node.get("class") == "COLUMN_REF":
                 used |= {str(part).lower() for part in node.get("column_names", ())}
-            elif node.get("class") == "STAR":
+            elif node.get("class") in ("STAR", "POSITIONAL_REFERENCE"):
                 everything = True
             if using := node.get("using_columns"):
                 used |= {str(part).lower() for part in using}
             if node.get("ref_type") == "NATURAL":
                 everything = True
-            if isinstance(entries := node.get("cte_map"), dict):
-                defined |= {str(entry["key"]) for entry in entries.get("map", ())}
         # The name of a table in the place of a column is a row with all columns.
         everything = everything or bool(used & whole)
-        return [name for name in names if name not in defined], None if everything else frozenset(used)
+        return names, None if everything else frozenset(used)
 
     async def _make_view(
         self, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
@@ -240,14 +238,24 @@ def _check_function(name: str) -> None:
         raise Refused(f"{name}() leaves the store, or looks behind it", remedy="read the tables that SHOW TABLES lists")
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-        for value in tree.values():
-            yield from _nodes(value)
-    elif isinstance(tree, list):
+def _nodes(tree: Any, defined: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Every part of a statement, and the names that WITH defines for it, in lower case."""
+    if isinstance(tree, list):
         for value in tree:
-            yield from _nodes(value)
+            yield from _nodes(value, defined)
+    elif isinstance(tree, dict):
+        entries = (tree.get("cte_map") or {}).get("map", ())
+        for entry in entries:
+            # What is defined is not known to itself, unless it is recursive: there its name is that of a table.
+            name = str(entry["key"]).lower()
+            body = entry["value"]["query"]["node"]
+            recursive = body.get("type") == "RECURSIVE_CTE_NODE"
+            yield from _nodes(entry, defined | {name} if recursive else defined)
+            defined |= {name}
+        yield tree, defined
+        for key, value in tree.items():
+            if key != "cte_map":
+                yield from _nodes(value, defined)
 
 
 def shown_columns(table: Table) -> Iterator[tuple[str, str]]:
@@ -274,7 +282,8 @@ def _column(table: Table, name: str) -> str:
     shape = table.shape
     path = _literal(json_path([name]))
     if shape.forms[name] == "json":
-        return f"json_extract(r.fields_json, {path}) AS {quoted(name)}"
+        # JSON has a null of its own, for which IS NULL is false.
+        return f"nullif(json_extract(r.fields_json, {path}), CAST('null' AS JSON)) AS {quoted(name)}"
     if name not in table.lacking:
         return f"r.{quoted(name)}"
     kind = duck_type(arrow_type(shape.nodes[name]))

@@ -2,13 +2,12 @@
 
 A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
 that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
-window's last commit.
+window's last commit; so is what a traversal reaches.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
 from holdfast.ontology.filters.operand import fill, joined
@@ -126,8 +125,6 @@ class Rows:
 async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Rows:
     """The rows that a question is about, with their files at hand."""
     window = window if window is not None else await moment.window(ask.when)
-    if window.history and ask.origin is not None:
-        raise Invalid("a traversal is about one state, not about history", remedy="leave out history, or use as_of")
     table = await moment.table(ask.shape, window, ask.where)
     scope: dict[End, Source] = {"own": table.source("r")}
     others: dict[End, Table] = {}
@@ -143,14 +140,16 @@ async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Row
         keys = ", ".join(f"r.{quoted(name)}" for name in ask.shape.keys)
         conditions.append(Sql(f"({keys}) > ({', '.join(['?'] * len(ask.beyond))})", ask.beyond))
     if ask.origin is not None:
-        reached = await _reached(ask.origin, moment, window)
+        reached = await reached_from(ask.origin, moment, window.upper)
         conditions.append(fill("r.entity_key IN ({})", reached))
     return Rows(ask, window, table, scope, others, tuple(conditions))
 
 
-async def _reached(origin: Origin, moment: Moment, window: Window) -> Sql:
-    """The keys at the far ends of a hop."""
-    state = Window(0, window.upper, history=False)
+async def reached_from(origin: Origin, moment: Moment, commit_id: int) -> Sql:
+    """The keys at the far ends of a hop, as of a commit. A walk of several steps goes through entities that exist, as
+    several hops do.
+    """
+    state = Window(0, commit_id, history=False)
     start = await rows_of(origin.ask, moment, state)
     table = await moment.table(origin.relation, state, origin.where)
     near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
@@ -161,6 +160,9 @@ async def _reached(origin: Origin, moment: Moment, window: Window) -> Sql:
         table.only(condition.text, "r").live(),
         condition,
     )
+    if origin.most != 1:
+        there = (await moment.table(origin.ask.shape, state)).only("", "").live()
+        edges = fill("SELECT near, far FROM ({}) SEMI JOIN ({}) there ON there.entity_key = far", edges, there)
     first = fill("SELECT far FROM edges WHERE near IN ({})", start.select(["r.entity_key"], ordered=start.limited))
     if origin.most == 1:
         walk = fill("WITH edges AS ({}) SELECT far FROM ({})", edges, first)

@@ -27,11 +27,10 @@ def told(ask: Ask) -> str:
 
 
 def _moments(when: When) -> list[str]:
-    if when.mode == "state":
-        return [] if when.last is None else [f"as of {when.last}"]
-    if when.after is not None:
-        return [f"history since {when.after}"]
-    return ["with history"] if when.first is None else [f"between {when.first} and {when.last}"]
+    if when.first is not None:
+        return [f"between {when.first} and {when.last}"]
+    history = "with history" if when.after is None else f"history since {when.after}"
+    return [*([history] if when.mode == "history" else []), *([] if when.last is None else [f"as of {when.last}"])]
 
 
 def _order(order: Order) -> str:

@@ -6,12 +6,14 @@
     history_since(c)    the same of the commits after c
     between(a, b)       the same of the commits from a to b, both included
 
+``as_of`` bounds history too.
+
 One head is pinned for each query, and nothing after it is seen, whatever commits or indexes appear meanwhile. A moment
 beyond the head means the head; with ``strict`` it is ``NotFound``. A type that was dropped has had a life; a window
 shows the life that the type has at its last commit, if any, and never one that was purged.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -34,6 +36,22 @@ class When:
     last: Moment | None = None
     after: Moment | None = None
     strict: bool = False
+
+    def until(self, moment: Moment, *, strict: bool) -> "When":
+        """The same, and nothing after a moment."""
+        if self.first is not None:
+            raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
+        return replace(self, last=moment, strict=strict)
+
+    def as_history(self, after: Moment | None = None) -> "When":
+        """History, up to the moment that was named before."""
+        last = self.last if self.first is None else None
+        return When("history", after=after, last=last, strict=self.strict)
+
+    def spanning(self, first: Moment, last: Moment) -> "When":
+        if self.last is not None and self.first is None:
+            raise Invalid("between() says itself where it ends", remedy="leave out as_of()")
+        return When("history", first=first, last=last)
 
 
 LATEST = When()
@@ -64,8 +82,10 @@ async def window(when: When, chain: Chain, ledger: Ledger) -> Window:
         lower = await commit_at(when.after, chain, ledger, strict=when.strict)
     elif when.first is not None:
         lower = max(await _first(when.first, chain, ledger) - 1, 0)
-        if when.last is not None and isinstance(when.first, int) and isinstance(when.last, int):
+        if when.last is not None:
             _check_order(when.first, when.last)
+            if upper < lower < head:
+                raise Invalid(f"{when.first} is after {when.last}", remedy="name the older one first")
     return Window(lower, upper, when.mode == "history")
 
 
@@ -134,6 +154,6 @@ def nanoseconds(moment: datetime | str | bool) -> int:
     return parse_iso(aware.isoformat())
 
 
-def _check_order(first: int, last: int) -> None:
-    if first > last:
+def _check_order(first: Moment, last: Moment) -> None:
+    if isinstance(first, int) and isinstance(last, int) and first > last:
         raise Invalid(f"commit {first} is after commit {last}", remedy="name the older one first")

@@ -22,6 +22,10 @@ class Knows(Relation[Customer, Customer]):
     since: Field[int] = Field(default=0)
 
 
+class Past(Entity):
+    id: Field[str] = Field(primary_key=True)
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     address = f"file:{tmp_path / 'store'}"
@@ -112,6 +116,34 @@ def test_figures_groups_hops_and_differences_in_words(uri: str, capsys: pytest.C
     assert (changed["entity_key"], changed["action"]) == ("b", "changed")
     assert (changed["before"]["age"], changed["after"]["age"]) == (40, 41)
     assert asked("Customer", "--via", "Knows", "--explain")["tables"][2]["type"] == "Knows"
+    (reached,) = asked("Customer", "--where", 'id == "a"', "--via", "Knows", "--diff", "1", "2")
+    assert reached["entity_key"] == "b"
+    assert asked("Knows", "--where", "left.age == 30", "--diff", "0", "1")[0]["action"] == "added"
+    assert asked("Customer", "--history", "--via", "Knows", "--count") == [{"count": 2}]
+
+
+def test_keys_of_groups_with_dots_are_names(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*words: str) -> Any:
+        assert run(["onto", "query", *words, "--agg", "n=count()", "--store", uri, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    towns = ("Customer", "--group-by", "profile.city")
+    for having in ('profile.city == "Rome" and n>0', "(n==1)and profile.city!=null", "`profile.city` == 'Rome'"):
+        assert asked(*towns, "--having", having) == [{"profile.city": "Rome", "n": 1}]
+    assert asked("Knows", "--group-by", "right.age", "--having", "right.age>41") == []
+    assert asked("Knows", "--group-by", "right.age", "--having", "not right.age>41") == [{"right.age": 41, "n": 1}]
+
+
+def test_the_shortest_way_in_words(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*words: str) -> Any:
+        assert run(["onto", "query", "Customer", *words, "--columns", "id,profile", "--store", uri, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    both = [{"id": "b", "profile": {}}, {"id": "a", "profile": {"city": "Rome"}}]
+    assert asked("--where", 'id == "b"', "--path", "reverse Knows to age == 30") == both
+    assert asked("--where", 'id == "b"', "--path", "reverse Knows depth 1 where since > 2000 to age == 30") == []
+    assert asked("--where", 'id == "a"', "--path", "Knows to age == 40", "--as-of", "1") == both[::-1]
+    assert asked("--where", 'id == "a"', "--path", "Knows to age == 40") == []
 
 
 @pytest.mark.parametrize(
@@ -131,6 +163,11 @@ def test_figures_groups_hops_and_differences_in_words(uri: str, capsys: pytest.C
         (("--as-of", "1", "--between", "1", "2"), "two kinds of questions"),
         (("--count", "--agg", "count()"), "two kinds of questions"),
         (("--between", "2", "1"), "commit 2 is after commit 1"),
+        (("--agg", "count()", "--limit", "1"), "figures are over all rows"),
+        (("--diff", "1", "2", "--limit", "1"), "a diff is whole"),
+        (("--as-of", "\u00b2"), "neither a commit nor a time nor a tag"),
+        (("--path", "Knows"), "does not say where it leads"),
+        (("--path", "Knows to id == 'a'", "--count"), "two kinds of questions"),
     ],
 )
 def test_what_cannot_be_asked_is_said(
@@ -138,3 +175,30 @@ def test_what_cannot_be_asked_is_said(
 ) -> None:
     assert run(["onto", "query", "Customer", *words, "--store", uri]) != 0
     assert said in capsys.readouterr().err
+
+
+def test_figures_and_differences_of_a_type_that_was_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"file:{tmp_path / 'store'}"
+
+    async def work() -> None:
+        async with holdfast.open(address) as hf, hf.ontology(Past) as onto:
+            onto.ensure([Past(id="a"), Past(id="b")])
+            await onto.commit()
+            onto.ensure(Past(id="c"))
+            await onto.commit()
+
+    asyncio.run(work())
+    assert run(["onto", "schema", "drop", "Past", "--store", address, "--json"]) == 0
+    token = json.loads(capsys.readouterr().out)["token"]
+    assert run(["onto", "schema", "drop", "Past", "--token", token, "--store", address]) == 0
+    capsys.readouterr()
+
+    def asked(*words: str) -> Any:
+        assert run(["onto", "query", "Past", *words, "--store", address, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert asked("--as-of", "1", "--count") == [{"count": 2}]
+    assert asked("--as-of", "1", "--agg", "n=count()") == [{"n": 2}]
+    assert [each["entity_key"] for each in asked("--diff", "1", "2")] == ["c"]
+    assert run(["onto", "query", "Past", "--agg", "n=count()", "--store", address]) == 4
+    assert "dropped" in capsys.readouterr().err

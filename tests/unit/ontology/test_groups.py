@@ -1,13 +1,15 @@
 """Figures and groups, against what Python says of the same rows."""
 
+import math
 import statistics
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology import Entity, Field, Relation
-from holdfast.ontology.filters.exprs import Figure, count, count_where
+from holdfast.ontology.filters.exprs import Figure, RowTerm, count, count_where
 from holdfast.ontology.filters.sides import left
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
@@ -147,3 +149,50 @@ async def test_figures_that_are_none() -> None:
             await query.agg(n=Likes.much.sum())
         with pytest.raises(Invalid, match="not a field to group by"):
             query.group_by("town")  # type: ignore[arg-type]  # refused
+
+
+class Odd(Entity):
+    id: Field[str] = Field(primary_key=True)
+    whole: Field[int | None] = Field(default=None)
+    money: Field[Decimal | None] = Field(default=None)
+    either: Field[int | float | None] = Field(default=None)
+    any: Field[Any] = Field(default=None)
+    more: Field[dict[str, Any]] = Field(default_factory=dict)
+
+
+class Seat(Relation[Odd, Odd]):
+    number: Field[int] = Field(instance_key=True)
+
+
+async def test_groups_are_exact_whatever_the_values_are() -> None:
+    """Nothing is rounded, and nothing but null and what is unlike goes to the group of null."""
+    desk = Desk()
+    huge, fine = 2**200, Decimal("0.1234567890123456789012")
+    async with Ontology(desk.store, desk.ambient, [Odd, Seat]) as onto:
+        onto.ensure(
+            [
+                Odd(id="a", whole=huge, money=Decimal("1E+30"), either=math.inf, any=3, more={"x": True}),
+                Odd(id="b", whole=huge + 1, money=fine, either=1, any="3", more={"x": 1}),
+                Odd(id="c", whole=huge, money=fine, either=1.0, any=3.0, more={"x": "1"}),
+                Odd(id="d", whole=1, money=Decimal("1.10"), any=[3], more={"x": None}),
+                Odd(id="e", money=Decimal("1.1")),
+            ]
+        )
+        onto.ensure(
+            [Seat(left_key=one, right_key="a", number=number) for one, number in (("a", 9), ("b", 10), ("c", 9))]
+        )
+        await onto.commit()
+
+        async def groups(term: RowTerm[Any]) -> list[tuple[Any, int]]:
+            found = await onto.query(Odd).group_by(term).agg(n=count())
+            return [(next(iter(group.values())), group["n"]) for group in found]
+
+        assert await groups(Odd.whole) == [(1, 1), (huge, 2), (huge + 1, 1), (None, 1)]
+        assert await groups(Odd.money) == [(fine, 2), (Decimal("1.1"), 2), (Decimal("1E+30"), 1)]
+        assert await groups(Odd.either) == [(1, 2), (math.inf, 1), (None, 2)]
+        assert await groups(Odd.any) == [(3, 2), ("3", 1), (None, 2)]
+        assert await groups(Odd.more.path("x")) == [(True, 1), (1, 1), ("1", 1), (None, 2)]
+        assert await onto.query(Seat).group_by(Seat.number).agg(n=count()) == [
+            {"number": 9, "n": 2},
+            {"number": 10, "n": 1},
+        ]

@@ -304,7 +304,9 @@ async def test_a_query_explains_itself() -> None:
         text = str(await query.explain(profile=True))
         assert "Customer: 1 of 3 files by the" in text
         assert "Total Time" in text
+        assert "  condition on keys, pushed into the scan: id == " in text
         by_tier = await onto.query(Customer).where(Customer.tier == "c").as_of(2).explain()
+        assert by_tier.tables[0].conditions == ('condition on typed columns: tier == "c"',)
         assert [file.reason for file in by_tier.tables[0].files] == ["columns", "columns", "commits"]
 
 

@@ -67,6 +67,7 @@ async def test_a_query_and_a_session_say_what_they_are() -> None:
             '<Query Customer where tier == "Gold" and name startswith "A" via Subscription to Product history since 3>'
         )
         assert repr(onto.query(Customer).with_history()) == "<Query Customer with history>"
+        assert repr(onto.query(Customer).as_of(3).history_since(1)) == "<Query Customer history since 1 as of 3>"
         assert repr(onto.query(Customer).between(1, 2)) == "<Query Customer between 1 and 2>"
         by_tier = onto.query(Subscription).where(left(Subscription).tier == "x").group_by(Subscription.seats)
         assert repr(by_tier) == '<Groups by seats of <Query Subscription where left.tier == "x">>'

@@ -14,11 +14,13 @@ from pydantic import Field as ModelField
 from holdfast.base.errors import Corrupt, HoldfastError
 from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableRow
 from holdfast.ontology.attempt import TypeForm
+from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.declaration import declaration
 from holdfast.ontology.delta import Row, digest
 from holdfast.ontology.form import Form
 from holdfast.ontology.rows import from_parquet, read, written
 from holdfast.ontology.schema import schema_hash
+from holdfast.ontology.typespec import ListOf, Primitive
 from tests.unit.ontology.shop import (
     NOON,
     Address,
@@ -326,3 +328,24 @@ def test_models_with_aliases_are_stored_by_the_names_of_their_fields() -> None:
     made = Thing(id="a", line=Line(qty=3))
     assert fields(made)["line"] == {"count": 3, "when": "2024-05-01T12:00:00.000000+00:00"}
     assert back(made) == made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1E+30",
+        "-1.5E+25",
+        "12345678901234567890123",
+        "100000000000000000000",
+        "34873660746309966351.2018283108915297326",
+    ],
+)
+def test_a_decimal_that_its_column_cannot_hold_is_null_there(text: str) -> None:
+    """Arrow makes another number of some of them, and says nothing."""
+    bodies = [f'{{"amount":"{each}"}}' for each in ("1.10", text)]
+    for given in (bodies, [*bodies, '{"amount":7}']):
+        found = typed_columns({"amount": Primitive(Decimal)}, given)["amount"]
+        assert found.partial
+        assert found.array.to_pylist()[:2] == [Decimal("1.10"), None]
+    listed = typed_columns({"all": ListOf(Primitive(Decimal))}, [f'{{"all":["{text}"]}}'])["all"]
+    assert (listed.partial, listed.array.to_pylist()) == (True, [None])

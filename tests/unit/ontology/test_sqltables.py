@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,12 +10,18 @@ import pytest
 
 from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
+from holdfast.ontology import Entity, Field
 from holdfast.ontology.asked import Wording, arrow_of, figures_in_words, understood
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.times import When
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
+
+
+class Loose(Entity):
+    id: Field[str] = Field(primary_key=True)
+    more: Field[Any] = Field(default=None)
 
 
 async def shop(desk: Desk) -> None:
@@ -258,3 +265,44 @@ async def test_fields_that_are_not_json_are_named() -> None:
             await onto.query(Customer).where(Customer.name == "Ada").all()
         assert await onto.query(Customer).count() == 2
         assert [one.id for one in await onto.query(Customer).as_of(1).all()] == ["a"]
+
+
+async def test_names_that_with_defines_hold_where_they_are_defined() -> None:
+    desk = Desk()
+    await shop(desk)
+    async with SqlTables(desk.store) as sql:
+        own = "with Customer as (select id from Customer) select * from Customer"
+        assert await rows(sql, own) == [("b",)]
+        async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
+            onto.ensure(Customer(id="c", name="Cy"))
+            await onto.commit()
+        assert sorted(await rows(sql, own)) == [("b",), ("c",)]  # not those of the view that was made before
+        assert await rows(sql, "with Mine as (select 7 as n) select n from mine") == [(7,)]
+        counting = "with recursive n as (select 1 as x union all select x + 1 from n where x < 3) select max(x) from n"
+        assert await rows(sql, counting) == [(3,)]
+        for behind in (
+            "select * from sqlite_master, (with sqlite_master as (select 1) select 1)",
+            "with sqlite_master as (select * from sqlite_master) select * from sqlite_master",
+            "with a as (select 1) select * from main.a",
+        ):
+            with pytest.raises(NotFound, match="there is no table"):
+                await sql.run(behind)
+
+
+async def test_columns_by_number_are_those_of_the_table() -> None:
+    desk = Desk()
+    await shop(desk)
+    async with SqlTables(desk.store) as sql:
+        assert await rows(sql, "select #2 from Customer") == [("Bo",)]
+
+
+async def test_null_is_null_in_fields_of_no_simple_type() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Loose]) as onto:
+        onto.ensure([Loose(id="a"), Loose(id="b", more="null"), Loose(id="c", more={"x": None}), Loose(id="d", more=3)])
+        await onto.commit()
+    async with SqlTables(desk.store) as sql:
+        assert await rows(sql, "select id from Loose where more is null") == [("a",)]
+        assert await rows(sql, "select count(more) from Loose") == [(3,)]
+        found = await rows(sql, "select more, typeof(more) from Loose where more is not null order by id")
+        assert found == [('"null"', "JSON"), ('{"x":null}', "JSON"), ("3", "JSON")]

@@ -1,9 +1,13 @@
 """Along relations, and page by page."""
 
+import base64
+import json
+from typing import Any
+
 import pytest
 
 from holdfast.base.errors import Invalid
-from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology import Entity, Field, Relation, meta
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
 
@@ -31,7 +35,7 @@ class Stands(Relation[Book, Shelf]):
 
 
 class Knows(Relation[Person, Person]):
-    pass
+    since: Field[int] = Field(default=0)
 
 
 async def library(desk: Desk) -> Ontology:
@@ -131,8 +135,71 @@ async def test_hops_that_lead_nowhere_are_refused() -> None:
             people.via(Read, Knows.left_key == "x")
         with pytest.raises(Invalid, match="does not lead to Person"):
             people.via(Read, reverse=True)
-        with pytest.raises(Invalid, match="not about history"):
-            await people.via(Read).with_history().all()
+        for depth in (None, True, (1, 2, 3), (1, "x"), (1, 2**40)):
+            with pytest.raises(Invalid, match="not a depth"):
+                people.via(Knows, depth=depth)  # type: ignore[arg-type]  # on purpose
+        for most in (-1, "x", True):
+            with pytest.raises(Invalid, match="not a number of steps"):
+                await people.shortest_path(Knows, Person.id == "ada", most=most)  # type: ignore[arg-type]  # on purpose
+
+
+async def test_walks_and_ways_go_through_entities_that_exist() -> None:
+    desk = Desk()
+    async with await library(desk) as onto:
+        onto.retract(Person, "bo")
+        await onto.commit()
+        ada = onto.query(Person).where(Person.id == "ada")
+        for depth in (2, (1, 2), (1, None)):
+            assert await ada.via(Knows, depth=depth).all() == []
+        assert [one.id for one in await ada.via(Knows, depth=(0, None)).all()] == ["ada"]
+        assert await ada.via(Knows).via(Knows).all() == []
+        assert await ada.shortest_path(Knows, Person.id == "cy") is None
+        assert [one.id for one in await ada.as_of(1).via(Knows, depth=2).all()] == ["cy"]
+
+
+async def test_where_a_way_ends_is_a_question_of_its_own() -> None:
+    """Neither a limit nor a hop of the query where it begins says anything about its end."""
+    desk = Desk()
+    async with await library(desk) as onto:
+        people = onto.query(Person)
+        way = await people.where(Person.id == "ada").limit(1).shortest_path(Knows, Person.age >= 50)
+        assert [one.id for one in way or ()] == ["ada", "bo", "cy"]
+        way = await people.where(Person.id == "ada").via(Knows).shortest_path(Knows, Person.id == "di")
+        assert [one.id for one in way or ()] == ["bo", "cy", "di"]
+        onto.ensure(Knows(left_key="ada", right_key="di", since=3))
+        await onto.commit()
+        ada = people.where(Person.id == "ada")
+        assert [one.id for one in await ada.shortest_path(Knows, Person.id == "di") or ()] == ["ada", "di"]
+        way = await ada.shortest_path(Knows, Person.id == "di", Knows.since == 0)
+        assert [one.id for one in way or ()] == ["ada", "bo", "cy", "di"]
+
+
+async def test_history_of_what_a_hop_leads_to() -> None:
+    desk = Desk()
+    async with await library(desk) as onto:
+        onto.ensure(Book(id=1, title="Sand and stone"))
+        await onto.commit()
+        onto.retract(Read, "ada", 1)
+        await onto.commit()
+        books = onto.query(Person).where(Person.id == "ada").via(Read)
+        assert [one.title for one in await books.with_history().all()] == ["Sea"]
+        then = books.as_of(2).with_history()
+        assert [(meta(one).commit_id, one.title) for one in await then.all()] == [
+            (1, "Sand"),
+            (1, "Sea"),
+            (2, "Sand and stone"),
+        ]
+
+
+async def test_differences_of_what_a_hop_leads_to() -> None:
+    desk = Desk()
+    async with await library(desk) as onto:
+        onto.ensure([Book(id=number, title="New") for number in (1, 2, 3)])
+        onto.retract(Read, "ada", 2)
+        await onto.commit()
+        ada = onto.query(Person).where(Person.id == "ada")
+        assert [each.key for each in await ada.via(Read).diff(1, 2)] == [("1",), ("2",)]
+        assert [each.key for each in await ada.via(Read, Read.stars > 3).diff(1, 2)] == [("1",)]
 
 
 # --- pages ---
@@ -171,5 +238,51 @@ async def test_cursors_that_do_not_fit_are_refused() -> None:
             await query.page(0)
         with pytest.raises(Invalid, match="has no pages"):
             await query.limit(3).page(2)
-        with pytest.raises(Invalid, match="not of history"):
-            await query.with_history().page(2)
+        with pytest.raises(Invalid, match="of another query"):
+            await query.with_history().page(2, after=page.cursor)
+        for size in (True, "2", 2.0):
+            with pytest.raises(Invalid, match="not the size of a page"):
+                await query.page(size)  # type: ignore[arg-type]  # on purpose
+        assert (await query.page(2**70)).cursor is None
+
+
+@pytest.mark.parametrize("change", [{"key": 5}, {"key": [5]}, {"key": ["a", "b"]}, {"key": None}, {"commit": -1}])
+async def test_cursors_that_were_tampered_with_are_refused(change: dict[str, Any]) -> None:
+    desk = Desk()
+    async with await library(desk) as onto:
+        for query in (onto.query(Person), onto.query(Person).order_by(Person.age)):
+            place = json.loads(base64.urlsafe_b64decode((await query.page(2)).cursor or ""))
+            changed = {**place, "skip": "x", **change}
+            with pytest.raises(Invalid, match="not a cursor"):
+                await query.page(2, after=base64.urlsafe_b64encode(json.dumps(changed).encode()).decode())
+
+
+async def test_a_cursor_is_of_the_hops_that_led_there() -> None:
+    desk = Desk()
+    async with await library(desk) as onto:
+        people = onto.query(Person).order_by(Person.age)
+        page = await people.limit(1).via(Read).page(1)
+        assert page.cursor is not None
+        with pytest.raises(Invalid, match="of another query"):
+            await people.limit(2).via(Read).page(1, after=page.cursor)
+
+
+async def test_pages_of_history_end_where_the_first_one_did() -> None:
+    desk = Desk()
+    async with await library(desk) as onto:
+        onto.ensure(Person(id="ada", age=31))
+        onto.retract(Person, "ed")
+        await onto.commit()
+        for query in (onto.query(Person).with_history(), onto.query(Person).history_since(1)):
+            expected = [(meta(one).commit_id, one.id) for one in await query.all()]
+            found: list[tuple[int, str]] = []
+            cursor = None
+            while True:
+                page = await query.page(2, after=cursor)
+                found += [(meta(one).commit_id, one.id) for one in page.rows]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+                onto.ensure(Person(id="ada", age=100 + len(found)))
+                await onto.commit()
+            assert found == expected

@@ -220,7 +220,8 @@ def _misused(error: RequestValidationError) -> Exception:
 
 def _unrouted(error: HTTPException) -> Exception:
     if error.status_code == 405:
-        return Fault("method_not_allowed", "this path has another method", remedy="see /openapi.json")
+        allowed = (error.headers or {}).get("Allow", "")
+        return Fault("method_not_allowed", "this path has another method", remedy="see /openapi.json", allow=allowed)
     if error.status_code == 400:
         return Fault("bad_request", f"the body cannot be read: {error.detail}", remedy="see /openapi.json")
     return Fault("no_such_route", "nothing is served at this path", remedy="see /openapi.json")

@@ -60,3 +60,14 @@ def test_every_reason_is_listed_with_its_status() -> None:
     assert [(name, int(status), kind, meaning) for name, status, kind, meaning in rows] == [
         (name, row.status, row.kind, row.meaning) for name, row in REASONS.items()
     ]
+
+
+async def test_another_method_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        for answer, methods in (
+            (await desk.ingest.put("/ingest/v1/batch"), "POST"),
+            (await desk.private.post("/api/v1/live"), "GET"),
+            (await desk.private.get("/api/v1/holds/lift"), "POST"),
+        ):
+            assert (answer.status_code, answer.headers["allow"]) == (405, methods)
+            assert answer.json()["error"]["reason"] == "method_not_allowed"

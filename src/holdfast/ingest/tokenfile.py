@@ -39,7 +39,7 @@ class TokenSource:
 
 
 def check_token(text: str, source: str) -> str:
-    """The token in ``text``, which may end with a line feed. No error shows it: whatever is wrong, it may be a secret."""
+    """The token in ``text``, which may end with a line feed. No error shows it: it may be a secret all the same."""
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise Invalid(f"{source} holds no token", remedy="put the token into it, and nothing else")

@@ -198,7 +198,7 @@ async def _known_parameters(request: Request) -> None:
 
 def _app(service: Service, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:
     options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
-    app = FastAPI(title=title, version="1", dependencies=dependencies, **options)
+    app = openapi.Described(title=title, version="1", dependencies=dependencies, **options)
 
     def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:

@@ -28,8 +28,9 @@ from holdfast.base.errors import HoldfastError, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest.agent.sender import Busy, Conflict, Denied, Rejected, Silent, Taken
 from holdfast.ingest.frame import ANY_SIZE, Identity, encode, inspect, pack
+from holdfast.ingest.identity import check_sender
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record
-from holdfast.ingest.tokenfile import TokenSource
+from holdfast.ingest.tokenfile import TokenSource, check_token
 from holdfast.ingest.transport import PATH, HttpTransport
 
 LONGEST_WAIT_S = 30.0
@@ -101,6 +102,7 @@ class Client:
         self.agent_id = agent_id
         self.boot_id = boot_id if boot_id is not None else self._ambient.ids.unique()
         self.next_seq = seq_start
+        check_sender(agent_id)
         Identity(agent_id, self.boot_id, seq_start, seq_start)
         self._urls = [each.rstrip("/") for each in urls]
         self._at = 0
@@ -196,7 +198,8 @@ class Client:
 
 def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str]:
     if token is not None and token_file is None:
-        return lambda: token
+        checked = check_token(token, "token=")
+        return lambda: checked
     if token_file is not None and token is None:
         return TokenSource(Path(token_file))
     raise Invalid("a client needs a token or the file of one", remedy="pass token= or token_file=, and not both")

@@ -6,6 +6,7 @@ cuts a batch once and never again, and derived data counts each (agent, boot, se
 
 import hashlib
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from holdfast.base.errors import Invalid
 
@@ -49,3 +50,15 @@ def check_name(what: str, name: str, limit: int) -> str:
     if not name.isprintable():
         raise Invalid(f"{what} {name!r} has characters that cannot be printed", remedy="use letters, digits and marks")
     return name
+
+
+def check_sender(agent_id: str) -> str:
+    """The id, if an agent can send under it: a header says it too, and headers have no spaces at their ends."""
+    if agent_id != agent_id.strip(" "):
+        raise Invalid(f"agent id {agent_id!r} begins or ends with a space", remedy="leave the space out")
+    return check_name("agent id", agent_id, MAX_AGENT_BYTES)
+
+
+def fits(agent_id: str, pattern: str) -> bool:
+    """Whether a pattern is for this agent: ``*`` and ``?`` stand for any characters, everything else for itself."""
+    return fnmatchcase(agent_id, pattern.replace("[", "[[]"))

@@ -142,9 +142,11 @@ class SpoolCollector:
 
     async def run(self) -> None:
         """Land every interval, until cancelled."""
+        await self.spool.keep_reserve()
         while True:
             try:
                 await self.land()
+                await self.spool.keep_reserve()
                 await self.lander.references.flush()
                 await self._forget()
             except HoldfastError as error:

@@ -7,7 +7,6 @@ Times are nanoseconds since 1970.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from heapq import nsmallest
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from holdfast.base.errors import Invalid
 from holdfast.ingest.frame import Histograms, Samples
+from holdfast.ingest.identity import fits
 from holdfast.ingest.live import Kept, counted_once
 from holdfast.ingest.records import Kind, State
 
@@ -109,7 +109,7 @@ def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
     logs: list[dict[str, Any]] = []
     alerts: list[dict[str, Any]] = []
     for each, taken in counted_once(kept):
-        if not fnmatchcase(each.identity.agent_id, wanted.agent):
+        if not fits(each.identity.agent_id, wanted.agent):
             continue
         if wanted.name is not None and wanted.name not in each.batch.texts:
             continue

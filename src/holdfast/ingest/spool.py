@@ -4,15 +4,21 @@
     landed/v1/agent={hex}/boot={hex}/{start}-{end}.json                landed: the manifest that stands in the store
     conflicts/v1/agent={hex}/boot={hex}/{start}-{end}/{sha256}.lmbatch other bytes, to be put on record in the store
     spool.json                                                         the spool's id
+    reserve                                                            room for notes when the disk is full
 
 Creating the pending file is the acceptance: it is forced to disk before anybody is told. A batch lands first, its
 ``landed`` note is created next, and only then its pending file goes; who accepts creates the pending file first and
 looks for the note after. So one of the two always shows that the identity is taken, across restarts too, and no lock is
 needed. A crash in between leaves a pending file that lands once more, which changes nothing.
 
+What has landed can go only after a note of it was written, which takes room on a disk that may have none. So some is
+kept in reserve: notes get it when nothing else is left, and until it is back nothing more is accepted, which would only
+take it away from them.
+
 The store given must answer for certain (the local one does): there is no wire here, and nothing to settle.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import os
@@ -22,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base import codec
-from holdfast.base.errors import Refused
+from holdfast.base.errors import Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Submission
@@ -35,6 +41,8 @@ PENDING = "pending/v1/"
 LANDED = "landed/v1/"
 CONFLICTS = "conflicts/v1/"
 ABOUT = "spool.json"
+RESERVE = "reserve"
+BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(256 << 10)
 FORMAT = "holdfast.spool"
 VERSION = 1
 FOLDER = "objects"
@@ -64,6 +72,9 @@ class Taken:
 class Spool:
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._short = False
+        """The reserve is in use."""
+        self._making_room = asyncio.Lock()
 
     async def spool_id(self, ambient: Ambient) -> str:
         """The id under which an authority knows this spool; drawn when it is first asked for."""
@@ -80,6 +91,8 @@ class Spool:
 
     async def take(self, submission: Submission) -> Taken | None:
         """Take the batch in, durably. None: it is accepted now; else by what its identity was taken before."""
+        if self._short:
+            raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
         key = _pending(submission.identity)
         taken = await self._landed(submission.identity)
         while taken is None:
@@ -123,7 +136,11 @@ class Spool:
     async def has_landed(self, identity: BatchIdentity, manifest: AcceptedManifest) -> None:
         """``manifest`` stands in the object store. It may be that of other bytes, with the conflict on record there."""
         body = codec.encode({"accepted_manifest": manifest.document()})
-        await self._store.put(_note(identity), body, CREATE)
+        try:
+            await self._store.put(_note(identity), body, CREATE)
+        except Unavailable:
+            await self._make_room()
+            await self._store.put(_note(identity), body, CREATE)
         await self._store.delete(_pending(identity))
 
     async def conflict_landed(self, identity: BatchIdentity, sha256: str) -> None:
@@ -141,6 +158,26 @@ class Spool:
         ]
         await self._store.delete_many(old)
         return len(old)
+
+    async def keep_reserve(self) -> None:
+        """See that there is room for notes, while all is well. Where notes alone take it up, the older half goes: the
+        store knows what they say."""
+        try:
+            await self._store.put(RESERVE, BALLAST, CREATE)
+        except Unavailable:
+            self._short = True
+            pages = [page async for page in self._store.list(LANDED)]
+            times = sorted(entry.modified_ns for page in pages for entry in page.entries)
+            if times and not [one async for one in self.pending()]:
+                await self.forget(times[len(times) // 2] + 1)
+            return
+        self._short = False
+
+    async def _make_room(self) -> None:
+        async with self._making_room:
+            if not self._short:
+                self._short = True
+                await self._store.delete(RESERVE)
 
     async def _landed(self, identity: BatchIdentity) -> Taken | None:
         key = _note(identity)

@@ -34,7 +34,13 @@ class TokenSource:
         found = self._path.stat()
         if self._seen == (found.st_mtime_ns, found.st_ino):
             return
-        token = self._path.read_text(encoding="utf-8").strip()
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise Invalid(f"token file {self._path} holds no token", remedy="put the token into it, and nothing else")
-        self._token, self._seen = token, (found.st_mtime_ns, found.st_ino)
+        self._token = check_token(self._path.read_text(encoding="utf-8"), f"token file {self._path}")
+        self._seen = (found.st_mtime_ns, found.st_ino)
+
+
+def check_token(text: str, source: str) -> str:
+    """The token in ``text``, which may end with a line feed. No error shows it: it may be a secret all the same."""
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise Invalid(f"{source} holds no token", remedy="put the token into it, and nothing else")
+    return token

@@ -31,6 +31,8 @@ SEQ_END_HEADER = b"X-Lightmetrics-Seq-End"
 AUTHORITATIVE = "existing_is_authoritative"
 MOST_ANSWER_BYTES = 64 << 10
 """More is no answer of a collector."""
+MOST_DIGITS = 9
+"""Of the seconds in Retry-After. Whoever asks for more is a proxy that is out of its mind."""
 _REFUSING = {400, 411, 413, 415, 422}
 _BUSY = {429, 503}
 
@@ -92,12 +94,12 @@ def retry_after_ms(headers: Mapping[str, str]) -> int:
     """Seconds, or a date, which is compared with the answer's own: the clock here may be wrong."""
     asked = headers.get("Retry-After", "")
     if asked.isdecimal():
-        return int(asked) * 1000
+        return int(asked[:MOST_DIGITS]) * 1000
     try:
-        until, now = parsedate_to_datetime(asked), parsedate_to_datetime(headers.get("Date", ""))
-    except (TypeError, ValueError):
+        waiting = parsedate_to_datetime(asked) - parsedate_to_datetime(headers.get("Date", ""))
+    except (TypeError, ValueError, OverflowError):  # no dates, or one with a time zone and one without
         return 0
-    return max(0, int((until - now).total_seconds() * 1000))
+    return max(0, int(waiting.total_seconds() * 1000))
 
 
 def _taken(document: dict[str, Any], frame: bytes) -> Answer:

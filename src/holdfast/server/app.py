@@ -198,7 +198,7 @@ async def _known_parameters(request: Request) -> None:
 
 def _app(service: Service, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:
     options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
-    app = FastAPI(title=title, version="1", dependencies=dependencies, **options)
+    app = openapi.Described(title=title, version="1", dependencies=dependencies, **options)
 
     def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:
@@ -220,7 +220,8 @@ def _misused(error: RequestValidationError) -> Exception:
 
 def _unrouted(error: HTTPException) -> Exception:
     if error.status_code == 405:
-        return Fault("method_not_allowed", "this path has another method", remedy="see /openapi.json")
+        allowed = (error.headers or {}).get("Allow", "")
+        return Fault("method_not_allowed", "this path has another method", remedy="see /openapi.json", allow=allowed)
     if error.status_code == 400:
         return Fault("bad_request", f"the body cannot be read: {error.detail}", remedy="see /openapi.json")
     return Fault("no_such_route", "nothing is served at this path", remedy="see /openapi.json")

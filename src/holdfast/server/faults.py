@@ -60,9 +60,12 @@ class Fault(HoldfastError):
         remedy: str | None = None,
         retry_after_s: float | None = None,
         fields: Mapping[str, Any] | None = None,
+        allow: str = "",
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.reason = reason
+        self.allow = allow
+        """The methods of a path, which a 405 has to name."""
         self.retry_after_s = retry_after_s
         self.fields = fields or {}
 
@@ -80,7 +83,10 @@ def failure_of(error: Exception) -> Failure:
     """Every exception as an answer. What is no error of ours says nothing of itself to the outside."""
     if isinstance(error, Fault):
         row = REASONS[error.reason]
-        return _failure(row.kind, error.reason, row.status, error, error.retry_after_s, error.fields)
+        failure = _failure(row.kind, error.reason, row.status, error, error.retry_after_s, error.fields)
+        if error.allow:
+            failure.headers["allow"] = error.allow
+        return failure
     if isinstance(error, FrameInvalid):
         status = 413 if error.reason is Reason.TOO_LARGE else TABLE[error.kind].http_status
         return _failure(error.kind, error.reason.value, status, error)

@@ -1,8 +1,8 @@
 """Run a collector: two listeners over one service, until told to end; then finish what is under way, and close.
 
 The first SIGTERM or SIGINT begins the end: no new connections, no new batches, requests under way get their answers,
-derived references are written, what a spool still holds lands once more. It takes at most ``drain_ms`` and a second
-signal cuts it short.
+derived references are written, what a spool still holds lands once more. It takes at most ``drain_ms``, and seconds
+more where the store does not answer (``ending``). A second signal cuts it short.
 """
 
 import asyncio

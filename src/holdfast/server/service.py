@@ -35,6 +35,7 @@ from holdfast.ingest.spool import Spool, open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.objects.certificate import StartCheck, start_check
 from holdfast.objects.stack import OpenStore
+from holdfast.server.ending import Ending
 from holdfast.server.intake import Intake
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
@@ -75,6 +76,7 @@ class Service:
     reconciled: Reconciled
     marks: Marks | None
     """None with a spool: then there is one collector."""
+    ending: Ending
     overlap_ns: int = OVERLAP_S * _SECOND
     """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
@@ -90,6 +92,7 @@ class Service:
     def begin_draining(self) -> None:
         """No new batches; those under way are finished by whoever serves."""
         self.draining = self.intake.draining = True
+        self.ending.begin()
         self.live.end()
 
     def completeness(self) -> dict[str, Any]:
@@ -252,8 +255,8 @@ async def open_service(
         await service.holds.refresh()
         await service.reconciled.look()
         if service.marks is not None:  # begun before anything is accepted, ended when all that was is told
-            await stack.enter_async_context(service.marks)
-        await stack.enter_async_context(service.acceptor)
+            await stack.enter_async_context(service.ending.of("the mark", service.marks))
+        await stack.enter_async_context(service.ending.of("what is owed", service.acceptor))
         _gauges(service)
         async with _beside(service):
             yield service
@@ -365,6 +368,7 @@ def _compose(
         holds=holds,
         reconciled=Reconciled(store, clock),
         marks=marks,
+        ending=Ending(clock, section.drain_ms),
     )
 
 

@@ -22,11 +22,11 @@ import hmac
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from holdfast.base.clock import Clock, iso, parse_iso
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
+from holdfast.ingest.identity import fits
 
 _TOKEN = re.compile(r"hft_([0-9a-f]{8})_[0-9a-f]{64}")
 _HEADER = (
@@ -56,7 +57,7 @@ class Token:
     note: str = ""
 
     def allows(self, agent_id: str) -> bool:
-        return any(fnmatchcase(agent_id, pattern) for pattern in self.agents)
+        return any(fits(agent_id, pattern) for pattern in self.agents)
 
     def expired(self, now_ns: int) -> bool:
         return self.expires_at is not None and parse_iso(self.expires_at) <= now_ns
@@ -173,6 +174,7 @@ def add_token(
     """The new row, and the token itself, which is not kept. Creates the file if there is none."""
     if not agents or not all(agents):
         raise Invalid("a token is for the agents of at least one pattern", remedy="give --agents, such as 'web-*'")
+    path = path.resolve()  # a link stays one, and leads to the new file
     with _editing(path):
         tokens = read_tokens(path) if path.exists() else ()
         token_id = ambient.ids.attempt()
@@ -188,6 +190,7 @@ def add_token(
 
 
 def revoke_token(path: Path, token_id: str) -> Token:
+    path = path.resolve()
     with _editing(path):
         tokens = read_tokens(path)
         gone = next((token for token in tokens if token.token_id == token_id), None)
@@ -201,7 +204,7 @@ def revoke_token(path: Path, token_id: str) -> Token:
 def _editing(path: Path) -> Iterator[None]:
     """One editor at a time. The lock is on the folder, since the file itself is replaced."""
     try:
-        folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_CLOEXEC)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(f"folder {path.parent} cannot be opened: {error.strerror}", remedy="create it first") from error
     try:
@@ -213,13 +216,25 @@ def _editing(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, tokens: tuple[Token, ...]) -> None:
-    """Replace the file whole: a collector reads the old one or the new one."""
+    """Replace the file whole: a collector reads the old one or the new one, with the rights that it had."""
     new = path.with_name(f".{path.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
+        _like(path, out.fileno())
         out.write(_HEADER + "".join(map(_row, tokens)))
         out.flush()
         os.fsync(out.fileno())
     new.replace(path)
+
+
+def _like(path: Path, new: int) -> None:
+    """A collector may run as somebody else than whoever edits: owner, group and mode stay as they were."""
+    try:
+        before = path.stat()
+    except FileNotFoundError:
+        return
+    with suppress(PermissionError):  # only root gives files away, and then the collector's own user does not edit
+        os.fchown(new, before.st_uid, before.st_gid)
+    os.fchmod(new, stat.S_IMODE(before.st_mode))
 
 
 def _row(token: Token) -> str:

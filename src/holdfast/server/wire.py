@@ -206,7 +206,11 @@ class _Guarded(H11Protocol):
         self._watch()
 
     async def _answer(self, cycle: Cycle, shortcut: Shortcut) -> None:
-        answered = await shortcut.answer(cycle.head.headers, cycle.body(), self.client)
+        try:
+            answered = await shortcut.answer(cycle.head.headers, cycle.body(), self.client)
+        except asyncio.CancelledError:  # the time for requests under way is over
+            self._turn_away(Fault("draining", "this collector ends; send the same batch again"))
+            raise
         cycle.response_complete = True
         if cycle.disconnected or self.transport.is_closing():
             return

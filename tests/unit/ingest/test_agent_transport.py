@@ -126,3 +126,14 @@ async def test_a_name_that_is_no_ascii_is_sent_as_it_is() -> None:
         transport = HttpTransport(client, ["http://a.test"], lambda: "secret")
         assert await transport.post(0, Identity("wäb", "b", 0, 0), FRAME) == Taken(False)
     assert (b"X-Lightmetrics-Agent", "wäb".encode()) in seen[0].headers.raw
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["9" * 5_000, "Sun, 06 Nov 1994 08:49:37 -0000", "Sun, 06 Nov 1994 08:49:37 +99999999", "soon", "-1", "1.5", ""],
+)
+def test_whatever_a_proxy_asks_for_is_no_reason_to_fail(asked: str) -> None:
+    headers = {"Retry-After": asked, "Date": "Sun, 06 Nov 1994 08:49:00 GMT"}
+    answer = answer_of(503, headers, b"", b"frame")
+    assert isinstance(answer, Busy)
+    assert 0 <= answer.retry_after_ms <= 10**12

@@ -13,6 +13,7 @@ from holdfast.base.errors import Denied, Invalid
 from holdfast.base.portal import Portal
 from holdfast.ingest import BatchConflict, Client, Gauge, Undelivered
 from holdfast.ingest.frame import decode
+from holdfast.server.app import IngestApp
 from tests.unit.server.server_desk import listening, server_desk
 
 GOOD = (200, b'{"duplicate": false}')
@@ -169,3 +170,32 @@ async def _enter(portal: Portal, collector: Collector) -> str:
     manager = listening(collector)
     _LISTENERS.append(manager)
     return await manager.__aenter__()
+
+
+@pytest.mark.parametrize("token", ["", " ", "hft_1_sécret", "hft_1_secret and more", "hft_1_secret\nx-more: 1"])
+def test_a_token_that_no_header_can_hold_is_refused_at_once_and_not_shown(token: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        Client("http://127.0.0.1:9", agent_id="web-1", token=token)
+    assert "cret" not in f"{caught.value} {caught.value.remedy}"
+
+
+async def test_a_token_may_end_as_the_line_of_a_file_does(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk, listening(IngestApp(desk.service)) as url:
+        receipt = await Client(url, agent_id="web-1", token=f"{desk.token}\n", tries=1).send(Gauge("load", 1.0, 1))
+        assert receipt.records == 1
+
+
+@pytest.mark.parametrize("agent", [" web-1", "web-1 "])
+def test_an_agent_that_no_header_can_name_is_refused(agent: str) -> None:
+    with pytest.raises(Invalid, match="space"):
+        Client("http://127.0.0.1:9", agent_id=agent, token="t")
+
+
+async def test_what_is_no_record_is_refused_and_not_left_out() -> None:
+    collector = Collector(GOOD)
+    async with client_of(collector) as client:
+        wrong: Any = [Gauge("load", 1.0, 1), {"name": "load"}, Gauge("load", 2.0, 2)]
+        with pytest.raises(Invalid, match="record 1: dict"):
+            await client.send(wrong)
+        await client.send(Gauge("load", 3.0, 3))
+    assert [decode(body).identity.seq_start for body in collector.bodies] == [0]

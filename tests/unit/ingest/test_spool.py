@@ -16,8 +16,9 @@ from holdfast.ingest.landing import Landed, SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.references import References
-from holdfast.ingest.spool import FOLDER, Spool, open_spool
+from holdfast.ingest.spool import BALLAST, FOLDER, RESERVE, Spool, open_spool
 from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
 from holdfast.objects.observe import Usage
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.sim import ingest_kit as kit
@@ -289,3 +290,55 @@ async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
 
     await lasting("counting", run, pause_s=0)
     assert tries == [0, 1, 2]
+
+
+class Tight(Layer):
+    """A disk with room for so many files, of which the reserve takes the place of several."""
+
+    def __init__(self, inner: MemoryStore, room: int) -> None:
+        super().__init__(inner)
+        self.room = room
+        self.objects = inner.shelf.objects
+
+    @property
+    def used(self) -> int:
+        return sum(4 if key == RESERVE else 1 for key in self.objects)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key not in self.objects and self.used + (4 if key == RESERVE else 1) > self.room:
+            raise Unavailable(f"put {key}: No space left on device")
+        return await super().put(key, body, mode)
+
+
+async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again() -> None:
+    desk = SpoolDesk()
+    disk = Tight(MemoryStore(clock=desk.watch), room=14)
+    spool = Spool(disk)
+    await spool.keep_reserve()
+    collector = desk.spooler(spool)
+    for number in range(10):
+        assert isinstance(await collector.accept(submission(number)), Accepted)
+    with pytest.raises(Unavailable, match="No space"):
+        await collector.accept(submission(10))
+    assert disk.used == disk.room
+    disk.room = 13  # somebody else has taken the rest, so that not even one note fits beside the reserve
+    assert await collector.land() == Landed(batches=10)
+    assert [one async for one in spool.pending()] == []
+    with pytest.raises(Unavailable, match="land first"):  # the room is that of notes
+        await collector.accept(submission(20))
+    await spool.keep_reserve()
+    assert RESERVE not in disk.objects
+    await spool.keep_reserve()
+    assert RESERVE in disk.objects
+    answer = await collector.accept(submission(20))
+    assert isinstance(answer, Accepted)
+    assert not answer.duplicate
+
+
+async def test_a_spool_that_runs_keeps_room_in_reserve(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    with open_spool(tmp_path, desk.ambient()) as spool:
+        async with desk.spooler(spool):
+            while not (tmp_path / FOLDER / RESERVE).exists():
+                await asyncio.sleep(0.01)
+        assert (tmp_path / FOLDER / RESERVE).stat().st_size == len(BALLAST)

@@ -1,10 +1,11 @@
 """The short way past the parser: it takes nothing that the parser would not take, and answers as the long way does."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h11
@@ -236,4 +237,18 @@ async def test_a_server_that_ends_answers_what_is_under_way() -> None:
         answer = await reader.read()
         assert answer.endswith(b"<sit>")
         assert b"connection: close" in answer or b"HTTP/1.1 200" in answer
+        writer.close()
+
+
+async def test_a_server_that_has_waited_long_enough_says_so_and_hangs_up() -> None:
+    async with serving(replace(WIRE, drain_s=0)) as (echo, address, server):
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(HEAD + b"sit")
+        while not server.server_state.tasks:
+            await asyncio.sleep(0.01)
+        server.should_exit = True
+        status, body = await heard(reader)
+        assert (status, json.loads(body)["error"]["reason"]) == (503, "draining")
+        assert await reader.read() == b""
+        assert not echo.seen
         writer.close()

@@ -152,3 +152,29 @@ async def test_a_file_that_is_nested_without_end_leaves_the_tokens(tmp_path: Pat
     assert not await file.refresh()
     assert len(file.table.tokens) == 1
     assert file.problem is not None
+
+
+def test_a_file_keeps_its_rights_and_a_link_leads_to_it_still(file: Path, tmp_path: Path) -> None:
+    first, _ = add_token(file, ("*",), AMBIENT)
+    file.chmod(0o640)
+    link = tmp_path / "elsewhere" / "link.toml"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    second, _ = add_token(link, ("web-*",), AMBIENT)
+    assert read_tokens(file) == (first, second)
+    revoke_token(link, first.token_id)
+    assert read_tokens(file) == (second,)
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in link.parent.iterdir()] == ["link.toml"]
+
+
+def test_in_a_pattern_brackets_are_letters_like_others(file: Path) -> None:
+    token, _ = add_token(file, ("db[1]", "[x]*"), AMBIENT)
+    assert [token.allows(agent) for agent in ("db[1]", "[x]-7", "db1", "x-7", "db[2]")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]

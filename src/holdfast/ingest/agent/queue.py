@@ -32,7 +32,7 @@ from holdfast.ingest.agent.folder import LOCK, Folder
 from holdfast.ingest.agent.parked import PARKED, parked_names
 from holdfast.ingest.agent.segment import Damage, Found, Segment, first_seq_of, is_whole, read_at, scan
 from holdfast.ingest.frame import ANY_SIZE, FrameInvalid, Identity, encode, inspect, pack
-from holdfast.ingest.identity import MAX_AGENT_BYTES, check_name
+from holdfast.ingest.identity import check_sender
 from holdfast.ingest.records import Record
 
 ABOUT = "queue.json"
@@ -367,7 +367,7 @@ async def open_queue(
     options: QueueOptions = QueueOptions(),  # noqa: B008  # frozen
 ) -> Queue:
     """The queue in ``folder``, begun if the folder is empty. ``Refused`` if it is another agent's, or no queue."""
-    check_name("agent id", agent_id, MAX_AGENT_BYTES)
+    check_sender(agent_id)
     body = await folder.read(ABOUT)
     if body is None:
         foreign = [name for name in await folder.names() if name != LOCK]

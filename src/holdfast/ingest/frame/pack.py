@@ -65,6 +65,8 @@ class _Sorter:
                 self._logs.append((seq, record))
             case Alert():
                 self._alerts.append((seq, record))
+            case _:  # whoever does not check types would lose it without a word: gaps are allowed
+                raise Invalid(f"record {seq}: {type(record).__name__} is no Gauge, Counter, Histogram, Log or Alert")
 
     def batch(self, identity: Identity) -> Batch:
         tables = _Tables()

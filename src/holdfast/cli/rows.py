@@ -15,6 +15,8 @@ import pyarrow as pa
 from holdfast.cli.output import Output
 
 BATCH = 1_000
+PLACES = 18
+"""Of the column of a Decimal."""
 
 
 class Format(StrEnum):
@@ -84,12 +86,19 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Decimal):
         exponent = value.as_tuple().exponent
-        return int(value) if exponent == 0 else str(value)  # sums of whole numbers are whole
+        return int(value) if exponent == 0 else _decimal(value)  # sums of whole numbers are whole
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _decimal(value: Decimal) -> str:
+    """Columns of fields have eighteen places, and who wrote 19.90 does not want to see them all."""
+    if value.as_tuple().exponent != -PLACES:
+        return str(value)
+    return format(value, "f").rstrip("0").rstrip(".")
 
 
 def _text(value: Any) -> str:

@@ -1,7 +1,9 @@
 """``holdfast sql``: types as tables of DuckDB's SQL, read-only; without a statement, a small shell."""
 
+import asyncio
 import signal
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,7 +70,7 @@ async def _converse(shell: Shell, tables: SqlTables, style: Format | None) -> No
     words = [*names, *(f"{name}__history" for name in names), *KEYWORDS]
     for name in names:
         words += [word for word in await tables.columns(name) if word not in words]
-    with _Lines(words) as lines:
+    with _Lines(words) as lines, _Interrupts() as interrupts:
         shell.out.note(f"{len(names)} tables; .help for help")
         while True:
             try:
@@ -78,9 +80,44 @@ async def _converse(shell: Shell, tables: SqlTables, style: Format | None) -> No
             if text in (".quit", ".exit"):
                 return
             try:
-                await _answer(shell, tables, text, style)
+                if not await interrupts.finished(_answer(shell, tables, text, style)):
+                    shell.out.note("interrupted")
             except HoldfastError as error:
                 shell.out.error(error)
+
+
+class _Interrupts:
+    """While it lasts, Ctrl-C ends the statement that runs, and not the shell."""
+
+    def __init__(self) -> None:
+        self._running: asyncio.Task[None] | None = None
+        self._before: Any = None
+
+    def __enter__(self) -> "_Interrupts":
+        loop = asyncio.get_running_loop()
+        self._before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(self._interrupt))
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    async def finished(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Whether it came to its end."""
+        self._running = asyncio.ensure_future(work)
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            shell = asyncio.current_task()
+            if shell is not None and shell.cancelling():
+                raise
+            return False
+        finally:
+            self._running = None
+        return True
 
 
 async def _answer(shell: Shell, tables: SqlTables, text: str, style: Format | None) -> None:
@@ -138,7 +175,9 @@ class _Lines:
                 print()
                 lines.clear()
                 continue
-            if lines[0].startswith(".") or lines[-1].rstrip().endswith(";"):
+            if lines[0].startswith("."):
+                return lines[0].rstrip(" ;")
+            if lines[-1].rstrip().endswith(";"):
                 return "\n".join(lines).strip()
 
 

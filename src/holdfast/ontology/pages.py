@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Conflict, Invalid
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.results import objects
@@ -46,24 +46,27 @@ async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
     by_key = not ask.order and ask.when.mode == "state"
     size = min(size, MOST - 1)
     asked = replace(ask, limit=size + 1)
-    skipped = 0
+    place = None
     if after is not None:
         place = _opened(after, digest, len(ask.shape.keys) if by_key else None)
-        skipped = place.skip
         begin = {"beyond": place.key} if by_key else {"offset": place.skip}
         asked = replace(asked, when=When(ask.when.mode, after=place.after, last=place.commit), **begin)
 
-    async def question(moment: Moment) -> tuple[Window, pa.Table]:
+    async def question(moment: Moment) -> tuple[Window, int, pa.Table]:
+        erased = 0 if moment.ledger.redacted is None else moment.ledger.redacted.commit_id
+        if place is not None and not by_key and place.erased != erased:
+            raise Conflict("rows were erased since the page before, so that others moved up", remedy="begin again")
         rows = await rows_of(asked, moment)
         sql = rows.select(rows.stored)
-        return rows.window, await query.engine.warm.duck.table(sql.text, list(sql.params))
+        return rows.window, erased, await query.engine.warm.duck.table(sql.text, list(sql.params))
 
-    window, found = await query.engine.ask(question)
+    window, erased, found = await query.engine.ask(question)
     kept = found.slice(0, size)
     cursor = None
     if found.num_rows > size:
         last = [kept.column(name)[size - 1].as_py() for name in ask.shape.keys]
-        begins = {"key": last} if by_key else {"skip": skipped + size, "after": window.lower}
+        skip = size + (0 if place is None else place.skip)
+        begins = {"key": last} if by_key else {"skip": skip, "after": window.lower, "erased": erased}
         cursor = _closed({"commit": window.upper, "of": digest, **begins})
     return Page(await blocking(objects, query.form, kept), cursor, window.upper)
 
@@ -91,7 +94,9 @@ class _Place(NamedTuple):
     commit: int
     key: tuple[str, ...] = ()
     skip: int = 0
-    after: int | None = None
+    after: int = 0
+    erased: int = 0
+    """The latest commit that erased payload: erasing is all that changes the state of a commit."""
 
 
 def _opened(cursor: str, digest: str, keys: int | None) -> _Place:
@@ -103,16 +108,17 @@ def _opened(cursor: str, digest: str, keys: int | None) -> _Place:
         raise _no_cursor() from error
     if of != digest:
         raise Invalid("this cursor is of another query", remedy="ask with the same conditions and order for all pages")
-    key, skip, after = said.get("key"), said.get("skip"), said.get("after")
     if not _is_count(commit):
         raise _no_cursor()
     if keys is not None:
+        key = said.get("key")
         if not isinstance(key, list) or len(key) != keys or not all(isinstance(part, str) for part in key):
             raise _no_cursor()
         return _Place(commit, tuple(key))
-    if not _is_count(skip) or not (after is None or _is_count(after)):
+    counts = [said.get(name) for name in ("skip", "after", "erased")]
+    if not all(map(_is_count, counts)):
         raise _no_cursor()
-    return _Place(commit, (), skip, after)
+    return _Place(commit, (), *counts)
 
 
 def _is_count(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import run
+from holdfast.cli.rows import _plain
 from holdfast.ontology import Entity, Field, Relation
 
 
@@ -62,6 +64,21 @@ def test_questions_in_words(uri: str, capsys: pytest.CaptureFixture[str]) -> Non
     ]
     explained = asked("Customer", "--where", 'id == "a"', "--explain")
     assert [file["use"] for file in explained["tables"][0]["files"]] == ["rows", "pruned"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("19.900000000000000000", "19.9"),
+        ("5.000000000000000000", "5"),
+        ("0E-18", "0"),
+        ("1.50", "1.50"),
+        ("1E+3", "1E+3"),
+        ("100", 100),
+    ],
+)
+def test_decimals_have_the_places_that_they_need(text: str, shown: str | int) -> None:
+    assert _plain(Decimal(text)) == shown
 
 
 def test_rows_as_text(uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import run
+from holdfast.cli.sql import _Interrupts
 from holdfast.ontology import Entity, Field
 
 
@@ -96,7 +98,7 @@ def test_the_shell(uri: str, tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ) as shell:
         os.close(theirs)
         seen = _until(ours, "sql> ")
-        for typed in ("select people\nfrom Town__h\t where people = 9;", "select x;", ".tables", ".nothing"):
+        for typed in ("select people\nfrom Town__h\t where people = 9;", "select x;", ".tables;", ".nothing"):
             os.write(ours, f"{typed}\n".encode())
             seen += _until(ours, "sql> ")
         os.write(ours, b".quit\n")
@@ -107,6 +109,35 @@ def test_the_shell(uri: str, tmp_path: Path) -> None:
     assert "error: Binder Error" in seen
     assert "there is no command .nothing" in seen
     assert "from Town__history where people = 9;" in (tmp_path / ".holdfast_sql_history").read_text()
+
+
+async def test_an_interrupt_ends_the_statement_and_not_the_shell() -> None:
+    """Ctrl-C between two statements, during one, and after."""
+    ended: list[str] = []
+
+    async def endless() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("endless")
+
+    async def short() -> None:
+        ended.append("short")
+
+    before = signal.getsignal(signal.SIGINT)
+    with _Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0)
+        assert not await interrupts.finished(endless())
+        assert await interrupts.finished(short())
+        shell = asyncio.ensure_future(interrupts.finished(asyncio.Event().wait()))  # type: ignore[arg-type]  # endless too
+        await asyncio.sleep(0)
+        shell.cancel()  # what ends the shell itself is no interrupt
+        with pytest.raises(asyncio.CancelledError):
+            await shell
+    assert ended == ["endless", "short"]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def _until(terminal: int, prompt: str) -> str:

@@ -352,3 +352,17 @@ async def test_a_store_is_not_made_anew_over_an_erasure_that_is_not_finished() -
     await desk.bare.delete(record)
     with pytest.raises(Refused, match="commit 5 orders payload to be destroyed"):
         await restart.preview(desk.store)
+
+
+async def test_a_cursor_by_number_does_not_go_on_after_an_erasure() -> None:
+    """Rows would have moved up behind its back; a cursor by key goes on."""
+    desk = Desk()
+    async with session(desk) as onto:
+        onto.ensure([Patient(id=f"p{number}", name="x", age=number) for number in range(6)])
+        await onto.commit()
+        by_age = await onto.query(Patient).order_by(Patient.age).page(2)
+        by_key = await onto.query(Patient).page(2)
+        await erased(desk, "p0")
+        assert [one.id for one in (await onto.query(Patient).page(2, after=by_key.cursor)).rows] == ["p2", "p3"]
+        with pytest.raises(Conflict, match="rows were erased since the page before"):
+            await onto.query(Patient).order_by(Patient.age).page(2, after=by_age.cursor)

@@ -280,3 +280,9 @@ def test_complete_columns_are_compared_plainly() -> None:
     assert compile_where((untyped.age < 2.5).predicate, {"own": source}) == ('(r."age" <= CAST(? AS BIGINT))', (2,))
     partial = Source('r."fields_json"', {"age": TypedColumn('r."age"', "int", complete=False)})
     assert "fields_json" in compile_where((untyped.age < 2.5).predicate, {"own": partial}).text
+
+
+@pytest.mark.parametrize("text", ["not " * 5_000 + "age > 3", "(" * 5_000 + "age > 3" + ")" * 5_000])
+def test_a_text_that_is_nested_too_deeply_is_refused(text: str) -> None:
+    with pytest.raises(InvalidQuery, match="nested too deeply"):
+        parse(text, declaration(Customer))

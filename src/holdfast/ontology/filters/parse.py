@@ -62,7 +62,12 @@ class Target(NamedTuple):
 
 def parse(source: str, declared: Declared) -> Predicate:
     """The predicate about rows of this type that the text says."""
-    return _Parser(source, declared).whole()
+    try:
+        return _Parser(source, declared).whole()
+    except RecursionError as error:
+        raise InvalidQuery(
+            "the condition is nested too deeply", remedy="use in [...], or join conditions with and and or one by one"
+        ) from error
 
 
 class _Parser:

@@ -98,16 +98,7 @@ def run(
     if (agent and not full) or (full and (events or inventory)):
         raise Invalid("--agent narrows --full, and --full lists what --events and --inventory would name")
     _check_jobs(shell, jobs or [], deep=deep, scopes=scope or [])
-    _check_options(
-        jobs or [],
-        {
-            "since_ns": since,
-            "until_ns": until,
-            "full": full or None,
-            "keys": events or inventory or None,
-            "settle": settle,
-        },
-    )
+    _check_options(jobs or [], settle, since_ns=since, until_ns=until, full=full or None, keys=events or inventory)
     named = Named(events or [], inventory)
 
     async def work() -> None:
@@ -142,7 +133,7 @@ def plan(
 ) -> None:
     """Show what a run would do now, hour by hour. Reads alone."""
     shell = Shell.of(context)
-    _check_options(jobs or [], {"since_ns": since, "until_ns": until, "settle": settle})
+    _check_options(jobs or [], settle, since_ns=since, until_ns=until)
 
     async def work() -> None:
         async with open_pipeline(shell) as store:
@@ -198,11 +189,11 @@ def _check_jobs(shell: Shell, jobs: list[str], *, deep: bool, scopes: list[str])
         )
 
 
-def _check_options(jobs: list[str], given: dict[str, object]) -> None:
+def _check_options(jobs: list[str], settle: str | None, **given: object) -> None:
     """Nothing that is asked for is passed over by every job."""
     from holdfast.pipeline.drive import check_names, check_request  # noqa: PLC0415  # as above
 
-    if given.pop("settle") is not None and not SETTLING & set(check_names(jobs)):
+    if settle is not None and not SETTLING & set(check_names(jobs)):
         told = f"--settle means nothing to {', '.join(jobs)}"
         raise Invalid(told, remedy=f"leave it out, or name a job that takes it: {', '.join(sorted(SETTLING))}")
     called = {"since_ns": "--since", "until_ns": "--until", "full": "--full", "keys": "--events or --inventory"}

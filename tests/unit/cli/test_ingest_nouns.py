@@ -89,7 +89,6 @@ class TestAuthority:
         assert named["accepts_here"]
         assert named["aliases"].endswith("link")
         assert desk.authority("link").authority_id == desk.authority().authority_id == original.authority_id
-        assert "has no authority" not in str(desk.json("authority", "alias", "--same-bucket"))
         assert (
             "there is no authority"
             in desk.json("authority", "alias", "--same-bucket", store="x", code=4)["error"]["message"]

@@ -176,6 +176,9 @@ def _health(app: FastAPI, service: Service) -> None:
             raise Fault("not_ready", f"the store does not answer: {standing['store_problem']}", fields=standing)
         return _answer(service, 200, {"status": "ready", **standing})
 
+    for path, asked in (("/healthz", healthz), ("/readyz", readyz)):  # some load balancers ask for no body
+        app.head(path, include_in_schema=False)(asked)
+
 
 async def _events(service: Service, wanted: Wanted) -> AsyncIterator[bytes]:
     subscription = service.live.subscribe()

@@ -6,7 +6,7 @@ import typer
 
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ingest.authority import Acceptance, Authority, Place, objection, promote, read_authority
+from holdfast.ingest.authority import Acceptance, Authority, Place, add_alias, objection, promote, read_authority
 from holdfast.objects.stack import open_store
 
 app = noun_app()
@@ -14,7 +14,7 @@ app = noun_app()
 
 @app.callback()
 def authority() -> None:
-    """See which store accepts telemetry, and promote a copy."""
+    """See which store accepts telemetry; promote a copy, name an alias."""
 
 
 @app.command()
@@ -66,6 +66,31 @@ def promote_copy(
                 )
             made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=spool_id)
             shell.out.record(_fields(made, place))
+
+    shell.run(work())
+
+
+@app.command("alias")
+def alias(
+    context: typer.Context,
+    same_bucket: Annotated[
+        bool, typer.Option("--same-bucket", help="Nothing can check it: this is the very same bucket, and no copy.")
+    ] = False,
+) -> None:
+    """Let collectors accept at this address too: another way to the very same bucket and prefix.
+
+    Such as a second name of an endpoint. A copy is something else: see promote.
+    """
+    shell = Shell.of(context)
+
+    async def work() -> None:
+        async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
+            place = Place.of(store.spec)
+            if not same_bucket:
+                found = await read_authority(store, store.ambient)
+                known = "the one in its authority" if found is None else str(found.place)
+                typer.confirm(f"is {place} the very same as {known}, and no copy of it?", abort=True, err=True)
+            shell.out.record(_fields(await add_alias(store, store.ambient, place), place))
 
     shell.run(work())
 

@@ -21,7 +21,11 @@ class Noun(NamedTuple):
 NOUNS: tuple[Noun, ...] = (
     Noun("agent", "holdfast.cli.agent", "Measure this host and send it to collectors, losing nothing."),
     Noun("audit", "holdfast.cli.audit", "Check everything in a store against everything else, and keep the result."),
-    Noun("authority", "holdfast.cli.authority", "See which store accepts telemetry, and promote a copy."),
+    Noun(
+        "authority",
+        "holdfast.cli.authority",
+        "See which store accepts telemetry; promote a copy, name an alias.",
+    ),
     Noun("collector", "holdfast.cli.collector", "Accept telemetry from agents, each batch exactly once."),
     Noun("config", "holdfast.cli.config", "Show the settings in effect and where each comes from."),
     Noun("conflicts", "holdfast.cli.conflicts", "See and resolve conflicts over the identity of batches."),

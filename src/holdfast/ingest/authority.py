@@ -167,8 +167,8 @@ def objection(
         return Refused(
             f"this store is at {place}, and its authority {found.authority_id} is for {found.place}: it is a copy, or"
             " another way to the same bucket",
-            remedy="a copy: `holdfast authority promote`, once the original is out of service; the same bucket: list"
-            " this address among its aliases",
+            remedy="a copy: `holdfast authority promote`, once the original is out of service; the same bucket:"
+            " `holdfast authority alias`",
         )
     if expected_id is not None and expected_id != found.authority_id:
         return Refused(

@@ -4,8 +4,9 @@ A look is one LIST of the marks, and one GET for each that was written since. It
 and references, so that whatever a mark promises is there when these are listed. A collector that is not listed yet has
 acknowledged nothing yet.
 
-Whoever fell silent without an end, and whoever says that batches of its are listed nowhere, is **wanting**: nobody can
-be called complete until all manifests were looked at, from then on. Reads alone.
+Whoever fell silent without an end, whoever says that batches of its are listed nowhere, and whoever ended with a clock
+that was ahead (its batches are listed in hours that nobody looks at yet) is **wanting**: nobody can be called complete
+until all manifests were looked at, from then on. Reads alone.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,18 @@ class Voice:
     covered: int = 0
     """Of its batches that are listed nowhere, how many an audit has looked for."""
     settled: bool = False
-    """It fell silent, and an audit has looked for what it left."""
+    """It is gone, and an audit has looked for what it left."""
+
+    @property
+    def ahead(self) -> bool:
+        """Whether its clock is, so that nobody knows where to look for its batches."""
+        return self.mark is not None and self.mark.through_unix_ns > self.entry.modified_ns + SKEW_NS
+
+    def gone(self, now_ns: int) -> bool:
+        """Whether it accepts nothing more, and left what cannot be found by time."""
+        return self.mark is not None and (
+            _silent(self.mark, now_ns - self.heard_ns) or (self.mark.ended and self.ahead)
+        )
 
 
 @dataclass
@@ -88,9 +100,9 @@ class Heard:
         for key, voice in self._voices.items():
             if voice.mark is None:
                 continue
-            silent = not voice.settled and _silent(voice.mark, now_ns - voice.heard_ns)
-            if silent or voice.mark.unlisted > voice.covered:
-                found[key] = Wanted(voice.mark.unlisted, voice.heard_ns if silent else None)
+            gone = not voice.settled and voice.gone(now_ns)
+            if gone or voice.mark.unlisted > voice.covered:
+                found[key] = Wanted(voice.mark.unlisted, voice.heard_ns if gone else None)
         return found
 
     def covered(self, wanted: Mapping[str, Wanted]) -> None:
@@ -103,10 +115,11 @@ class Heard:
 
     def why(self) -> str | None:
         """What is to be said of those who are wanting, or cannot be understood."""
+        now_ns = self.clock.monotonic_ns()
         for key, voice in self._voices.items():
             if voice.mark is None:
                 return f"a mark of a collector cannot be read: {key}"
-            if voice.mark.through_unix_ns > voice.entry.modified_ns + SKEW_NS:
+            if voice.ahead and not voice.settled and not voice.gone(now_ns):
                 return f"the clock of {voice.mark.collector_id} is ahead, so nobody knows where to look for its batches"
         marks = [self._voices[key].mark for key in self.wanting()]
         names = sorted({mark.collector_id for mark in marks if mark is not None})

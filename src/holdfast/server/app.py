@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends as DependsType
 from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError
@@ -33,6 +33,8 @@ from holdfast.server.shortcut import Answered, Body, Shortcut
 HEARTBEAT_S = 15.0
 INLINE_RECORDS = 500
 """Batches up to this size are looked into on the loop."""
+MOST_BODY = 256 << 10
+"""Of a request on the private listener."""
 QUESTIONS = 2
 """Questions to live state that are worked on at a time: each may look through all of it."""
 
@@ -93,6 +95,7 @@ class IngestApp:
 def private_app(service: Service) -> FastAPI:
     """What people and dashboards reach, on a listener of its own."""
     app = _app(service, "Holdfast collector: private reads", dependencies=[Depends(_known_parameters)])
+    app.add_middleware(_SmallBodies, service=service)
     asking = asyncio.Semaphore(QUESTIONS)
 
     @app.get("/api/v1/live", **openapi.LIVE)
@@ -133,6 +136,30 @@ def private_app(service: Service) -> FastAPI:
     return app
 
 
+class _SmallBodies:
+    """The framework reads a body to its end before anybody looks at it. Decisions are short; whatever says that it is
+    long, or does not say how long it is, is refused unread."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = _body_problem(lowered(scope["headers"])) if scope["type"] == "http" else None
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await _refuse(self._service, Request(scope), problem)(scope, receive, send)
+
+
+def _body_problem(headers: dict[str, str]) -> Fault | None:
+    if "transfer-encoding" in headers:
+        return Fault("length_required", "Content-Length is absent", remedy="send the length of the body")
+    if int(headers.get("content-length", 0)) > MOST_BODY:  # the parser has seen that it is a number
+        return Fault("too_large", f"more than {MOST_BODY} bytes are no decision", remedy="send a shorter body")
+    return None
+
+
 def _health(app: FastAPI, service: Service) -> None:
     @app.get("/healthz", **openapi.HEALTH)
     async def healthz() -> Response:
@@ -148,6 +175,9 @@ def _health(app: FastAPI, service: Service) -> None:
         if standing["store_problem"]:
             raise Fault("not_ready", f"the store does not answer: {standing['store_problem']}", fields=standing)
         return _answer(service, 200, {"status": "ready", **standing})
+
+    for path, asked in (("/healthz", healthz), ("/readyz", readyz)):  # some load balancers ask for no body
+        app.head(path, include_in_schema=False)(asked)
 
 
 async def _events(service: Service, wanted: Wanted) -> AsyncIterator[bytes]:

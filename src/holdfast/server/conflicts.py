@@ -21,7 +21,7 @@ Answer = Callable[[Service, int, dict[str, Any]], Response]
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000)]
 
 SHOW: dict[str, Any] = {"responses": openapi.statuses(400, 404, 500, 503)}
-DECIDE: dict[str, Any] = {"responses": openapi.statuses(400, 404, 409, 500, 503)}
+DECIDE: dict[str, Any] = {"responses": openapi.statuses(400, 404, 409, 411, 413, 500, 503)}
 HOLDS: dict[str, Any] = {"responses": openapi.statuses(500, 503)}
 
 

@@ -6,6 +6,7 @@ more where the store does not answer (``ending``). A second signal cuts it short
 """
 
 import asyncio
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -19,6 +20,8 @@ from holdfast.server.app import IngestApp, private_app
 from holdfast.server.service import OVERLAP_S, Service, open_service
 from holdfast.server.wire import Address, Server, Wire, bound, server_for
 
+FILES = 256
+"""Open files beside connections of senders: those of the store, and a few of our own."""
 _log = logger("server")
 
 
@@ -43,6 +46,7 @@ async def run_collector(
     """Serve until a signal comes. ``on_serving`` runs beside it and is cancelled at the end."""
     ending = asyncio.Event()
     _on_signals(ending)
+    allow_files(2 * section.connections + FILES)
     with ExitStack() as sockets:
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
@@ -86,6 +90,19 @@ async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None
         waiting.cancel()
     for task in done - {waiting}:
         task.result()
+
+
+def allow_files(wanted: int) -> None:
+    """Every connection is an open file, and most systems allow a process fewer than it may ask for."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or allowed >= wanted:
+        return
+    given = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (given, most))
+    if given < wanted:
+        _log.warning(
+            "%d open files are allowed, and %d may be needed: raise the limit, or lower connections", given, wanted
+        )
 
 
 def _on_signals(ending: asyncio.Event) -> None:

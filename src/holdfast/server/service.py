@@ -330,9 +330,8 @@ def _compose(
     marks: Marks | None = None
     if spool is None:
         collector = Collector(store, ambient, authority, options, on_accepted=on_accepted, on_duplicate=on_duplicate)
-        acceptor = collector
-        every_ms = section.mark_interval_ms
-        marks = Marks(store, ambient, acceptor.references, collector_id=collector_id, every_ms=every_ms)
+        acceptor, every_ms = collector, section.mark_interval_ms
+        marks = Marks(store, ambient, collector.references, collector_id=collector_id, every_ms=every_ms)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
         acceptor = SpoolCollector(

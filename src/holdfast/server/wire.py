@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.base.errors import Invalid, Refused
 from holdfast.server.corked import Corked
+from holdfast.server.door import Door
 from holdfast.server.faults import Fault, failure_of
 from holdfast.server.shortcut import Cycle, Shortcut, plain_head, response
 
@@ -28,7 +30,6 @@ HEAD_BYTES = 16 << 10
 """The longest head of a request."""
 KEEP_ALIVE_S = 75
 """How long an idle connection stays: longer than load balancers keep theirs, so that they close first."""
-BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,28 @@ def bound(address: Address) -> Iterator[tuple[socket.socket, Address]]:
 class Server(uvicorn.Server):
     """Signals are for whoever runs several listeners at once. ``listening`` is set once it does."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, wire: Wire) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._wire = wire
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        self.servers = [self._door(each) for each in sockets or []]  # type: ignore[misc]  # uvicorn closes them
         self.listening.set()
+
+    def _door(self, listening: socket.socket) -> Door:
+        state, wire = self.server_state, self._wire
+        protocol: Any = self.config.http_protocol_class
+        make = partial(protocol, config=self.config, server_state=state, app_state={})
+        return Door(
+            listening,
+            make,
+            context=self.config.ssl,
+            inside=state.connections,
+            most=wire.connections,
+            handshake_s=wire.header_timeout_s,
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -109,7 +125,6 @@ def server_for(app: Any, wire: Wire, shortcut: Shortcut | None = None) -> Server
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(wire.drain_s)),
         h11_max_incomplete_event_size=HEAD_BYTES,
-        backlog=BACKLOG,
         ssl_certfile=wire.certificate,
         ssl_keyfile=wire.key,
     )
@@ -120,7 +135,7 @@ def server_for(app: Any, wire: Wire, shortcut: Shortcut | None = None) -> Server
             f"{wire.certificate}: no certificate with its key: {error.strerror or error}",
             remedy="name PEM files with --tls-certificate and --tls-key",
         ) from error
-    return Server(config)
+    return Server(config, wire)
 
 
 def guarded(wire: Wire, shortcut: Shortcut | None = None) -> type[H11Protocol]:

@@ -79,6 +79,21 @@ class TestAuthority:
         options = ("--why", "?", "--original-is-out-of-service")
         assert "this very place" in desk.json("authority", "promote", *options, code=7)["error"]["message"]
 
+    def test_another_address_of_the_same_bucket_is_refused_until_it_is_named(self, desk: Desk) -> None:
+        original = desk.authority()
+        (desk.root / "link").symlink_to(desk.root / "store")
+        with pytest.raises(Refused) as caught:
+            desk.authority("link")
+        assert "holdfast authority alias" in str(caught.value.remedy)
+        named = desk.json("authority", "alias", "--same-bucket", store="link")
+        assert named["accepts_here"]
+        assert named["aliases"].endswith("link")
+        assert desk.authority("link").authority_id == desk.authority().authority_id == original.authority_id
+        assert (
+            "there is no authority"
+            in desk.json("authority", "alias", "--same-bucket", store="x", code=4)["error"]["message"]
+        )
+
     def test_an_unknown_mode_is_refused(self, desk: Desk) -> None:
         options = ("--why", "?", "--original-is-out-of-service", "--acceptance", "magic")
         assert "magic" in desk.json("authority", "promote", *options, code=2)["error"]["message"]

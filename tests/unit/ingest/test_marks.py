@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -232,3 +233,26 @@ async def test_a_mark_that_cannot_be_written_stops_nobody() -> None:
         assert len(answers) == 2
         assert marks.lapsed
         await acceptor.accept(submission_of_frame(3))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_clock_that_was_ahead_is_forgiven_once_its_collector_is_gone_and_was_looked_for(ended: bool) -> None:
+    fleet = Fleet()
+    store = fleet.desk.store()
+    await fleet.look()
+    async with fleet.collector("a") as (_, inner, _):  # whose references go where nobody looks
+        await inner.accept(submission_of_frame(1))
+    ahead = Mark("0" * 32, "late", fleet.now_ns + 7_200 * 10**9, 0, EVERY_MS)
+    await store.put(ahead.key, ahead.encode(), OVERWRITE)
+    await fleet.look()
+    assert "the clock of late is ahead" in (fleet.follower.heard.why() or "")
+    if ended:
+        last = replace(ahead, ended=True)
+        await store.put(last.key, last.encode(), OVERWRITE)
+    else:
+        fleet.desk.watch.advance(seconds=190)
+    await fleet.follower.poll()
+    assert "what late accepted last" in (fleet.follower.heard.why() or "")
+    await fleet.look()
+    assert fleet.knows(1)
+    assert fleet.complete()

@@ -1,6 +1,7 @@
 """Conflicts are shown and decided over the private listener, and collectors act on it."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,21 @@ async def test_a_record_that_cannot_be_read_hides_no_other(tmp_path: Path) -> No
         assert (listed[keys[0]]["agent_id"], listed[keys[0]]["seq_start"]) == ("web-1", 0)
         assert listed[keys[0]]["submitted_frame_sha256"] in keys[0]
         assert "corrupt" not in listed[keys[1]]
+
+
+async def test_a_long_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        while True:
+            read += 1
+            yield b" " * 65_536
+
+    async with server_desk(tmp_path) as desk:
+        for path in ("/api/v1/holds/lift", "/api/v1/conflicts/abcdef/resolve"):
+            long = await desk.private.post(path, content=endless(), headers={"content-length": str(1 << 40)})
+            assert (long.status_code, long.json()["error"]["reason"]) == (413, "too_large")
+            unknown = await desk.private.post(path, content=endless())
+            assert (unknown.status_code, unknown.json()["error"]["reason"]) == (411, "length_required")
+    assert read == 0

@@ -80,3 +80,11 @@ async def test_a_description_refers_to_nothing_that_it_lacks(tmp_path: Path) -> 
             operations = [each for path in description["paths"].values() for each in path.values()]
             named = {name for each in operations for wanted in each.get("security", []) for name in wanted}
             assert named == set(parts.get("securitySchemes", {})) == secured
+
+
+async def test_load_balancers_may_ask_without_wanting_a_body(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        for client in (desk.ingest, desk.private):
+            assert [(await client.head(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+        desk.service.begin_draining()
+        assert (await desk.ingest.head("/readyz")).status_code == 503

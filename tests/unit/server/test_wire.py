@@ -1,11 +1,21 @@
 """Connections that hold on: what is written to them and never read does not keep them open."""
 
 import asyncio
+import errno
+import resource
 import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.server.wire import Address, Wire, bound, server_for
+import pytest
+
+from holdfast.server import door, run
+from holdfast.server.wire import Address, Server, Wire, bound, server_for
+from tests.tidy.tree import ROOT
 
 WIRE = Wire(connections=20, header_timeout_s=0.2, body_timeout_s=0.2, drain_s=30)
 
@@ -72,3 +82,97 @@ async def test_a_sender_that_has_closed_its_half_gets_its_answer() -> None:
         writer.close()
         server.should_exit = True
         await task
+
+
+TLS = replace(
+    WIRE,
+    certificate=ROOT / "tests/golden/tls/certificate.pem",
+    key=ROOT / "tests/golden/tls/key.pem",
+)
+REQUEST = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"
+
+
+@asynccontextmanager
+async def serving(wire: Wire, listening: socket.socket | None = None) -> AsyncIterator[tuple[Server, Address]]:
+    with bound(Address("127.0.0.1", 0)) as (own, address):
+        server = server_for(after_a_while, wire)
+        used = own if listening is None else listening
+        task = asyncio.create_task(server.serve(sockets=[used]))
+        await server.listening.wait()
+        try:
+            async with asyncio.timeout(60):
+                yield server, Address(address.host, used.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await task
+
+
+async def answer(address: Address, context: ssl.SSLContext | None = None) -> bytes:
+    """Empty if there is no room."""
+    try:
+        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    except OSError:
+        return b""
+    writer.write(REQUEST)
+    found = await reader.read()
+    writer.close()
+    return found
+
+
+async def test_who_does_not_begin_tls_takes_a_place_among_connections_and_not_for_long() -> None:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    patient = replace(TLS, connections=2, header_timeout_s=3_600, body_timeout_s=3_600)
+    async with serving(patient) as (_, address):
+        silent = [await asyncio.open_connection(address.host, address.port) for _ in range(5)]
+        ends = [asyncio.create_task(reader.read()) for reader, _ in silent]
+        await asyncio.gather(*ends[2:])  # nobody but the first two is let in, and those have an hour
+        assert [end.done() for end in ends] == [False, False, True, True, True]
+        for end, (_, writer) in zip(ends, silent, strict=True):
+            writer.close()
+            await end
+        while not (await answer(address, context)).endswith(b"ok"):
+            await asyncio.sleep(0.01)  # until it was noticed that they are gone
+    async with serving(replace(patient, header_timeout_s=0.2)) as (_, address):
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        assert await reader.read() == b""  # it has the time of a head
+        writer.close()
+
+
+class Scarce(socket.socket):
+    """A listener of a process that has no file descriptor left, for a while."""
+
+    refusals = 5
+
+    def accept(self) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_want_of_files_is_said_once_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(door, "PAUSE_S", 0.01)
+    with Scarce() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.setblocking(False)
+        wire = Wire(connections=20, header_timeout_s=20, body_timeout_s=20, drain_s=30)
+        async with serving(wire, listening) as (_, address):
+            assert (await answer(address)).endswith(b"ok")
+        assert listening.refusals == 0
+    said = [record.getMessage() for record in caplog.records if record.name == "holdfast.server"]
+    assert [line.partition(":")[0] for line in said] == ["no connection can be let in"]
+
+
+def test_a_collector_asks_for_as_many_files_as_it_may_have(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    for limits in ((1_024, 1_048_576), (65_536, 65_536), (1_024, 1_500), (1_024, resource.RLIM_INFINITY)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, found=limits: found)
+        run.allow_files(2_256)
+    assert asked == [(2_256, 1_048_576), (1_500, 1_500), (2_256, resource.RLIM_INFINITY)]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -10,7 +10,8 @@ collector, so a ratio says what all of that costs.
 not bound by this machine's processors. On ``file`` there are two floors. obstore's local store forces nothing to disk:
 a power cut takes back what it answered (``unsynced``). So the ratio is to plain files that are as durable as ours:
 written aside, synced and renamed, with their folders, and the folders' own names, synced too. Each batch has a boot id
-of its own, hence a folder of its own, which is the most that a disk can be asked for.
+of its own, hence a folder of its own, which is the most that a disk can be asked for. A host keeps its boot id until it
+is started again, so there are rows for ``64 hosts`` too, which send batch after batch, each into its folder of before.
 """
 
 import argparse
@@ -18,11 +19,12 @@ import asyncio
 import tempfile
 import time
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.ingest.batches import LARGE, SMALL, Batches, Size
+from bench.ingest.batches import LARGE, SMALL, Batches
 from bench.ingest.client_cpu import client_cpu
 from bench.ingest.peers import PROGRAMS, find, measure
 from bench.ingest.sides import Collector, Put, floor, sides, writes
@@ -40,6 +42,7 @@ COUNT = {
 }
 FEWER = {("s3", 1): 4, ("file", 1): 4, ("far", 1): 16, ("far", 4): 4}
 """What takes its time one by one is done fewer times."""
+HOSTS = 64
 AIM = 0.8
 HEADER = (
     "store, batch, senders",
@@ -100,9 +103,9 @@ async def take_turns(
 
 
 async def one(
-    ours: Collector, bare: Put, unsynced: Put | None, size: Size, senders: int, *, count: int, pairs: int
+    ours: Collector, bare: Put, unsynced: Put | None, batches: Batches, senders: int, *, count: int, pairs: int
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    batches = Batches(size)
+    size = batches.size
     cpu, puts = ours.cpu_seconds(), await ours.puts()
     turns = await take_turns(ours, bare, unsynced, batches, senders, count=count, pairs=pairs)
     cpu_us = (ours.cpu_seconds() - cpu) / (count * (pairs + 1)) * 1e6
@@ -148,11 +151,12 @@ async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
     rows: list[tuple[str, ...]] = []
     pairs = 1 if quick else 3
     with sides(store, folder) as (ours, bare, unsynced):
-        for size in (SMALL, LARGE):
+        for size, hosts in product((SMALL, LARGE), (None, HOSTS) if store == "file" else (None,)):
             for senders in (1, 4) if quick else SENDERS:
                 count = 8 if quick else COUNT[store, size.name] // FEWER.get((store, senders), 1)
-                name = f"{size.name}, {senders} senders"
-                results[name], row = await one(ours, bare, unsynced, size, senders, count=count, pairs=pairs)
+                name = f"{size.name}, {senders} senders" + (f", {hosts} hosts" if hosts else "")
+                batches = Batches(size, hosts)
+                results[name], row = await one(ours, bare, unsynced, batches, senders, count=count, pairs=pairs)
                 rows.append((f"{store}: {name}", *row))
         results["client"] = await client_cpu(ours, count=8 if quick else 200)
         results["collector_resident_mib"] = round(ours.resident_bytes() / 2**20)

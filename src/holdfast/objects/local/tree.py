@@ -187,8 +187,6 @@ class Tree:
 
     def give_up(self, made: list[Names]) -> None:
         """Remove the folders that were made for a write that failed, as far as nobody else uses them."""
-        if not made:
-            return
         with suppress(OSError):  # then they stay among those whose names may not be on disk
             kept = self.prune(max(made, key=len))
             for folder in (kept, *self.fresh.above(kept)):

@@ -87,12 +87,15 @@ class Write:
 
     def safe(self) -> None:
         """The folders that were made have their names on disk."""
-        if self.made:
-            self.tree.fresh.leave(self.made)
+        made, self.made = self.made, []
+        if made:
+            self.tree.fresh.leave(made)
 
     def give_up(self) -> None:
         """It has failed."""
-        self.tree.give_up(self.made)
+        made, self.made = self.made, []
+        if made:
+            self.tree.give_up(made)
 
 
 def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:

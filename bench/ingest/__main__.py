@@ -69,6 +69,8 @@ class Turns:
     floor: list[float] = field(default_factory=list)
     unsynced: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    """Of the collector up to the last answer; afterwards it is asked again and again whether all is written."""
 
 
 async def take_turns(
@@ -79,9 +81,10 @@ async def take_turns(
 
     async def mine() -> None:
         requests = ours.requests(batches, count)
-        began = time.perf_counter()
+        cpu, began = ours.cpu_seconds(), time.perf_counter()
         turns.answers += await ours.accept(requests, senders)
         turns.ours.append(time.perf_counter() - began)
+        turns.cpu.append(ours.cpu_seconds() - cpu)
         answered = time.perf_counter()
         await ours.settled()
         turns.settled.append(time.perf_counter() - answered)
@@ -106,9 +109,9 @@ async def one(
     ours: Collector, bare: Put, unsynced: Put | None, batches: Batches, senders: int, *, count: int, pairs: int
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     size = batches.size
-    cpu, puts = ours.cpu_seconds(), await ours.puts()
+    puts = await ours.puts()
     turns = await take_turns(ours, bare, unsynced, batches, senders, count=count, pairs=pairs)
-    cpu_us = (ours.cpu_seconds() - cpu) / (count * (pairs + 1)) * 1e6
+    cpu_us = median(turns.cpu) / count * 1e6
     puts_per_batch = (await ours.puts() - puts) / (count * (pairs + 1))
     ratios = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.floor, strict=True)]
     rate, floor_rate = count / median(turns.ours), count / median(turns.floor)

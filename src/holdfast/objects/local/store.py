@@ -4,7 +4,8 @@ An object is a file with exactly its bytes, on the path that its key names, so p
 copy files in. Its version is the hash of its bytes.
 
 * A write goes to a file aside, is forced to disk, and is renamed into place under the lock of its path, after its
-  condition was compared with what stands there. The folder is forced to disk before anybody is told.
+  condition was compared with what stands there; what is created where nothing is has a shorter way (``writing``). The
+  folder, and the names of new folders, are forced to disk before anybody is told.
 * A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
 * Readers take no locks, and leave the loop only for what is large or not in the system's memory.
 * A store works on either side of a fork: no lock is kept between calls, and what is kept open (``known``) is only to

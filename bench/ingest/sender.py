@@ -7,16 +7,18 @@ import time
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
-from bench.ingest.batches import AGENT
+from holdfast.ingest.frame import inspect
 
 _LENGTH = b"content-length: "
 
 
-def request(frame: bytes, token: str, seq_end: int) -> bytes:
+def request(frame: bytes, token: str) -> bytes:
+    of = inspect(frame).identity
     head = (
         "POST /ingest/v1/batch HTTP/1.1\r\nhost: collector\r\n"
-        f"authorization: Bearer {token}\r\nx-lightmetrics-agent: {AGENT}\r\n"
-        f"x-lightmetrics-seq-start: 0\r\nx-lightmetrics-seq-end: {seq_end}\r\ncontent-length: {len(frame)}\r\n\r\n"
+        f"authorization: Bearer {token}\r\nx-lightmetrics-agent: {of.agent_id}\r\n"
+        f"x-lightmetrics-seq-start: {of.seq_start}\r\nx-lightmetrics-seq-end: {of.seq_end}\r\n"
+        f"content-length: {len(frame)}\r\n\r\n"
     )
     return head.encode() + frame
 

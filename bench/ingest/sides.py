@@ -16,8 +16,9 @@ import obstore
 import psutil
 from obstore.store import LocalStore, S3Store
 
-from bench.ingest.batches import Batches
+from bench.ingest.batches import Batches, keys
 from bench.ingest.sender import request, send_all
+from bench.objects.plain import write_durably
 from bench.objects.server import BUCKET, ROOT, s3_server
 from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
@@ -57,7 +58,7 @@ class Collector:
         return int(sum(float(line.split()[-1]) for line in lines if 'verb="put"' in line))
 
     def requests(self, batches: Batches, number: int) -> list[bytes]:
-        return [request(batches.make(), self.token, batches.seq_end) for _ in range(number)]
+        return [request(batches.make(), self.token) for _ in range(number)]
 
     async def accept(self, requests: list[bytes], senders: int) -> list[float]:
         """Seconds that each answer took."""
@@ -124,7 +125,7 @@ Writes = list[tuple[str, str, bytes]]
 
 def writes(batches: Batches, number: int) -> Writes:
     frames = [batches.make() for _ in range(number)]
-    return [(*batches.keys(frame), frame) for frame in frames]
+    return [(*keys(frame), frame) for frame in frames]
 
 
 async def floor(put: Put, these: Writes, writers: int) -> None:
@@ -138,41 +139,6 @@ async def floor(put: Put, these: Writes, writers: int) -> None:
             await put(manifest, small)
 
     await asyncio.gather(*(writer() for _ in range(writers)))
-
-
-def write_durably(path: Path, body: bytes) -> None:
-    """The least that a write takes which a power cut does not take back: the file, its name, and the names of new
-    folders are forced to disk. No conditions."""
-    aside = path.with_name(path.name + ".new")
-    try:
-        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except FileNotFoundError:
-        _make_folders(path.parent)
-        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        os.write(file, body)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    aside.rename(path)
-    _sync(path.parent)
-
-
-def _make_folders(folder: Path) -> None:
-    missing = [folder]
-    while not missing[-1].parent.is_dir():
-        missing.append(missing[-1].parent)
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        _sync(each.parent)
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def bare_store(address: str, prefix: str) -> S3Store:

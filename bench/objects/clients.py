@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import obstore
 
+from bench.objects.plain import write_durably
 from holdfast.objects import CREATE, IfMatch, OpenStore, Version, Written
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
@@ -149,27 +150,7 @@ class PlainFiles(Client):
             elif step.verb == "list":
                 expect(len(_listing(path)) == 1000)
             else:
-                _write(path, step.body)
-
-
-def _write(path: Path, body: bytes) -> None:
-    aside = path.with_name(path.name + ".new")
-    try:
-        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        os.write(file, body)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    aside.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+                write_durably(path, step.body)
 
 
 def _listing(folder: Path) -> list[tuple[str, int, int]]:

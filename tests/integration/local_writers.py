@@ -28,7 +28,7 @@ from holdfast.objects.observe import Usage
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.stack import compose
-from holdfast.objects.store import CREATE, IfMatch, Written
+from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Written
 from tests.unit.objects.local_kit import contents, files, staged
 
 T = TypeVar("T")
@@ -165,13 +165,17 @@ def storm(folder: Path) -> dict[str, Any]:
 
 # Processes that are killed before each of their file operations
 
-FILE_OPERATIONS = {"fcntl.flock", "open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir"}
+FILE_OPERATIONS = {"fcntl.flock", "open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir"}
 OLD, NEW = b"old", b"new"
 
 Contents = dict[str, bytes]
 SCENARIOS: dict[str, tuple[Contents, Contents]] = {
     "first object": ({}, {"a": NEW}),
     "object in new folders": ({"x/a": OLD}, {"x/a": OLD, "x/y/z": NEW}),
+    "create": ({"x/a": OLD}, {"x/a": OLD, "x/b": NEW}),
+    "create in new folders": ({"x/a": OLD}, {"x/a": OLD, "x/y/z/b": NEW}),
+    "create that makes room": ({"x/a": OLD}, {"x/a": OLD, "x/a/b": NEW}),
+    "create in a folder of its name": ({"a/b": OLD}, {"a": NEW, "a/b": OLD}),
     "replaced object": ({"a": OLD}, {"a": NEW}),
     "object that makes room": ({"x/a": OLD}, {"x/a": OLD, "x/a/b": NEW}),
     "object that makes room, with a long name": ({"x" * 300: OLD}, {"x" * 300: OLD, "x" * 300 + "/b": NEW}),
@@ -179,7 +183,7 @@ SCENARIOS: dict[str, tuple[Contents, Contents]] = {
     "last object of its folders": ({"x/y/z": OLD}, {}),
     "deleted object in a folder of its name": ({"a": OLD, "a/b": OLD}, {"a/b": OLD}),
 }
-"""What is there before and after the one call of a scenario; at no time anything else."""
+"""What is there before and after the one call of a scenario; at no time anything else. Its name says if it creates."""
 
 
 def crashes(folder: Path) -> dict[str, int]:
@@ -190,10 +194,11 @@ def crashes(folder: Path) -> dict[str, int]:
 
 def crash_everywhere(folder: Path, name: str) -> int:
     before, after = SCENARIOS[name]
+    mode = CREATE if name.startswith("create") else OVERWRITE
     for point in itertools.count(1):
         root = folder / str(point)
         run(fill(root, before))
-        child = Child(partial(change, root, before, after, point))
+        child = Child(partial(change, root, before, after, point, mode))
         child.said.close()
         status = child.wait()
         if status == 0:
@@ -209,7 +214,7 @@ async def fill(root: Path, wanted: Contents) -> None:
         await store.put(key, body)
 
 
-async def change(root: Path, before: Contents, after: Contents, point: int, _: Say) -> None:
+async def change(root: Path, before: Contents, after: Contents, point: int, mode: Mode, _: Say) -> None:
     """The one call that leads from ``before`` to ``after``, killed just before its file operation ``point``."""
     operations = itertools.count(1)
 
@@ -224,7 +229,7 @@ async def change(root: Path, before: Contents, after: Contents, point: int, _: S
     for key in before.keys() - after.keys():
         await store.delete(key)
     for key, body in after.items() - before.items():
-        await store.put(key, body)
+        await store.put(key, body, mode)
 
 
 async def survive(root: Path, before: Contents, after: Contents) -> None:

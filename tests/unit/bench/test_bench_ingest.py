@@ -20,7 +20,16 @@ def test_every_batch_is_valid_and_has_an_identity_of_its_own() -> None:
     decoded = [decode(batches.make()) for _ in range(3)]
     assert len({batch.identity for batch in decoded}) == 3
     assert {len(batch) for batch in decoded} == {SMALL.samples}
-    assert {batch.identity.seq_end for batch in decoded} == {batches.seq_end}
+    assert {batch.identity.seq_end for batch in decoded} == {SMALL.samples - 1}
+
+
+def test_hosts_keep_their_boot_id_and_go_on_in_their_sequence() -> None:
+    batches = Batches(SMALL, hosts=2)
+    identities = [decode(batches.make()).identity for _ in range(6)]
+    assert len({identity.boot_id for identity in identities}) == 2
+    for boot in {identity.boot_id for identity in identities}:
+        bounds = [(each.seq_start, each.seq_end) for each in identities if each.boot_id == boot]
+        assert bounds == [(at * SMALL.samples, (at + 1) * SMALL.samples - 1) for at in range(3)]
 
 
 def test_remote_write_holds_the_same_number_of_samples() -> None:

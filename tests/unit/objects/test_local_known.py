@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.objects.local import LocalStore, known
-from holdfast.objects.local import store as local_store
+from holdfast.objects.local import LocalStore, known, writing
 from holdfast.objects.local.files import OpenFile, open_file
 from holdfast.objects.local.known import Known
 from holdfast.objects.memory import content_version
@@ -28,7 +27,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         noted.append(path)
         return open_file(path)
 
-    monkeypatch.setattr(local_store, "open_file", open_noted)
+    monkeypatch.setattr(writing, "open_file", open_noted)
     return noted
 
 

@@ -23,8 +23,12 @@ from holdfast.objects.store import Version
 # A link could lead out of the store, and a pipe would wait for a writer: neither is an object.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _STAGE = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
+_NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
+_NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EXDEV, errno.EMLINK}
 _NO_PLAIN_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
 _NO_EMPTY_FOLDER = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY}
+
+_OPEN_FILES = b"/proc/self/fd"
 
 _PIECE = 1024 * 1024
 """How much of a file is in memory while it is hashed."""
@@ -115,6 +119,45 @@ class Staged:
             os.close(self._descriptor)
         if not self._placed:
             _unlink(self.path)
+
+
+class Nameless:
+    """A file with all its bytes on disk that has no name yet, in a folder that is open. Nobody sees it before it has
+    one, and a crash leaves nothing of it. It can take a name that is free, but nobody's place."""
+
+    __slots__ = ("_descriptor", "_folder")
+
+    def __init__(self, folder: "OpenFolder", body: bytes) -> None:
+        self._folder = folder
+        self._descriptor = os.open(b".", _NAMELESS, 0o666, dir_fd=folder.descriptor)
+        try:
+            _write(self._descriptor, body)
+            os.fsync(self._descriptor)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this system has such files; a filesystem may not have them all the same."""
+        return hasattr(os, "O_TMPFILE") and os.path.isdir(_OPEN_FILES)
+
+    @staticmethod
+    def unheard_of(error: OSError) -> bool:
+        """Whether an error says that this filesystem does not have them, or cannot name them."""
+        return error.errno in _NO_NAMELESS
+
+    def place(self, name: bytes) -> None:
+        """Raises ``FileExistsError`` if something of that name is there."""
+        os.link(b"%s/%d" % (_OPEN_FILES, self._descriptor), name, dst_dir_fd=self._folder.descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
 
 
 class Growing:
@@ -285,17 +328,27 @@ def remove_folder(path: bytes) -> bool:
 class OpenFolder:
     """A folder opened to be locked or forced to disk."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("_identity", "descriptor")
 
     def __init__(self, path: bytes) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._identity: tuple[int, int] | None = None
 
     def sync(self) -> None:
         """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
         os.fsync(self.descriptor)
 
     def is_same(self, other: "OpenFolder") -> bool:
-        return os.path.sameopenfile(self.descriptor, other.descriptor)
+        return self._known_as() == other._known_as()
+
+    def has(self, name: bytes) -> bool:
+        return os.access(name, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def _known_as(self) -> tuple[int, int]:
+        if self._identity is None:
+            found = os.fstat(self.descriptor)
+            self._identity = found.st_dev, found.st_ino
+        return self._identity
 
     def close(self) -> None:
         os.close(self.descriptor)

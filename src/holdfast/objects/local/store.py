@@ -4,7 +4,8 @@ An object is a file with exactly its bytes, on the path that its key names, so p
 copy files in. Its version is the hash of its bytes.
 
 * A write goes to a file aside, is forced to disk, and is renamed into place under the lock of its path, after its
-  condition was compared with what stands there. The folder is forced to disk before anybody is told.
+  condition was compared with what stands there; what is created where nothing is has a shorter way (``writing``). The
+  folder, and the names of new folders, are forced to disk before anybody is told.
 * A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
 * Readers take no locks, and leave the loop only for what is large or not in the system's memory.
 * A store works on either side of a fork: no lock is kept between calls, and what is kept open (``known``) is only to
@@ -28,14 +29,15 @@ from holdfast.base.aio import Later, blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
 from holdfast.objects.local.errors import Explained
-from holdfast.objects.local.files import Growing, OpenFile, OpenFolder, Staged, exists, is_file, look, open_file
+from holdfast.objects.local.files import Growing, OpenFile, OpenFolder, is_file
 from holdfast.objects.local.hashes import Hashes
 from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
 from holdfast.objects.local.syncs import Syncs
-from holdfast.objects.local.tree import Spot, Tree
+from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
+from holdfast.objects.local.writing import Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     OVERWRITE,
@@ -48,7 +50,6 @@ from holdfast.objects.store import (
     Meta,
     Mode,
     Object,
-    Overwrite,
     Page,
     Part,
     Pieces,
@@ -60,8 +61,6 @@ from holdfast.objects.store import (
 
 PAGE_SIZE = 1000
 GLANCE_BYTES = 64 * 1024
-TRIES = 100
-"""How often a write makes its folder again that others prune."""
 
 
 class LocalStore(Store):
@@ -186,21 +185,45 @@ class LocalStore(Store):
                 yield file
 
     def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost | Later[Written | Lost]:
-        with Explained(f"put {key}", self._root.path) as change:
-            tree = self._root.writable()
-            names = tree.names(key)
-            if not _lost_already(mode, tree, names):
+        with self._writing(key) as write:
+            if isinstance(mode, (Create, Addressed)) and (folder := write.create(body)) is not None:
+                return self._force(write, write.names[:-1], folder, Written(content_version(body)))
+            if not write.lost_already(mode):
                 # What is compared before it is replaced has a version that its writer knows: it will be written again.
                 again = isinstance(mode, IfMatch)
                 version = self._hashes.version(key, body) if again else content_version(body)
                 with self._root.stage(body) as staged:
-                    placed = _place(staged, tree, names, mode, change, self._known)
+                    placed = write.place(staged, mode, self._known)
                     if placed is not None and again and len(body) <= LARGEST_BYTES:
-                        self._known.keep(tree.at(placed[0].names), staged.keep(), staged.found, version)
+                        self._known.keep(write.tree.at(placed[0].names), staged.keep(), staged.found, version)
                 if placed is not None:
                     spot, folder = placed
-                    return self._syncs.force(tree.at(spot.folder), folder, Written(version), change)
-            return self._syncs.force(*tree.opened(names), Lost(), change)
+                    return self._force(write, spot.folder, folder, Written(version))
+            return self._force(write, write.names, None, Lost())
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[Write]:
+        with Explained(f"put {key}", self._root.path) as change:
+            tree = self._root.writable()
+            write = Write(tree, tree.names(key), change)
+            try:
+                yield write
+            except BaseException:
+                write.give_up()
+                raise
+
+    def _force(
+        self, write: Write, names: Names, folder: OpenFolder | None, outcome: Written | Lost
+    ) -> Written | Lost | Later[Written | Lost]:
+        """The outcome, once it is on disk: the names in a folder, and those of the folders on its path."""
+        path = write.tree.at(names)
+        if folder is None:
+            path, folder = write.tree.opened(names)
+        for above in write.tree.fresh.above(names):
+            with folder:
+                folder.sync()
+            path, folder = write.tree.opened(above)
+        return self._syncs.force(path, folder, outcome, write.change, write.safe)
 
     def _begin(self, key: str) -> Growing:
         with Explained(f"put {key}", self._root.path):
@@ -212,16 +235,14 @@ class LocalStore(Store):
             growing.write(piece)
 
     def _placed(self, key: str, growing: Growing) -> Written | Lost | Later[Written | Lost]:
-        with Explained(f"put {key}", self._root.path) as change:
-            tree = self._root.writable()
-            names = tree.names(key)
+        with self._writing(key) as write:
             staged, version = growing.finish()
             with staged:
-                placed = _place(staged, tree, names, OVERWRITE, change, self._known)
+                placed = write.place(staged, OVERWRITE, self._known)
             if placed is None:
                 raise Unavailable(f"{key}: it could not be given its place")
             spot, folder = placed
-            return self._syncs.force(tree.at(spot.folder), folder, Written(version), change)
+            return self._force(write, spot.folder, folder, Written(version))
 
     def _delete(self, keys: Sequence[str]) -> None:
         with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
@@ -238,49 +259,6 @@ class LocalStore(Store):
 
 def _object(key: str, body: bytes, file: OpenFile) -> Object:
     return Object(key, body, file.modified_ns, content_version(body))
-
-
-def _lost_already(mode: Mode, tree: Tree, names: Names) -> bool:
-    """Whether it is not worth writing the body; looks only where an object usually stands."""
-    path = tree.at(names)
-    return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
-
-
-def _place(
-    staged: Staged, tree: Tree, names: Names, mode: Mode, change: Explained, known: Known
-) -> tuple[Spot, OpenFolder] | None:
-    """Give a staged file its place; None if the condition does not hold."""
-    for _ in range(TRIES):
-        with tree.locks.writing(names):
-            spot = tree.settle(names)
-            if not _holds(mode, tree, spot, known):
-                return None
-            try:
-                change.begun = True
-                folder = tree.place(staged, spot)
-                change.made = True
-                return spot, folder
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                pass  # its folder is not there: made below, without the lock
-        tree.make_room(names[:-1])
-    raise Unavailable(f"{os.fsdecode(tree.at(names))}: the folders on this path come and go too fast")
-
-
-def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:
-    match mode:
-        case Overwrite():
-            return True
-        case Create() | Addressed():
-            return not spot.taken
-        case IfMatch(version):
-            path = tree.at(spot.names)
-            if spot.found is not None and (current := known.version(path, spot.found)) is not None:
-                return current == version
-            file = open_file(path)
-            if file is None:
-                return False
-            with file:
-                return file.version() == version
 
 
 def _remove(tree: Tree, names: Names) -> Names:

@@ -9,6 +9,7 @@ Nothing is shared with a forked child, nor between folders that had one path at 
 
 import os
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -22,12 +23,15 @@ T = TypeVar("T")
 class _Wish(Generic[T]):
     """Of a writer that has renamed a file into the folder, or lost to one who has: to be answered when that is safe."""
 
-    def __init__(self, outcome: T, change: Explained) -> None:
+    def __init__(self, outcome: T, change: Explained, safe: Callable[[], None]) -> None:
         self._outcome = outcome
         self._change = change
+        self._safe = safe
         self.later: Later[T] = Later()
 
     def answer(self, error: OSError | None) -> None:
+        if error is None:
+            self._safe()
         self.later.settle(self._outcome, None if error is None else self._change.explain(error))
 
 
@@ -46,28 +50,34 @@ class Syncs(Generic[T]):
         self._leaders: dict[bytes, _Leader[T]] = {}
         """By the path of the folder."""
 
-    def force(self, path: bytes, folder: OpenFolder, outcome: T, change: Explained) -> T | Later[T]:
-        """The outcome of a change, once the open folder at ``path``, which is closed then, is safe with that change."""
+    def force(
+        self, path: bytes, folder: OpenFolder, outcome: T, change: Explained, safe: Callable[[], None] = lambda: None
+    ) -> T | Later[T]:
+        """The outcome of a change, once the open folder at ``path``, which is closed then, is safe with that change.
+
+        ``safe`` is called as soon as it is.
+        """
         if self._process != os.getpid():
             Syncs.__init__(self)
         mine: _Leader[T] = _Leader(folder)
         with self._lock:
             leader = self._leaders.setdefault(path, mine)
             if leader is not mine and leader.folder.is_same(folder):
-                wish = _Wish(outcome, change)
+                wish = _Wish(outcome, change, safe)
                 leader.wishes.append(wish)
                 folder.close()
                 return wish.later
         # If there is a leader all the same, its folder was removed and made again: then nobody joins us.
-        return self._lead(path, mine, outcome)
+        return self._lead(path, mine, outcome, safe)
 
-    def _lead(self, path: bytes, leader: _Leader[T], outcome: T) -> T | Later[T]:
+    def _lead(self, path: bytes, leader: _Leader[T], outcome: T, safe: Callable[[], None]) -> T | Later[T]:
         go_on = partial(self._go_on, path, leader)
         try:
             leader.folder.sync()
         except BaseException:
             go_on()
             raise
+        safe()
         if self._is_over(path, leader):
             return outcome
         later: Later[T] = Later(afterwards=go_on)

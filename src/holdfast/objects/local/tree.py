@@ -12,7 +12,7 @@ Rules:
 * Readers take no lock. They look in the three places in that order: whoever misses an object in one finds it in a
   later one, unless there was a moment without it. A mover that is killed leaves the object readable where it stands.
 * Whoever changes an object holds its path's lock, and first ends the move that a killed mover has left (``settle``).
-* A folder is made when a rename misses it, and removed when it is empty: it means nothing by itself. Folders need no
+* A folder is made when an object needs it, and removed when it is empty: it means nothing by itself. Folders need no
   lock, because ``mkdir``, ``rmdir`` and ``rename`` each fail where another one has come first, and are tried again.
 * A scan has its folder to itself, so that nobody carries a name past it.
 """
@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.local.files import (
+    Nameless,
     OpenFile,
     OpenFolder,
     Staged,
@@ -36,6 +37,7 @@ from holdfast.objects.local.files import (
     remove_folder,
     sync_folder,
 )
+from holdfast.objects.local.fresh import Fresh
 from holdfast.objects.local.locks import Locks, renaming, scanning, sharing
 from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
 
@@ -61,6 +63,9 @@ class Tree:
         self.root = root
         self.locks = locks
         self.fold = fold
+        self.fresh = Fresh()
+        self.nameless = Nameless.possible()
+        """Whether files without a name can be had here, as far as is known."""
         # Remembered for writers, who come to the same paths again and again. Readers come to all.
         self.at = lru_cache(maxsize=REMEMBERED)(partial(_path, root))
         self._places = lru_cache(maxsize=REMEMBERED)(partial(_places, root))
@@ -111,6 +116,10 @@ class Tree:
             return Spot((*names, SELF), taken=is_file(look(own)))
         return Spot(names, taken=False)
 
+    def is_moving(self, names: Names) -> bool:
+        """Whether a mover that was killed has left the object on this path half-way."""
+        return exists(self._places(names)[1])
+
     def place(self, staged: Staged, spot: Spot) -> OpenFolder:
         """Give a file its place. The folder is still to be forced to disk, for which nobody needs to wait."""
         opened = OpenFolder(self.at(spot.folder))
@@ -128,18 +137,61 @@ class Tree:
 
     # Folders: no locks but the movers' own
 
-    def make_room(self, folder: Names) -> None:
-        """Make a folder and those above it; objects that are in the way move in."""
-        while folder and not is_folder(look(path := self.at(folder))):
+    def enter(self, folder: Names, made: list[Names]) -> OpenFolder | None:
+        """Open a folder, made if it is missing; None if something else is there, or folders come and go."""
+        path = self.at(folder)
+        try:
+            return OpenFolder(path)
+        except FileNotFoundError:
+            pass
+        except NotADirectoryError:
+            return None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self._make_all(folder, made)
+            return OpenFolder(path)
+        return None
+
+    def make_room(self, folder: Names, made: list[Names]) -> None:
+        """Make a folder and those above it; objects that are in the way move in. Those that were made are added to
+        ``made``: their names are still to be forced to disk (``fresh``)."""
+        while folder and not is_folder(look(self.at(folder))):
             try:
-                if make_folder(path):
-                    sync_folder(self.at(folder[:-1]))
-                else:
+                if not self._make(folder, made):
                     self._move_in(folder)
             except (FileNotFoundError, NotADirectoryError):
                 if len(folder) == 1:
                     raise  # the root itself is gone
-                self.make_room(folder[:-1])
+                self.make_room(folder[:-1], made)
+
+    def _make_all(self, folder: Names, made: list[Names]) -> None:
+        try:
+            self._make(folder, made)
+        except FileNotFoundError:
+            if len(folder) <= 1:
+                raise  # the root itself is gone
+            self._make_all(folder[:-1], made)
+            self._make(folder, made)
+
+    def _make(self, folder: Names, made: list[Names]) -> bool:
+        """True if it was made, False if something of that name was there."""
+        self.fresh.enter(folder)
+        new = False
+        try:
+            new = make_folder(self.at(folder))
+        finally:
+            if not new:
+                self.fresh.leave([folder])
+        if new:
+            made.append(folder)
+        return new
+
+    def give_up(self, made: list[Names]) -> None:
+        """Remove the folders that were made for a write that failed, as far as nobody else uses them."""
+        with suppress(OSError):  # then they stay among those whose names may not be on disk
+            kept = self.prune(max(made, key=len))
+            for folder in (kept, *self.fresh.above(kept)):
+                self.sync(folder)
+            self.fresh.leave(made)
 
     def prune(self, folder: Names) -> Names:
         """Remove a folder and those above it, as far as they are empty. The first that stays."""

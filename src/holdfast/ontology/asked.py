@@ -157,7 +157,7 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
             columns.append("r.fields_json")
         sql = rows.select(columns)
         then = partial(typed_table, shape, names=wanted, history=rows.window.history)
-        return await engine.warm.duck.table(sql.text, list(sql.params), then)
+        return await engine.warm.table(sql, then)
 
     return await engine.ask(question)
 
@@ -171,6 +171,6 @@ async def counted(engine: Engine, ask: Ask) -> int:
             sql = rows.select(["count(*) AS n"], ordered=False)
         else:
             sql = fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
-        return await engine.warm.duck.table(sql.text, list(sql.params))
+        return await engine.warm.table(sql)
 
     return int((await engine.ask(question)).column("n")[0].as_py())

@@ -7,7 +7,6 @@ the chain: the same rows come out. A file that has lost payload by a later commi
 again at the head of now: one answer is never made of files from before and after.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -158,16 +157,6 @@ class Engine:
             self._head, self._ledger = head, ledger
         return ledger
 
-    async def _ready(self) -> Ledger:
-        """The head of now; the first time the database opens meanwhile, which takes about as long."""
-        if self.warm.is_open:
-            return await self.pinned()
-        opening = asyncio.ensure_future(self.warm.open())
-        try:
-            return await self.pinned()
-        finally:
-            await opening
-
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile, or has lost payload since.
 
@@ -176,7 +165,8 @@ class Engine:
         self.warm.check_open()
 
         async def pinned() -> T:
-            ledger = await self._ready()
+            self.warm.begin()  # which takes longer than what is read of the store before the first statement
+            ledger = await self.pinned()
             sight = await self._heed(ledger)
             try:
                 return await self._at(question, ledger, sight)
@@ -211,7 +201,7 @@ class Engine:
         except MalformedJson as error:
             for planned in moment.planned:
                 sql = planned.table.malformed()
-                found = (await self.warm.duck.table(sql.text, list(sql.params))).to_pylist()
+                found = (await self.warm.table(sql)).to_pylist()
                 if found:
                     rows = ", ".join(" ".join(f"{name} {value!r}" for name, value in row.items()) for row in found)
                     raise Corrupt(

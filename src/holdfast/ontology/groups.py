@@ -95,7 +95,7 @@ async def worked_out(
             order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
             sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
         decoders = {name: each.decode for name, each in compiled.items()}
-        return decoders, await engine.warm.duck.table(sql.text, list(sql.params))
+        return decoders, await engine.warm.table(sql)
 
     decoders, found = await engine.ask(question)
     plain: Decode = lambda one: one  # noqa: E731  # keys are what they are

@@ -55,7 +55,7 @@ async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
     async def question(moment: Moment) -> tuple[int, pa.Table]:
         rows = await rows_of(asked, moment)
         sql = rows.select(rows.stored)
-        return rows.window.upper, await query.engine.warm.duck.table(sql.text, list(sql.params))
+        return rows.window.upper, await query.engine.warm.table(sql)
 
     commit_id, found = await query.engine.ask(question)
     kept = found.slice(0, size)

@@ -86,7 +86,7 @@ class _Edges:
             table.only("", "r").live(),
             Sql("SELECT unnest(?::VARCHAR[])", (keys,)),
         )
-        found = await self._query.engine.warm.duck.table(sql.text, list(sql.params))
+        found = await self._query.engine.warm.table(sql)
         return list(zip(found.column("near").to_pylist(), found.column("far").to_pylist(), strict=True))
 
 
@@ -118,7 +118,7 @@ def _way(came_from: dict[str, str | None], key: str) -> list[str]:
 
 async def _keys(query: "Query[Any]", ask: Ask, moment: Moment, window: Window) -> list[str]:
     sql = (await rows_of(ask, moment, window)).select(["r.entity_key"])
-    found = await query.engine.warm.duck.table(sql.text, list(sql.params))
+    found = await query.engine.warm.table(sql)
     return list(found.column("entity_key").to_pylist())
 
 
@@ -130,7 +130,7 @@ async def _entities(query: "Query[M]", way: list[str], moment: Moment, window: W
         table.live(),
         Sql("SELECT unnest(?::VARCHAR[])", (way,)),
     )
-    found = await query.engine.warm.duck.table(sql.text, list(sql.params))
+    found = await query.engine.warm.table(sql)
     made = dict(zip(found.column("entity_key").to_pylist(), await blocking(objects, query.form, found), strict=True))
     return [made[key] for key in way if key in made]
 

@@ -231,7 +231,7 @@ class Query(Generic[M]):
         return replace(self, ask=replace(self.ask, **changes))
 
     async def _table(self, sql: Sql) -> pa.Table:
-        return await self.engine.warm.duck.table(sql.text, list(sql.params))
+        return await self.engine.warm.table(sql)
 
     def _linked(self, found: pa.Table) -> list[Linked[M]]:
         relations = objects(self.form, found)

@@ -43,6 +43,7 @@ class Replaced:
         """``rows`` are those of the older file, with ``file_row_number``. Blocking."""
         if not self._known:
             self._duck.execute(
+                "CREATE SCHEMA IF NOT EXISTS store; "
                 f"CREATE TABLE IF NOT EXISTS {TABLE} (older INTEGER, newer INTEGER, place BIGINT, commit_id BIGINT)"
             )
         by = ", ".join(map(quoted, keys))

@@ -118,7 +118,8 @@ class SqlTables:
             ) from error
 
     async def _run(self, text: str) -> list[pa.Table]:
-        duck = await blocking(lambda: self._warm.duck)
+        duck = await self._warm.placed()
+        await duck.ready()
         statements = await blocking(duck.statements, text)
         if not statements:
             raise Invalid("there is no statement", remedy='write one, as in "SELECT count(*) FROM Customer"')

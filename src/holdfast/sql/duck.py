@@ -4,12 +4,15 @@
 * It reads files below the folders that it was given, and nothing else: no network, no other files, no extensions, no
   Python objects by name; and nobody can change its settings afterwards.
 * Statements run off the loop, each on a cursor of its own. A caller that is cancelled interrupts its statement.
+* To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it.
 
 Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
 with spilling, ``MissingFile`` where a file that was handed over has gone.
 """
 
 import asyncio
+import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +23,7 @@ import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.errors import HoldfastError, Invalid, Refused
 
 T = TypeVar("T")
 Params = Mapping[str, Any] | Sequence[Any]
@@ -32,6 +35,7 @@ LINES_MOST, LINE_MOST = 8, 300
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
 _BYTES = TypeAdapter(ByteSize)
+_SIZE = re.compile(r"\s*\d+(\.\d+)?\s*[kmgt]i?b\s*", re.IGNORECASE)
 
 
 class SqlFailed(Invalid):
@@ -71,61 +75,80 @@ class Duck:
     ) -> None:
         """``readable`` are the folders besides ``folder`` whose files it may read."""
         self.folder = folder
+        self.memory_bytes = int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
+        """What it may use; 0 as long as that is not known, of a limit that only DuckDB understands."""
+        self._memory_limit = memory_limit
+        self._folders = [f"{path}/" for path in (folder, *readable)]
+        self._threads = threads
+        self._root: duckdb.DuckDBPyConnection | None = None
+        self.opening: asyncio.Future[None] | None = None
+        """Until it is open: whatever opens it in the background."""
+
+    def open(self) -> None:
+        """Blocking. From here on it reads only what it was given, and no setting can be changed."""
         config: dict[str, Any] = {
-            "memory_limit": memory_limit,
-            "temp_directory": str(folder / "spill"),
+            "memory_limit": self._memory_limit,
+            "temp_directory": str(self.folder / "spill"),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "allow_community_extensions": False,
             "python_enable_replacements": False,
             "allow_persistent_secrets": False,
         }
-        if threads is not None:
+        if (threads := self._most_threads()) is not None:
             config["threads"] = threads
         try:
-            self._root = duckdb.connect(":memory:", config=config)
+            root = duckdb.connect(":memory:", config=config)
         except duckdb.Error as error:
             raise Invalid(
-                f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
+                f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
-        self._root.execute("SET GLOBAL TimeZone = 'UTC'")
-        self._root.execute("SET GLOBAL parquet_metadata_cache = true")  # the files that it gets never change
-        settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
-        limit, most = self._root.execute(settings).fetchall()[0]
-        self.memory_bytes = int(_BYTES.validate_python(limit))
-        if threads is None:
-            # Every thread needs room of its own: with too little of it, operators fail that could have spilled.
-            self._root.execute(f"SET threads = {max(1, min(int(most), self.memory_bytes // THREAD_BYTES))}")
-        self._folders = [f"{path}/" for path in (folder, *readable)]
-        self._locked = False
+        # The files that it gets never change. Of these settings none can be given to connect().
+        root.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true")
+        if not self.memory_bytes:
+            (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
+            self.memory_bytes = int(_BYTES.validate_python(found[0]))
+        root.execute("SET allowed_directories = $folders", {"folders": self._folders})
+        root.execute("SET enable_external_access = false; SET lock_configuration = true")
+        self._root = root
 
-    def lock(self) -> None:
-        """From here on it reads only what it was given, and no setting can be changed."""
-        if self._locked:
-            return
-        self._locked = True
-        self._root.execute("SET allowed_directories = $folders", {"folders": self._folders})
-        self._root.execute("SET enable_external_access = false")
-        self._root.execute("SET lock_configuration = true")
+    def _most_threads(self) -> int | None:
+        """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
+        if self._threads is not None or not self.memory_bytes:
+            return self._threads
+        room = max(1, self.memory_bytes // THREAD_BYTES)
+        return room if room < (os.cpu_count() or 1) else None
 
-    def close(self) -> None:
-        self._root.close()
+    async def ready(self) -> None:
+        """Until it is open."""
+        if self._root is None and self.opening is not None:
+            await asyncio.shield(self.opening)
 
-    # --- blocking: for code that is off the loop already ---
+    async def close(self) -> None:
+        root, self._root = self._root, None
+        if root is not None:
+            await blocking(root.close)
+
+    def _cursor(self) -> "duckdb.DuckDBPyConnection":
+        if self._root is None:
+            raise Refused("the database is not open", remedy="ask within the session's `async with`")
+        return self._root.cursor()
+
+    # --- blocking: for code that is off the loop already, of a database that is open ---
 
     def execute(self, text: str, params: Params | None = None) -> None:
-        with self._root.cursor() as cursor:
+        with self._cursor() as cursor:
             _guarded(lambda: cursor.execute(text, params))
 
     def fetch(self, text: str, params: Params | None = None) -> pa.Table:
-        with self._root.cursor() as cursor:
+        with self._cursor() as cursor:
             return _guarded(lambda: cursor.execute(text, params).to_arrow_table())
 
     def statements(self, text: str) -> list[Statement]:
         """The statements of a text, parsed and not run."""
         reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-        with self._root.cursor() as cursor:
+        with self._cursor() as cursor:
             found = _guarded(lambda: cursor.extract_statements(text))
         return [
             Statement(each.query.strip(), each.type in reading, str(each.type).rpartition(".")[2]) for each in found
@@ -137,12 +160,14 @@ class Duck:
         self, text: str, params: Params | None = None, then: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
-        cursor = self._root.cursor()
+        await self.ready()
+        cursor = self._cursor()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
 
     async def run(self, text: str, params: Params | None = None) -> None:
         """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
-        cursor = self._root.cursor()
+        await self.ready()
+        cursor = self._cursor()
         work = asyncio.ensure_future(self._watched(cursor, lambda: cursor.execute(text, params), close=True))
         try:
             await asyncio.shield(work)
@@ -158,7 +183,8 @@ class Duck:
         self, text: str, params: Params | None = None, *, rows: int = BATCH_ROWS
     ) -> AsyncIterator[pa.RecordBatch]:
         """The result in pieces; only one of them is in memory."""
-        cursor = self._root.cursor()
+        await self.ready()
+        cursor = self._cursor()
         try:
             reader = await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_reader(rows))
             while True:

@@ -3,7 +3,7 @@
 A question of this kind has the power of a query: the same conditions, moments and tables answer it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -20,7 +20,7 @@ from holdfast.ontology.filters.ast import TRUE
 from holdfast.ontology.filters.errors import InvalidQuery, unknown
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.parse import parse
-from holdfast.ontology.filters.scope import quoted
+from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.groups import worked_out
 from holdfast.ontology.ledger import fate
 from holdfast.ontology.paths import check_depth
@@ -148,16 +148,18 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
     shape = ask.shape
 
     async def question(moment: Pinned) -> pa.Table:
-        rows = await rows_of(ask, moment)
-        typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
-        columns = [f"r.{quoted(name)}" for name in typed]
-        columns += [] if shape.ends is None else rows.keys
-        columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
-        if len(typed) < len([name for name in wanted if name in shape.payload]):
-            columns.append("r.fields_json")
-        sql = rows.select(columns)
-        then = partial(typed_table, shape, names=wanted, history=rows.window.history)
-        return await engine.warm.table(sql, then)
+        async def made() -> tuple[Sql, Callable[[pa.Table], pa.Table]]:
+            rows = await rows_of(ask, moment)
+            typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
+            columns = [f"r.{quoted(name)}" for name in typed]
+            columns += [] if shape.ends is None else rows.keys
+            columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
+            if len(typed) < len([name for name in wanted if name in shape.payload]):
+                columns.append("r.fields_json")
+            then = partial(typed_table, shape, names=wanted, history=rows.window.history)
+            return rows.select(columns), then
+
+        return await engine.warm.table(*await moment.said(ask, f"arrow {wanted}", made))
 
     return await engine.ask(question)
 
@@ -166,11 +168,12 @@ async def counted(engine: Engine, ask: Ask) -> int:
     """How many rows there are."""
 
     async def question(moment: Pinned) -> pa.Table:
-        rows = await rows_of(ask, moment)
-        if ask.limit is None and not ask.offset:
-            sql = rows.select(["count(*) AS n"], ordered=False)
-        else:
-            sql = fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
-        return await engine.warm.table(sql)
+        async def made() -> Sql:
+            rows = await rows_of(ask, moment)
+            if ask.limit is None and not ask.offset:
+                return rows.select(["count(*) AS n"], ordered=False)
+            return fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
+
+        return await engine.warm.table(await moment.said(ask, "count", made))
 
     return int((await engine.ask(question)).column("n")[0].as_py())

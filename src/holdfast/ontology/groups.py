@@ -23,7 +23,7 @@ from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.statement import Ask, rows_of
+from holdfast.ontology.statement import Ask, Rows, rows_of
 
 if TYPE_CHECKING:
     from holdfast.ontology.query import Query
@@ -82,19 +82,10 @@ async def worked_out(
     asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
 
     async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
-        rows = await rows_of(asked, moment)
-        shapes: dict[End, Shape] = {"own": ask.shape, **ask.ends}
-        groups = [value(key.path, key.reading, rows.scope, shapes) for key in keys]
-        named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
-        compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
-        named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
-        shown = joined(", ", named)
-        sql = fill("SELECT {} {}", shown, rows.source(shown.text))
-        if keys:
-            numbers = ", ".join(str(number + 1) for number in range(len(keys)))
-            order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
-            sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
-        decoders = {name: each.decode for name, each in compiled.items()}
+        async def made() -> tuple[Sql, dict[str, Decode]]:
+            return _statement(asked, await rows_of(asked, moment), keys, figures)
+
+        sql, decoders = await moment.said(asked, f"groups {keys} {figures}", made)
         return decoders, await engine.warm.table(sql)
 
     decoders, found = await engine.ask(question)
@@ -102,6 +93,23 @@ async def worked_out(
     return [
         {name: decoders.get(name, plain)(python_value(one)) for name, one in row.items()} for row in found.to_pylist()
     ]
+
+
+def _statement(
+    ask: Ask, rows: Rows, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]
+) -> tuple[Sql, dict[str, Decode]]:
+    shapes: dict[End, Shape] = {"own": ask.shape, **ask.ends}
+    groups = [value(key.path, key.reading, rows.scope, shapes) for key in keys]
+    named = [fill(f"{{}} AS {quoted(key.name)}", one) for key, one in zip(keys, groups, strict=True)]
+    compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
+    named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
+    shown = joined(", ", named)
+    sql = fill("SELECT {} {}", shown, rows.source(shown.text))
+    if keys:
+        numbers = ", ".join(str(number + 1) for number in range(len(keys)))
+        order = ", ".join(f"{number + 1} ASC NULLS LAST" for number in range(len(keys)))
+        sql = Sql(f"{sql.text} GROUP BY {numbers} ORDER BY {order}", sql.params)
+    return sql, {name: each.decode for name, each in compiled.items()}
 
 
 def _check(ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]) -> None:

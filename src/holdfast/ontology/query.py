@@ -118,8 +118,11 @@ class Query(Generic[M]):
         """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
 
         async def question(moment: Moment) -> pa.Table:
-            rows = await rows_of(self.ask, moment)
-            return await self._table(rows.select(rows.stored))
+            async def made() -> Sql:
+                rows = await rows_of(self.ask, moment)
+                return rows.select(rows.stored)
+
+            return await self._table(await moment.said(self.ask, "all", made))
 
         try:
             return await blocking(objects, self.form, await self.engine.ask(question))

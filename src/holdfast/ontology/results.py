@@ -117,7 +117,8 @@ def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history:
         if name in read:
             columns[name] = read[name].array
         elif name in shape.payload:
-            columns[name] = found.column(name).cast(arrow_type(shape.nodes[name]))
+            column, kind = found.column(name), arrow_type(shape.nodes[name])
+            columns[name] = column if column.type == kind else column.cast(kind)
         elif name == shape.key_field:
             columns[name] = found.column("instance_key")
         else:

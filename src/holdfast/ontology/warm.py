@@ -70,6 +70,7 @@ class Warm:
         self._waiting: dict[TypeId, list[Arrived]] = {}
         """Small files that are scanned where they lie until somebody asks again."""
         self._closed = False
+        self._changes = 0
         self._count = 0
         self._tables = 0
         self._turns: dict[TypeId, asyncio.Lock] = {}
@@ -128,11 +129,17 @@ class Warm:
         """Read everything again. Statements on their way keep the tables that they were made for."""
         if self._gatherer is not None:
             self._gatherer.forget()
+        self._changes += 1
         self._waiting.clear()
         self._narrower.forget()
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """Another one whenever statements might be made of other tables and files than before."""
+        return self._changes, 0 if self._gatherer is None else self._gatherer.changes
 
     def known(self, entry: Entry) -> bool:
         """Whether it can be scanned without a request."""
@@ -217,6 +224,7 @@ class Warm:
                 async with self._one:
                     await self.duck.ready()
                     await blocking(self._compare, shape, one, newer)
+                    self._changes += 1
         return True
 
     def gathered(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
@@ -229,7 +237,9 @@ class Warm:
         Whether it was not the first one.
         """
         again = shape.type_id in self._asked
-        self._asked.add(shape.type_id)
+        if not again:
+            self._asked.add(shape.type_id)
+            self._changes += 1
         self._gather(shape, entries, sight)
         return again
 
@@ -274,6 +284,7 @@ class Warm:
         return Arrival(number, entry, await self._files.place(entry.path, f"{number}.parquet", size))
 
     async def _take_in(self, shape: Shape, found: Sequence[Arrived]) -> None:
+        self._changes += 1
         small: list[Arrived] = []
         for each in found:
             if each.loaded.size <= self.pooled_bytes and each.swollen <= self._room:
@@ -298,6 +309,7 @@ class Warm:
         async with self._one:
             await self.duck.ready()
             await blocking(self._pool_all, shape, small, keep=keep)
+            self._changes += 1
 
     # --- blocking, one at a time ---
 

@@ -75,8 +75,7 @@ class Cutting(Warm):
         sliced = not of_keys and self.cut.slice[1] > 1
         if size is None or not (sliced or (of_keys and size > WHOLE_BYTES)) or self._duck is None:
             return await super()._fetch(entry)
-        self._count += 1
-        number = self._count
+        number = self._duck.name()
         path = self._duck.folder / f"{number}.parquet"
         try:
             piece = await _Piece.of(self._store, entry.path, size, path.with_suffix(".part"))

@@ -32,7 +32,7 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.narrow import Narrower, Wanted
 from holdfast.ontology.refs import TypeHead, TypeId
-from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
+from holdfast.ontology.replaced import MOST, ROW_BYTES, Replaced
 from holdfast.ontology.scans import SYSTEM, alike, among, declared, lasting, projected
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
@@ -51,9 +51,10 @@ AT_ONCE = 256
 
 
 class Warm:
-    def __init__(self, store: Store, memory_limit: str = "256MB") -> None:
+    def __init__(self, store: Store, memory_limit: str = "256MB", *, handed_on: bool = True) -> None:
+        """``handed_on``: see ``Workroom``."""
         self._store = store
-        self._workroom = Workroom(store, memory_limit)
+        self._workroom = Workroom(store, memory_limit, handed_on=handed_on)
         self.pooled_bytes = POOLED_BYTES
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
@@ -71,7 +72,6 @@ class Warm:
         """Small files that are scanned where they lie until somebody asks again."""
         self._closed = False
         self._changes = 0
-        self._count = 0
         self._tables = 0
         self._turns: dict[TypeId, asyncio.Lock] = {}
         self._one = asyncio.Lock()
@@ -185,8 +185,8 @@ class Warm:
             async with self._turn(wanted.shape):
                 if not wanted.concerns(entry) or self._fits(entry, sight):
                     continue
-                self._count += 1
-                number, name = self._count, f"{self._count}.parquet"
+                number = reader.duck.name()
+                name = f"{number}.parquet"
                 if (path := await files.link(entry.path, name)) is not None:
                     here = [Arrival(number, entry, path)]
                     await self._take_in(wanted.shape, await arrived(wanted.shape, here, reader))
@@ -276,8 +276,7 @@ class Warm:
         return self._turns.setdefault(shape.type_id, asyncio.Lock())
 
     async def _fetch(self, entry: Entry) -> Arrival:
-        self._count += 1
-        number = self._count
+        number = self.duck.name()
         if self._files is None:
             raise RuntimeError("the session is closed")
         size = entry.stats.size if entry.stats is not None else None
@@ -330,24 +329,8 @@ class Warm:
         lacking = self._lacking(older, newer)
         if self._replaced is None or older.pooled or not lacking:
             return
-        listed = ", ".join(map(quoted, (*shape.keys, "commit_id")))
-        small = [each.number for each in lacking if each.pooled]
-        parts: list[Sql] = []
-        if small:
-            condition, params = among(small, self._pooled[shape.type_id])
-            text = f"SELECT {listed}, _file FROM {self._pools[shape.type_id]}"
-            parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
-        for each in lacking:
-            if each.path is not None:
-                text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
-                parts.append(Sql(text, (each.path,)))
-        found = Newer(frozenset(each.number for each in lacking), joined(" UNION ALL ", parts))
-        numbered = (
-            Sql("read_parquet(?::VARCHAR, file_row_number = true)", (older.path,))
-            if older.table is None
-            else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
-        )
-        self._replaced.compare(older.number, numbered, shape.keys, found)
+        pool = self._pools.get(shape.type_id, ""), self._pooled.get(shape.type_id, set())
+        self._replaced.compare(older, shape.keys, lacking, pool)
 
     def _insert(self, shape: Shape, group: Sequence[Arrived], *, keep: bool) -> None:
         pool = self._pool_of(shape)

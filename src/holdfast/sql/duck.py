@@ -13,8 +13,8 @@ with spilling, ``MissingFile`` where a file that was handed over has gone.
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +24,7 @@ from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid, Refused
+from holdfast.sql.spare import Spare
 
 T = TypeVar("T")
 Params = Mapping[str, Any] | Sequence[Any]
@@ -73,13 +74,18 @@ class Duck:
     def __init__(
         self, folder: Path, *, memory_limit: str = "256MB", readable: Sequence[Path] = (), threads: int | None = None
     ) -> None:
-        """``readable`` are the folders besides ``folder`` whose files it may read."""
+        """``readable`` are the folders besides ``folder`` whose files it may read. It is not open yet."""
         self.folder = folder
+        self.names = 0
+        """How many files have got a name in its folder."""
+        self.written = False
+        """Whether anything but questions was put to it."""
         self.memory_bytes = int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
         """What it may use; 0 as long as that is not known, of a limit that only DuckDB understands."""
         self._memory_limit = memory_limit
         self._folders = [f"{path}/" for path in (folder, *readable)]
         self._threads = threads
+        self._cursors: set[int] = set()
         self._root: duckdb.DuckDBPyConnection | None = None
         self.opening: asyncio.Future[None] | None = None
         """Until it is open: whatever opens it in the background."""
@@ -94,6 +100,7 @@ class Duck:
             "allow_community_extensions": False,
             "python_enable_replacements": False,
             "allow_persistent_secrets": False,
+            "enable_external_file_cache": False,  # the system has these files in memory already
         }
         if (threads := self._most_threads()) is not None:
             config["threads"] = threads
@@ -126,18 +133,51 @@ class Duck:
             await asyncio.shield(self.opening)
 
     async def close(self) -> None:
-        root, self._root = self._root, None
-        if root is not None:
+        if (root := self.let_go()) is not None:
             await blocking(root.close)
 
-    def _cursor(self) -> "duckdb.DuckDBPyConnection":
+    @property
+    def untouched(self) -> bool:
+        """Whether it is as it was when it was opened, and nothing goes on in it."""
+        return self._root is not None and not self.written and not self._cursors
+
+    def take_over(self, spare: Spare) -> None:
+        """Be open with one that was opened before, on the same terms and with the same folder."""
+        self._root, self.names, self.memory_bytes = spare.root, spare.names, spare.memory_bytes
+
+    def let_go(self) -> "duckdb.DuckDBPyConnection | None":
+        """What it was open with; from here on it is closed."""
+        root, self._root, self.opening = self._root, None, None
+        return root
+
+    def name(self) -> int:
+        """A number that no file in its folder has had."""
+        self.names += 1
+        return self.names
+
+    @contextmanager
+    def _cursor(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+        cursor = self._begun()
+        try:
+            yield cursor
+        finally:
+            self._ended(cursor)
+
+    def _begun(self) -> "duckdb.DuckDBPyConnection":
         if self._root is None:
             raise Refused("the database is not open", remedy="ask within the session's `async with`")
-        return self._root.cursor()
+        cursor = self._root.cursor()
+        self._cursors.add(id(cursor))
+        return cursor
+
+    def _ended(self, cursor: "duckdb.DuckDBPyConnection") -> None:
+        cursor.close()
+        self._cursors.discard(id(cursor))
 
     # --- blocking: for code that is off the loop already, of a database that is open ---
 
     def execute(self, text: str, params: Params | None = None) -> None:
+        self.written = True
         with self._cursor() as cursor:
             _guarded(lambda: cursor.execute(text, params))
 
@@ -161,13 +201,14 @@ class Duck:
     ) -> pa.Table:
         """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
         await self.ready()
-        cursor = self._cursor()
+        cursor = self._begun()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
 
     async def run(self, text: str, params: Params | None = None) -> None:
         """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
+        self.written = True
         await self.ready()
-        cursor = self._cursor()
+        cursor = self._begun()
         work = asyncio.ensure_future(self._watched(cursor, lambda: cursor.execute(text, params), close=True))
         try:
             await asyncio.shield(work)
@@ -184,7 +225,7 @@ class Duck:
     ) -> AsyncIterator[pa.RecordBatch]:
         """The result in pieces; only one of them is in memory."""
         await self.ready()
-        cursor = self._cursor()
+        cursor = self._begun()
         try:
             reader = await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_reader(rows))
             while True:
@@ -193,7 +234,7 @@ class Duck:
                     return
                 yield batch
         finally:
-            await blocking(cursor.close)
+            await blocking(self._ended, cursor)
 
     async def _watched(
         self,
@@ -210,7 +251,7 @@ class Duck:
                 found = _guarded(work)
             finally:
                 if close:
-                    cursor.close()
+                    self._ended(cursor)
             return found if then is None else then(found)
 
         try:

@@ -11,7 +11,7 @@ A process that was forked off has none: the threads of a database do not come al
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -26,7 +26,8 @@ class Spare:
     names: int
     """How many files there were in its folder so far."""
     memory_bytes: int
-    process: int = field(default_factory=os.getpid)
+    process: int = 0
+    """Who left it."""
 
 
 _lock = threading.Lock()
@@ -43,9 +44,10 @@ def take(terms: tuple[str, ...]) -> Spare | None:
 
 def leave(spare: Spare) -> None:
     """Keep this one, and close the one that is kept."""
+    mine = replace(spare, process=os.getpid())
     with _lock:
         # What was kept before a fork is not ours to close: that would wait for threads which are not there.
-        older = [each for each in _kept if each.process == os.getpid()]
-        _kept[:] = [*(each for each in _kept if each.process != os.getpid()), spare]
+        older = [each for each in _kept if each.process == mine.process]
+        _kept[:] = [*(each for each in _kept if each.process != mine.process), mine]
     for each in older:
         each.root.close()

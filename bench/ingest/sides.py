@@ -80,7 +80,7 @@ class Relay:
         self.url = json.loads(process.stdout.readline())["ingest"]
 
     async def accept(self, frames: list[bytes], senders: int) -> None:
-        await send_all(self.url, [request(frame, "token", 0) for frame in frames], senders)
+        await send_all(self.url, [request(frame, "token") for frame in frames], senders)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class _Queries(Session):
             case "aggregated":
                 groups = customers.group_by(Customer.tier)
                 found = await groups.agg(n=count(), mean_age=Customer.age.avg(), most=Customer.balance.max())
-                return pa.Table.from_pylist(found)
+                return pa.table({name: [group[name] for group in found] for name in found[0]})
             case "lookup":
                 return await customers.where(Customer.id == self._size.wanted_key).arrow()
             case "relation":

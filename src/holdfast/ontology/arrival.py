@@ -1,16 +1,18 @@
-"""A data file that was fetched, before its rows are taken in: as it is at the read's head, upgraded. Blocking.
+"""A data file that was fetched, before its rows are taken in: as it is at the read's head, upgraded.
 
 ``Overtaken`` if it has lost payload by a later commit than the read knows of; ``OldCopy`` if it is older than what is
 said of it, as a copy can be that another process put into the disk cache too late; ``Corrupt`` if it is no data file.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.filters.scope import quoted
@@ -54,19 +56,32 @@ class Arrived(NamedTuple):
     signature: str
     """Files with the same one can be read by one statement."""
     path: Path
+    doubtful: bool
+    """A plain writer's: an identity may have two rows of one commit."""
 
 
 class Reader(NamedTuple):
-    """Whoever reads: what it knows of redactions, which heads of the type are on its chain, where it may put files."""
+    """Whoever reads: what it knows of redactions, which heads of the type are on its chain, the database of the
+    session, in whose folder files may be put.
+    """
 
     sight: Sight
     proved: Callable[[TypeHead], bool]
-    folder: Path
     duck: Duck
 
 
-def arrived(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
-    sight, proved, folder, duck = reader
+async def arrived(shape: Shape, arrivals: Sequence[Arrival], reader: Reader) -> list[Arrived]:
+    """For most files the database is not needed, which may still be opening."""
+    found = await blocking(lambda: [_looked_at(shape, each, reader) for each in arrivals])
+    if any(each.doubtful for each in found):
+        await reader.duck.ready()
+        found = await blocking(lambda: [_once(shape, each, reader.duck) if each.doubtful else each for each in found])
+    return found
+
+
+def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
+    sight, proved, duck = reader
+    folder = duck.folder
     number, entry, path = arrival
     path, mark = _carried_out(shape, arrival, sight, folder)
     try:
@@ -85,8 +100,6 @@ def arrived(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
     if missing := {*shape.keys, "commit_id", "fields_json"} - set(schema.names):
         missed = ", ".join(sorted(missing))
         raise Corrupt(f"{entry.path}: not a data file of an ontology, it has no column {missed}")
-    if not column_forms(schema):
-        path, rows = _without_doubles(shape, path, rows, duck, folder / "once" / f"{number}.parquet")
     unique = not entry.snapshot if entry.stats is None else entry.stats.unique
     retracts = names.RETRACTED in schema.names
     until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
@@ -109,7 +122,18 @@ def arrived(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
         redacted=mark,
         heeded=sight.number,
     )
-    return Arrived(loaded, swollen, f"{retracts} {until} {schema.remove_metadata()}", path)
+    signature = f"{retracts} {until} {schema.remove_metadata()}"
+    return Arrived(loaded, swollen, signature, path, doubtful=not column_forms(schema))
+
+
+def _once(shape: Shape, found: Arrived, duck: Duck) -> Arrived:
+    """The same without rows that another one of their identity and commit follows."""
+    loaded, target = found.loaded, duck.folder / "once" / f"{found.loaded.number}.parquet"
+    path, rows = _without_doubles(shape, found.path, loaded.rows, duck, target)
+    if path == found.path:
+        return found
+    here = replace(loaded, rows=rows, size=path.stat().st_size, path=str(path))
+    return found._replace(loaded=here, path=path)
 
 
 def _carried_out(shape: Shape, arrival: Arrival, sight: Sight, folder: Path) -> tuple[Path, int]:

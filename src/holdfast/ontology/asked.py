@@ -3,7 +3,7 @@
 A question of this kind has the power of a query: the same conditions, moments and tables answer it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -31,6 +31,9 @@ from holdfast.ontology.shape import Shape, column_names
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of
 from holdfast.ontology.times import LATEST, Moment, When
+
+Shown = tuple[Sql, Callable[[pa.Table], pa.Table]]
+"""A statement, and what is made of its result."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> pa.Tab
         those = Sql("r.entity_key IN (SELECT unnest(CAST(? AS VARCHAR[])))", (keys,))
         rows = replace(rows, conditions=(*rows.conditions, those))
         order = Sql("list_position(CAST(? AS VARCHAR[]), r.entity_key)", (keys,))
-        return await _typed(tables.engine, rows, wanted, order)
+        return await tables.engine.warm.table(*_typed(rows, wanted, order))
 
     return await tables.engine.ask(question)
 
@@ -182,13 +185,17 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
     """One column per field; in history also ``commit_id`` and ``retracted``."""
 
     async def question(moment: Pinned) -> pa.Table:
-        return await _typed(engine, await rows_of(ask, moment), wanted)
+        async def made() -> Shown:
+            return _typed(await rows_of(ask, moment), wanted)
+
+        return await engine.warm.table(*await moment.said(ask, f"arrow {wanted}", made))
 
     return await engine.ask(question)
 
 
-async def _typed(engine: Engine, rows: Rows, wanted: Sequence[str], order: Sql | None = None) -> pa.Table:
-    """The columns that are wanted of rows, as they are ordered, or in another order."""
+def _typed(rows: Rows, wanted: Sequence[str], order: Sql | None = None) -> Shown:
+    """A statement for the columns that are wanted of rows, as they are ordered, or in another order; and what makes
+    the table of its result."""
     shape = rows.ask.shape
     typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
     columns = [f"r.{quoted(name)}" for name in typed]
@@ -199,19 +206,19 @@ async def _typed(engine: Engine, rows: Rows, wanted: Sequence[str], order: Sql |
     sql = rows.select(columns, ordered=order is None)
     if order is not None:
         sql = fill("{} ORDER BY {}", sql, order)
-    then = partial(typed_table, shape, names=wanted, history=rows.window.history)
-    return await engine.warm.duck.table(sql.text, list(sql.params), then)
+    return sql, partial(typed_table, shape, names=wanted, history=rows.window.history)
 
 
 async def counted(engine: Engine, ask: Ask) -> int:
     """How many rows there are."""
 
     async def question(moment: Pinned) -> pa.Table:
-        rows = await rows_of(ask, moment)
-        if ask.limit is None and not ask.offset:
-            sql = rows.select(["count(*) AS n"], ordered=False)
-        else:
-            sql = fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
-        return await engine.warm.duck.table(sql.text, list(sql.params))
+        async def made() -> Sql:
+            rows = await rows_of(ask, moment)
+            if ask.limit is None and not ask.offset:
+                return rows.select(["count(*) AS n"], ordered=False)
+            return fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
+
+        return await engine.warm.table(await moment.said(ask, "count", made))
 
     return int((await engine.ask(question)).column("n")[0].as_py())

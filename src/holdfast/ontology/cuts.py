@@ -18,6 +18,7 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import names
+from holdfast.ontology.arrival import Arrival
 from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import usable
@@ -68,22 +69,21 @@ class Cutting(Warm):
 
     cut = Cut()
 
-    async def _fetch(self, entry: Entry) -> tuple[int, Entry, Path]:
+    async def _fetch(self, entry: Entry) -> Arrival:
         size = None if entry.stats is None else entry.stats.size
         of_keys = entry.path in self.cut.keys_of
         sliced = not of_keys and self.cut.slice[1] > 1
-        if size is None or not (sliced or (of_keys and size > WHOLE_BYTES)) or self._scratch is None:
+        if size is None or not (sliced or (of_keys and size > WHOLE_BYTES)) or self._duck is None:
             return await super()._fetch(entry)
-        self._count += 1
-        number = self._count
-        path = self._scratch.path / f"{number}.parquet"
+        number = self._duck.name()
+        path = self._duck.folder / f"{number}.parquet"
         try:
             piece = await _Piece.of(self._store, entry.path, size, path.with_suffix(".part"))
             await piece.fetch(self.cut, of_keys=of_keys)
         except NotFound as error:
             raise MissingFile(f"{entry.path}: this data file is missing") from error
         await blocking(piece.write, path)
-        return number, entry, path
+        return Arrival(number, entry, path)
 
 
 class _Piece:

@@ -39,7 +39,7 @@ async def changed_rows(engine: Engine, ask: Ask, older: MomentInTime, newer: Mom
 
     async def question(moment: Moment) -> pa.Table:
         sql = await _statement(engine, ask, older, newer, moment)
-        return await engine.warm.duck.table(sql.text, list(sql.params))
+        return await engine.warm.table(sql)
 
     return await engine.ask(question)
 

@@ -7,10 +7,9 @@ the chain: the same rows come out. A file that has lost payload by a later commi
 again at the head of now: one answer is never made of files from before and after.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
@@ -24,6 +23,7 @@ from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.narrow import Wanted
 from holdfast.ontology.prune import Choice, choose, split
 from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
+from holdfast.ontology.sayings import Said, Sayings
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight, sight_of, steadily
 from holdfast.ontology.tables import Table
@@ -64,6 +64,13 @@ class Planned:
         return choose(self.entries, self.table.window, self.predicate, self.table.shape)
 
 
+class Worded(Protocol):
+    """A question."""
+
+    @property
+    def words(self) -> str: ...
+
+
 class Moment:
     """One head, for all of a query."""
 
@@ -75,6 +82,34 @@ class Moment:
 
     async def window(self, when: When) -> Window:
         return await window(when, self.engine.chain, self.ledger)
+
+    async def said(self, ask: Worded, more: str, make: Callable[[], Awaitable[T]]) -> T:
+        """What ``make`` makes of a question (and of what ``more`` says): a statement, and how its result is read.
+
+        It is made once for who puts the same question again and again.
+        """
+        engine, sight = self.engine, self.sight
+        try:
+            words = f"{more} {ask.words}"
+        except RecursionError:  # of conditions within conditions, which can be compiled all the same
+            words = ""
+        if not words or sight.pending or engine.distrusted:
+            return await make()
+        known = engine.sayings.find(self._state, words)
+        if known is None:
+            made = await make()
+            engine.sayings.keep(self._state, words, Said(made, tuple(self.planned), ask))
+            return made
+        self.planned += known.planned
+        for each in known.planned:
+            engine.warm.asked(each.table.shape, each.resolved.entries, sight)
+        found: T = known.value
+        return found
+
+    @property
+    def _state(self) -> Hashable:
+        """All that statements are made of, but for the question."""
+        return self.ledger.place, self.sight.number, self.engine.warm.changes
 
     async def table(self, shape: Shape, span: Window, predicate: Predicate = TRUE) -> Table:
         """The rows of a type in a window, of the files that can hold rows for which ``predicate`` is true.
@@ -135,7 +170,9 @@ class Engine:
         self._known: dict[TypeId, _Known] = {}
         self._lives: dict[tuple[TypeId, int], Resolved] = {}
         """The files of lives that have ended, by the commit that ended them."""
-        self._distrusted = False
+        self.distrusted = False
+        """The index is not believed."""
+        self.sayings = Sayings()
         self._known_of: Place | None = None
         """The latest redaction for which everything was read again."""
         self._heeded: Place | None = None
@@ -158,16 +195,6 @@ class Engine:
             self._head, self._ledger = head, ledger
         return ledger
 
-    async def _ready(self) -> Ledger:
-        """The head of now; the first time the database opens meanwhile, which takes about as long."""
-        if self.warm.is_open:
-            return await self.pinned()
-        opening = asyncio.ensure_future(self.warm.open())
-        try:
-            return await self.pinned()
-        finally:
-            await opening
-
     async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile, or has lost payload since.
 
@@ -176,7 +203,8 @@ class Engine:
         self.warm.check_open()
 
         async def pinned() -> T:
-            ledger = await self._ready()
+            self.warm.begin()  # which takes longer than what is read of the store before the first statement
+            ledger = await self.pinned()
             sight = await self._heed(ledger)
             try:
                 return await self._at(question, ledger, sight)
@@ -192,13 +220,13 @@ class Engine:
                 return await self._put(question, Moment(self, ledger, sight))
             except MissingFile:
                 self._forget()
-                self._distrusted = distrusted
+                self.distrusted = distrusted
         try:
             return await self._put(question, Moment(self, ledger, sight))
         except MissingFile as error:
             raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
         finally:
-            self._distrusted = False
+            self.distrusted = False
 
     async def _put(self, question: Callable[[Moment], Awaitable[T]], moment: Moment) -> T:
         """What the question gives; rows that no question can be put to are named."""
@@ -211,7 +239,7 @@ class Engine:
         except MalformedJson as error:
             for planned in moment.planned:
                 sql = planned.table.malformed()
-                found = (await self.warm.duck.table(sql.text, list(sql.params))).to_pylist()
+                found = (await self.warm.table(sql)).to_pylist()
                 if found:
                     rows = ", ".join(" ".join(f"{name} {value!r}" for name, value in row.items()) for row in found)
                     raise Corrupt(
@@ -238,6 +266,7 @@ class Engine:
         """Which files there are. What is loaded of them stays."""
         self._known.clear()
         self._lives.clear()
+        self.sayings.forget()
 
     async def files(self, type_id: TypeId, ledger: Ledger, upper: int) -> Resolved:
         """The files of the life that a type has, or had, at commit ``upper``."""
@@ -249,7 +278,7 @@ class Engine:
             return known.resolved
         found = await self._brought_forward(known, ledger, type_id) if known is not None else None
         if found is None:
-            resolver = resolve_by_chain(self.chain, ledger, type_id) if self._distrusted else None
+            resolver = resolve_by_chain(self.chain, ledger, type_id) if self.distrusted else None
             resolved = await (resolver or resolve(self.store, self.chain, ledger, type_id))
             found = _Known(head, ledger.commit_id, resolved)
         if known is None or found.commit_id >= known.commit_id:
@@ -261,9 +290,9 @@ class Engine:
         if life is None or life.purged:
             return Resolved(type_id, (), ledger.commit_id, upper + 1, by_index=True)
         known = self._lives.get((type_id, life.end))
-        if known is None or self._distrusted:
+        if known is None or self.distrusted:
             then = await self.chain.ledger(await self.chain.at(ledger.place, life.end - 1))
-            resolver = resolve_by_chain(self.chain, then, type_id) if self._distrusted else None
+            resolver = resolve_by_chain(self.chain, then, type_id) if self.distrusted else None
             known = await (resolver or resolve(self.store, self.chain, then, type_id))
             self._lives[type_id, life.end] = known
         return known

@@ -140,7 +140,7 @@ async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
 
 
 async def _told(engine: Engine, verb: str, sql: Sql) -> str:
-    found = await engine.warm.duck.table(f"{verb} {sql.text}", list(sql.params))
+    found = await engine.warm.table(Sql(f"{verb} {sql.text}", sql.params))
     return "\n".join(str(text).rstrip() for text in found.column("explain_value").to_pylist())
 
 

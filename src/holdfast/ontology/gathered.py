@@ -56,6 +56,8 @@ class Gatherer:
         """Files that did not fit."""
         self._count = 0
         self._epoch = 0
+        self.changes = 0
+        """How often there was another table to read."""
         self._task: asyncio.Task[None] | None = None
 
     def find(self, type_id: TypeId, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
@@ -97,6 +99,7 @@ class Gatherer:
     def forget(self) -> None:
         """Whatever was gathered, or is being gathered, is not to be used any more."""
         self._epoch += 1
+        self.changes += 1
         self._made.clear()
         self._asked.clear()
 
@@ -124,6 +127,7 @@ class Gatherer:
         kept = self._kept.setdefault(type_id, [])
         kept.append(name)
         if epoch == self._epoch:
+            self.changes += 1
             self._made[type_id] = Gathered(paths, _loaded(files, shape, f"{name}.rows", -self._count))
         while len(kept) > 2:  # this one, and the one before
             await self._remove(kept.pop(0))

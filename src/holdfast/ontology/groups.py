@@ -22,7 +22,7 @@ from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.statement import Ask, rows_of
+from holdfast.ontology.statement import Ask, Rows, rows_of
 
 if TYPE_CHECKING:
     from holdfast.ontology.query import Query
@@ -81,24 +81,34 @@ async def worked_out(
     asked = replace(ask, touching=(*fields, *(key.path for key in keys)))
 
     async def question(moment: Moment) -> tuple[dict[str, Decode], pa.Table]:
-        rows = await rows_of(asked, moment)
-        groups = {key.name: grouping(key, rows.scope) for key in keys}
-        compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
-        values = [each for one in groups.values() for each in one.values]
-        named = [fill(f"{{}} AS {quoted(name)}", one.shown) for name, one in groups.items()]
-        named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
-        shown = joined(", ", [*values, *named])
-        sql = fill("SELECT {} {}", shown, rows.source(shown.text))
-        if values:
-            numbers = range(1, len(values) + 1)
-            order = ", ".join(f"{number} ASC NULLS LAST" for number in numbers)
-            sql = Sql(f"{sql.text} GROUP BY {', '.join(map(str, numbers))} ORDER BY {order}", sql.params)
-        decoders = {name: one.decode for name, one in groups.items()} | {name: e.decode for name, e in compiled.items()}
-        found = await engine.warm.duck.table(sql.text, list(sql.params))
-        return decoders, found.select(range(len(values), found.num_columns))
+        async def made() -> tuple[Sql, int, dict[str, Decode]]:
+            return _statement(await rows_of(asked, moment), keys, figures)
+
+        sql, values, decoders = await moment.said(asked, f"groups {keys} {figures}", made)
+        found = await engine.warm.table(sql)
+        return decoders, found.select(range(values, found.num_columns))
 
     decoders, found = await engine.ask(question)
     return [{name: decoders[name](python_value(one)) for name, one in row.items()} for row in found.to_pylist()]
+
+
+def _statement(
+    rows: Rows, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]
+) -> tuple[Sql, int, dict[str, Decode]]:
+    """The statement, how many columns come before those that are shown, and how these are read."""
+    groups = {key.name: grouping(key, rows.scope) for key in keys}
+    compiled = {name: compile_figure(each, rows.scope) for name, each in figures.items()}
+    values = [each for one in groups.values() for each in one.values]
+    named = [fill(f"{{}} AS {quoted(name)}", one.shown) for name, one in groups.items()]
+    named += [fill(f"{{}} AS {quoted(name)}", each.sql) for name, each in compiled.items()]
+    shown = joined(", ", [*values, *named])
+    sql = fill("SELECT {} {}", shown, rows.source(shown.text))
+    if values:
+        numbers = range(1, len(values) + 1)
+        order = ", ".join(f"{number} ASC NULLS LAST" for number in numbers)
+        sql = Sql(f"{sql.text} GROUP BY {', '.join(map(str, numbers))} ORDER BY {order}", sql.params)
+    decoders = {name: one.decode for name, one in groups.items()} | {name: e.decode for name, e in compiled.items()}
+    return sql, len(values), decoders
 
 
 def _check(ask: Ask, keys: tuple[Key, ...], figures: Mapping[str, AggregateTerm]) -> None:

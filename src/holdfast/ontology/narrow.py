@@ -110,7 +110,7 @@ class Narrower:
         if len(file.pieces) >= PIECES or sum(sizes[number] for number in groups) * SHARE > sum(sizes):
             return None
         await self._fetch(file.ranged, sorted(groups), arrival.path)
-        loaded = (await blocking(arrived, wanted.shape, arrival, reader)).loaded
+        ((loaded, *_),) = await arrived(wanted.shape, [arrival], reader)
         file.pieces.append((groups, loaded))
         return loaded
 

@@ -58,7 +58,7 @@ async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
             raise Conflict("rows were erased since the page before, so that others moved up", remedy="begin again")
         rows = await rows_of(asked, moment)
         sql = rows.select(rows.stored)
-        return rows.window, erased, await query.engine.warm.duck.table(sql.text, list(sql.params))
+        return rows.window, erased, await query.engine.warm.table(sql)
 
     window, erased, found = await query.engine.ask(question)
     kept = found.slice(0, size)

@@ -133,7 +133,7 @@ class Ways:
             Sql("SELECT unnest(?::VARCHAR[])", (keys,)),
             condition,
         )
-        found = await moment.engine.warm.duck.table(sql.text, list(sql.params))
+        found = await moment.engine.warm.table(sql)
         return list(zip(found.column("near").to_pylist(), found.column("far").to_pylist(), strict=True))
 
 
@@ -146,7 +146,7 @@ def _way(came_from: dict[str, str | None], key: str) -> list[str]:
 
 async def _keys(ask: Ask, moment: Moment, window: Window) -> list[str]:
     sql = (await rows_of(ask, moment, window)).select(["r.entity_key"])
-    found = await moment.engine.warm.duck.table(sql.text, list(sql.params))
+    found = await moment.engine.warm.table(sql)
     return list(found.column("entity_key").to_pylist())
 
 
@@ -158,7 +158,7 @@ async def _entities(query: "Query[M]", way: list[str], moment: Moment, window: W
         table.live(),
         Sql("SELECT unnest(?::VARCHAR[])", (way,)),
     )
-    found = await query.engine.warm.duck.table(sql.text, list(sql.params))
+    found = await query.engine.warm.table(sql)
     made = dict(zip(found.column("entity_key").to_pylist(), await blocking(objects, query.form, found), strict=True))
     return [made[key] for key in way]
 

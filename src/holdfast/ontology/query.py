@@ -120,8 +120,11 @@ class Query(Generic[M]):
         """Every object. If sorting takes more than DuckDB's memory, they are sorted by key here."""
 
         async def question(moment: Moment) -> pa.Table:
-            rows = await rows_of(self.ask, moment)
-            return await self._table(rows.select(rows.stored))
+            async def made() -> Sql:
+                rows = await rows_of(self.ask, moment)
+                return rows.select(rows.stored)
+
+            return await self._table(await moment.said(self.ask, "all", made))
 
         try:
             return await blocking(objects, self.form, await self.engine.ask(question))
@@ -242,7 +245,7 @@ class Query(Generic[M]):
         return replace(self, ask=replace(self.ask, **changes))
 
     async def _table(self, sql: Sql) -> pa.Table:
-        return await self.engine.warm.duck.table(sql.text, list(sql.params))
+        return await self.engine.warm.table(sql)
 
     def _linked(self, found: pa.Table) -> list[Linked[M]]:
         relations = objects(self.form, found)

@@ -7,10 +7,11 @@ whatever newer files and up to whatever commit it is about.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from holdfast.ontology.filters.operand import fill
+from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.loaded import Loaded
+from holdfast.ontology.scans import among
 from holdfast.sql.duck import Duck
 
 TABLE = "store.replaced"
@@ -18,14 +19,6 @@ MOST = 8
 """Large files of one question; with more of them, each compared with all newer ones, grouping is cheaper."""
 ROW_BYTES = 64
 """About what a replaced row takes here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Newer:
-    """Files whose rows replace others: their numbers, and SQL for their keys, ``commit_id`` and ``_file``."""
-
-    numbers: frozenset[int]
-    keys: Sql
 
 
 class Replaced:
@@ -39,21 +32,26 @@ class Replaced:
         known = self._known.get(older, set())
         return [number for number in newer if number not in known]
 
-    def compare(self, older: int, rows: Sql, keys: Sequence[str], newer: Newer) -> None:
-        """``rows`` are those of the older file, with ``file_row_number``. Blocking."""
+    def compare(self, older: Loaded, keys: Sequence[str], newer: Sequence[Loaded], pool: tuple[str, set[int]]) -> None:
+        """``pool`` is the table of small files, and the numbers of those in it. Blocking."""
         if not self._known:
+            self._duck.execute("CREATE SCHEMA IF NOT EXISTS store")
             self._duck.execute(
                 f"CREATE TABLE IF NOT EXISTS {TABLE} (older INTEGER, newer INTEGER, place BIGINT, commit_id BIGINT)"
             )
-        by = ", ".join(map(quoted, keys))
+        numbered = (
+            Sql("read_parquet(?::VARCHAR, file_row_number = true)", (older.path,))
+            if older.table is None
+            else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
+        )
         text = fill(
-            f"INSERT INTO {TABLE} SELECT {older:d}, n._file, o.file_row_number, n.commit_id "
-            f"FROM {{}} o JOIN ({{}}) n USING ({by})",
-            rows,
-            newer.keys,
+            f"INSERT INTO {TABLE} SELECT {older.number:d}, n._file, o.file_row_number, n.commit_id "
+            f"FROM {{}} o JOIN ({{}}) n USING ({', '.join(map(quoted, keys))})",
+            numbered,
+            _keys_of(newer, keys, *pool),
         )
         self._duck.execute(text.text, list(text.params))
-        self._known.setdefault(older, set()).update(newer.numbers)
+        self._known.setdefault(older.number, set()).update(each.number for each in newer)
 
     def rows(self, older: int, newer: Sequence[int], upper: int) -> Sql:
         """The numbers of the rows that these files replace up to a commit, as ``file_row_number``."""
@@ -61,6 +59,22 @@ class Replaced:
         return Sql(
             f"SELECT place AS file_row_number FROM {TABLE} WHERE older = {older:d}{some} AND commit_id <= {upper:d}"
         )
+
+
+def _keys_of(files: Sequence[Loaded], keys: Sequence[str], pool: str, pooled: set[int]) -> Sql:
+    """Keys, ``commit_id`` and ``_file`` of their rows."""
+    listed = ", ".join(map(quoted, (*keys, "commit_id")))
+    small = [each.number for each in files if each.pooled]
+    parts: list[Sql] = []
+    if small:
+        condition, params = among(small, pooled)
+        text = f"SELECT {listed}, _file FROM {pool}"
+        parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
+    for each in files:
+        if each.path is not None:
+            text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
+            parts.append(Sql(text, (each.path,)))
+    return joined(" UNION ALL ", parts)
 
 
 def spans(numbers: Sequence[int]) -> str:

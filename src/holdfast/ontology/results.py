@@ -122,7 +122,8 @@ def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history:
             wide = widened(shape.nodes[name], name, _bodies(found)) if read[name].partial else None
             columns[name] = read[name].array if wide is None else wide
         elif name in shape.payload:
-            columns[name] = found.column(name).cast(arrow_type(shape.nodes[name]))
+            column, kind = found.column(name), arrow_type(shape.nodes[name])
+            columns[name] = column if column.type == kind else column.cast(kind)
         elif name == shape.key_field:
             columns[name] = found.column("instance_key")
         else:

@@ -49,7 +49,7 @@ class SqlTables:
 
     def __init__(self, store: Store, *, memory_limit: str = "256MB", when: When = LATEST) -> None:
         self._store = store
-        self._warm = Warm(store, memory_limit)
+        self._warm = Warm(store, memory_limit, handed_on=False)
         self._when = when
         self.engine = Engine(store, View(store), self._warm)
         self._shapes: dict[tuple[TypeId, int], Shape] = {}
@@ -118,7 +118,8 @@ class SqlTables:
             ) from error
 
     async def _run(self, text: str) -> list[pa.Table]:
-        duck = await blocking(lambda: self._warm.duck)
+        duck = await self._warm.placed()
+        await duck.ready()
         statements = await blocking(duck.statements, text)
         if not statements:
             raise Invalid("there is no statement", remedy='write one, as in "SELECT count(*) FROM Customer"')

@@ -45,6 +45,13 @@ class Ask:
     origin: "Origin | None" = None
     """Only entities that are reached from those of another question."""
 
+    @property
+    def words(self) -> str:
+        """All that it says. Types are told by their fields, which are the same object for as long as they are."""
+        types = [id(shape.nodes) for shape in (self.shape, *self.ends.values())]
+        own = (self.where, self.order, self.limit, self.offset, self.when, self.hydrate, self.beyond, self.touching)
+        return f"{types} {own}" if self.origin is None else f"{types} {own} {self.origin.words}"
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -59,6 +66,11 @@ class Origin:
     least: int = 1
     most: int | None = 1
     """How often the relation is followed; None for as often as it leads on."""
+
+    @property
+    def words(self) -> str:
+        hop = (id(self.relation.nodes), self.where, self.forward, self.least, self.most)
+        return f"{hop} {self.ask.words}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,18 @@ class Rows:
             found = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", found, state)
         return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
 
+    @property
+    def lonely(self) -> bool:
+        """Whether there can be no two rows: of a state, if the key is told, and is a text, so that it is told once."""
+        return not self.window.history and any(
+            isinstance(term, Comparison)
+            and (term.operator, term.reading) == ("==", "text")
+            and term.path == FieldPath("own", self.ask.shape.key_field or "")
+            for term in (conjuncts(self.ask.where) if self.ask.shape.ends is None else ())
+        )
+
     def select(self, columns: Sequence[str], *, ordered: bool = True) -> Sql:
+        ordered = ordered and not self.lonely  # to sort one row takes as long as to find it
         order = self.order if ordered else Sql("")
         used = " ".join([*columns, order.text])
         found = fill(f"SELECT {', '.join(columns)} {{}}", self.source(used))

@@ -112,9 +112,11 @@ class Table:
         conditions: list[Sql] = []
         if self._condition is not None:
             conditions.append(self._condition)
-        if not all(self.window.covers(each.entry.first, each.entry.last) for each in files):
-            bounds = (self.window.lower, self.window.upper)
-            conditions.append(Sql("commit_id > CAST(? AS BIGINT) AND commit_id <= CAST(? AS BIGINT)", bounds))
+        lower, upper = self.window.lower, self.window.upper
+        if any(each.entry.first <= lower for each in files):
+            conditions.append(Sql(f"commit_id > {lower:d}"))
+        if any(each.entry.last > upper for each in files):
+            conditions.append(Sql(f"commit_id <= {upper:d}"))
         return fill("SELECT * FROM ({}) WHERE {}", scan, joined(" AND ", conditions)) if conditions else scan
 
     def state(self) -> Sql:

@@ -65,10 +65,6 @@ class Window:
     upper: int
     history: bool
 
-    def covers(self, first: int, last: int) -> bool:
-        """Whether commits from ``first`` to ``last`` all lie inside."""
-        return self.lower < first and last <= self.upper
-
     def touches(self, first: int, last: int) -> bool:
         return last > self.lower and first <= self.upper
 

@@ -16,8 +16,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Refused
@@ -31,13 +32,13 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.narrow import Narrower, Wanted
 from holdfast.ontology.refs import TypeHead, TypeId
-from holdfast.ontology.replaced import MOST, ROW_BYTES, Newer, Replaced
+from holdfast.ontology.replaced import MOST, ROW_BYTES, Replaced
 from holdfast.ontology.scans import SYSTEM, alike, among, declared, lasting, projected
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
 from holdfast.sql.duck import Duck
 from holdfast.sql.scan import LocalFiles
-from holdfast.sql.scratch import Scratch
+from holdfast.sql.workroom import Workroom
 
 PARALLEL = 16
 """Files on their way at a time."""
@@ -50,11 +51,11 @@ AT_ONCE = 256
 
 
 class Warm:
-    def __init__(self, store: Store, memory_limit: str = "256MB") -> None:
+    def __init__(self, store: Store, memory_limit: str = "256MB", *, handed_on: bool = True) -> None:
+        """``handed_on``: see ``Workroom``."""
         self._store = store
-        self._memory_limit = memory_limit
+        self._workroom = Workroom(store, memory_limit, handed_on=handed_on)
         self.pooled_bytes = POOLED_BYTES
-        self._scratch: Scratch | None = None
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
         self._narrower = Narrower(store)
@@ -70,72 +71,75 @@ class Warm:
         self._waiting: dict[TypeId, list[Arrived]] = {}
         """Small files that are scanned where they lie until somebody asks again."""
         self._closed = False
-        self._count = 0
+        self._changes = 0
         self._tables = 0
+        self._turns: dict[TypeId, asyncio.Lock] = {}
         self._one = asyncio.Lock()
+        """For who writes into the database; whoever fetches files of a type has the lock of that type first."""
 
     @property
     def duck(self) -> Duck:
         self.check_open()
         if self._duck is None:
-            self._open()
-        if self._duck is None:
-            raise RuntimeError("the database did not open")
+            raise RuntimeError("the session has no database yet")
         return self._duck
 
     def check_open(self) -> None:
         if self._closed:
             raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
 
-    @property
-    def is_open(self) -> bool:
-        return self._duck is not None
+    def begin(self) -> None:
+        """Make a folder and a database, in the background: a first question reads the store meanwhile."""
+        if self._duck is None:
+            self._workroom.begin()
 
-    async def open(self) -> None:
-        """Make the database, if there is none yet; the first question would do it otherwise."""
+    async def placed(self) -> Duck:
+        """The database, which may still be opening; statements wait for it."""
         self.check_open()
-        async with self._one:
+        if self._duck is None:
+            duck, files = await self._workroom.placed()
+            if not duck.memory_bytes:
+                await duck.ready()
             if self._duck is None:
-                await blocking(self._open)
+                self._settle_in(duck, files)
+        return self.duck
 
-    def _open(self) -> None:
-        self._scratch = Scratch()
-        folder = self._scratch.path
-        self._files = LocalFiles(self._store, folder)
-        duck = Duck(folder, memory_limit=self._memory_limit, readable=self._files.folders)
-        duck.execute("CREATE SCHEMA store")
-        duck.lock()
+    def _settle_in(self, duck: Duck, files: LocalFiles) -> None:
         self._room = duck.memory_bytes // 4
         self._most_replaced = duck.memory_bytes // 4 // ROW_BYTES
         self._replaced = Replaced(duck)
-        self._gatherer = Gatherer(duck, folder)
-        self._duck = duck
+        self._gatherer = Gatherer(duck, duck.folder)
+        self._duck, self._files = duck, files
+
+    async def table(self, sql: Sql, then: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
+        """The whole result of a statement over files that were loaded."""
+        return await (await self.placed()).table(sql.text, list(sql.params), then)
 
     async def close(self) -> None:
         self._closed = True
         if self._gatherer is not None:
             await self._gatherer.close()
-        duck, scratch, files = self._duck, self._scratch, self._files
-        self._duck = self._scratch = self._files = self._replaced = self._gatherer = None
+        self._duck = self._files = self._replaced = self._gatherer = None
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
-        if duck is not None:
-            await blocking(duck.close)
-        if files is not None:
-            await files.close()
-        if scratch is not None:
-            await blocking(scratch.close)
+        await self._workroom.close()
 
     def forget(self) -> None:
         """Read everything again. Statements on their way keep the tables that they were made for."""
         if self._gatherer is not None:
             self._gatherer.forget()
+        self._changes += 1
         self._waiting.clear()
         self._narrower.forget()
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """Another one whenever statements might be made of other tables and files than before."""
+        return self._changes, 0 if self._gatherer is None else self._gatherer.changes
 
     def known(self, entry: Entry) -> bool:
         """Whether it can be scanned without a request."""
@@ -154,18 +158,17 @@ class Warm:
         ``proved`` tells whether the type had such a head. ``MissingFile`` if a file is gone, ``Overtaken`` if one has
         lost payload by a later commit than ``sight`` knows of.
         """
+        reader = Reader(sight, proved, await self.placed())
         await self._pool_waiting(shape)
-        await self.open()
-        reader = Reader(sight, proved, self.duck.folder, self.duck)
         pieces = {} if wanted is None else await self._pieces(entries, reader, wanted)
         whole = [entry for entry in entries if entry.path not in pieces]
         old: set[str] = set()
         while not all(self._fits(entry, sight) for entry in whole):
-            async with self._one:
+            async with self._turn(shape):
                 missing = [entry for entry in whole if not self._fits(entry, sight)]
                 fetched = await map_bounded(missing, self._fetch, limit=PARALLEL)
                 try:
-                    await blocking(self._take_in, shape, fetched, reader)
+                    await self._take_in(shape, await arrived(shape, fetched, reader))
                 except OldCopy as error:
                     if error.key in old or self._files is None:
                         raise
@@ -179,15 +182,17 @@ class Warm:
         if files is None or files.kept or sight.concerns(wanted.shape.type_id):
             return found
         for entry in entries:
-            async with self._one:
+            async with self._turn(wanted.shape):
                 if not wanted.concerns(entry) or self._fits(entry, sight):
                     continue
-                self._count += 1
-                number, name = self._count, f"{self._count}.parquet"
+                number = reader.duck.name()
+                name = f"{number}.parquet"
                 if (path := await files.link(entry.path, name)) is not None:
-                    await blocking(self._take_in, wanted.shape, [(number, entry, path)], reader)
+                    here = [Arrival(number, entry, path)]
+                    await self._take_in(wanted.shape, await arrived(wanted.shape, here, reader))
                     continue
-                piece = await self._narrower.piece(Arrival(number, entry, reader.folder / name), reader, wanted)
+                arrival = Arrival(number, entry, reader.duck.folder / name)
+                piece = await self._narrower.piece(arrival, reader, wanted)
                 if piece is not None:
                     sight.check(piece.redacted, entry.path)
                     found[entry.path] = piece
@@ -217,7 +222,9 @@ class Warm:
             newer = [each for each in (*large[number + 1 :], *small) if each.entry.last > one.through]
             if self._lacking(one, newer):
                 async with self._one:
+                    await self.duck.ready()
                     await blocking(self._compare, shape, one, newer)
+                    self._changes += 1
         return True
 
     def gathered(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
@@ -230,7 +237,9 @@ class Warm:
         Whether it was not the first one.
         """
         again = shape.type_id in self._asked
-        self._asked.add(shape.type_id)
+        if not again:
+            self._asked.add(shape.type_id)
+            self._changes += 1
         self._gather(shape, entries, sight)
         return again
 
@@ -263,42 +272,47 @@ class Warm:
             raise RuntimeError("the session is closed")
         return self._replaced.rows(older.number, [each.number for each in newer], upper)
 
-    async def _fetch(self, entry: Entry) -> tuple[int, Entry, Path]:
-        self._count += 1
-        number = self._count
+    def _turn(self, shape: Shape) -> asyncio.Lock:
+        return self._turns.setdefault(shape.type_id, asyncio.Lock())
+
+    async def _fetch(self, entry: Entry) -> Arrival:
+        number = self.duck.name()
         if self._files is None:
             raise RuntimeError("the session is closed")
         size = entry.stats.size if entry.stats is not None else None
-        return number, entry, await self._files.place(entry.path, f"{number}.parquet", size)
+        return Arrival(number, entry, await self._files.place(entry.path, f"{number}.parquet", size))
 
-    # --- blocking, one at a time ---
-
-    def _take_in(self, shape: Shape, fetched: Sequence[tuple[int, Entry, Path]], reader: Reader) -> None:
+    async def _take_in(self, shape: Shape, found: Sequence[Arrived]) -> None:
+        self._changes += 1
         small: list[Arrived] = []
-        for number, entry, fetched_to in fetched:
-            found = arrived(shape, Arrival(number, entry, fetched_to), reader)
-            if found.loaded.size <= self.pooled_bytes and found.swollen <= self._room:
-                self._room -= found.swollen
-                small.append(found)
+        for each in found:
+            if each.loaded.size <= self.pooled_bytes and each.swollen <= self._room:
+                self._room -= each.swollen
+                small.append(each)
             else:
-                self._loaded[entry.path] = found.loaded
-        if shape.type_id in self._asked or len(fetched) > FEW:
-            self._pool_all(shape, small)
+                self._loaded[each.loaded.entry.path] = each.loaded
+        if shape.type_id in self._asked or len(found) > FEW:
+            await self._pool(shape, small)
             return
         self._loaded |= {each.loaded.entry.path: each.loaded for each in small}
         self._waiting.setdefault(shape.type_id, []).extend(small)
 
     async def _pool_waiting(self, shape: Shape) -> None:
         """Few files of a first question are scanned where they lie; who asks again has them in a table."""
-        if shape.type_id not in self._asked or shape.type_id not in self._waiting:
-            return
-        async with self._one:
-            waiting = self._waiting.pop(shape.type_id, [])
+        if shape.type_id in self._asked and (waiting := self._waiting.pop(shape.type_id, [])):
             still = [each for each in waiting if self._loaded.get(each.loaded.entry.path) is each.loaded]
-            await blocking(self._pool_all, shape, still, keep=True)
+            await self._pool(shape, still, keep=True)
 
-    def _pool_all(self, shape: Shape, small: Sequence[Arrived], *, keep: bool = False) -> None:
+    async def _pool(self, shape: Shape, small: Sequence[Arrived], *, keep: bool = False) -> None:
         """``keep``: statements may be on their way to the files."""
+        async with self._one:
+            await self.duck.ready()
+            await blocking(self._pool_all, shape, small, keep=keep)
+            self._changes += 1
+
+    # --- blocking, one at a time ---
+
+    def _pool_all(self, shape: Shape, small: Sequence[Arrived], *, keep: bool) -> None:
         ordered = sorted(small, key=lambda each: each.signature)
         for _, group in groupby(ordered, key=lambda each: each.signature):
             alike = list(group)
@@ -315,27 +329,11 @@ class Warm:
         lacking = self._lacking(older, newer)
         if self._replaced is None or older.pooled or not lacking:
             return
-        listed = ", ".join(map(quoted, (*shape.keys, "commit_id")))
-        small = [each.number for each in lacking if each.pooled]
-        parts: list[Sql] = []
-        if small:
-            condition, params = among(small, self._pooled[shape.type_id])
-            text = f"SELECT {listed}, _file FROM {self._pools[shape.type_id]}"
-            parts.append(Sql(f"{text} WHERE {condition}" if condition else text, tuple(params)))
-        for each in lacking:
-            if each.path is not None:
-                text = f"SELECT {listed}, {each.number:d} AS _file FROM read_parquet(?::VARCHAR)"
-                parts.append(Sql(text, (each.path,)))
-        found = Newer(frozenset(each.number for each in lacking), joined(" UNION ALL ", parts))
-        numbered = (
-            Sql("read_parquet(?::VARCHAR, file_row_number = true)", (older.path,))
-            if older.table is None
-            else Sql(f"(SELECT *, rowid AS file_row_number FROM {older.table})")
-        )
-        self._replaced.compare(older.number, numbered, shape.keys, found)
+        pool = self._pools.get(shape.type_id, ""), self._pooled.get(shape.type_id, set())
+        self._replaced.compare(older, shape.keys, lacking, pool)
 
     def _insert(self, shape: Shape, group: Sequence[Arrived], *, keep: bool) -> None:
-        pool = self._pool(shape)
+        pool = self._pool_of(shape)
         first = group[0].loaded
         listed = ", ".join(projected(shape, first, (*SYSTEM, names.UNTIL, *shape.payload)))
         paths = [str(each.path) for each in group]
@@ -345,18 +343,20 @@ class Warm:
             "FROM read_parquet($paths, filename = true)",
             {"paths": paths},
         )
-        for loaded, _, _, path in group:
+        for loaded, _, _, path, _ in group:
             if not keep:
                 path.unlink()
             self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
-    def _pool(self, shape: Shape) -> str:
+    def _pool_of(self, shape: Shape) -> str:
         pool = self._pools.get(shape.type_id)
         if pool is None:
             pool = f"store.pool_{self._tables}"
             self._tables += 1
-            self.duck.execute(f"CREATE TABLE {pool} (_file INTEGER, {', '.join(declared(shape))})")
+            self.duck.execute(
+                f"CREATE SCHEMA IF NOT EXISTS store; CREATE TABLE {pool} (_file INTEGER, {', '.join(declared(shape))})"
+            )
             self._pools[shape.type_id] = pool
         return pool
 

@@ -20,20 +20,19 @@ from holdfast.platform.taken import taken_by
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.sql.duck import Duck, MissingFile
 from holdfast.sql.scan import LocalFiles
-from holdfast.sql.scratch import Scratch
+from holdfast.sql.workroom import Workroom
 
 AT_ONCE = 16
 
 
 class Reading:
-    def __init__(self, store: Store, batches: Batches, scratch: Scratch, memory_limit: str) -> None:
+    def __init__(self, store: Store, batches: Batches, duck: Duck, files: LocalFiles) -> None:
         self._store = store
         self._batches = batches
-        self._files = LocalFiles(store, scratch.path)
-        self._folder = scratch.path
+        self._files = files
+        self._folder = duck.folder
         self._refs: dict[Path, ChunkRef] = {}
-        self.duck = Duck(scratch.path, memory_limit=memory_limit, readable=self._files.folders)
-        self.duck.lock()
+        self.duck = duck
         self.read = Read()
 
     def lacks(self, hours: Iterable[Hour]) -> None:
@@ -91,10 +90,6 @@ class Reading:
                 return Corrupt(f"{ref.key}: the chunk is not what was written", remedy=MAKE_ANEW)
         return error
 
-    async def close(self) -> None:
-        await self._files.close()
-        await blocking(self.duck.close)
-
 
 def _decode(ref: ChunkRef, body: bytes) -> None:
     """Errors: those of a chunk that is none."""
@@ -106,12 +101,8 @@ def _decode(ref: ChunkRef, body: bytes) -> None:
 
 @asynccontextmanager
 async def reading(store: Store, batches: Batches, memory_limit: str) -> AsyncIterator[Reading]:
-    scratch = await blocking(Scratch)
+    workroom = Workroom(store, memory_limit)
     try:
-        found = await blocking(Reading, store, batches, scratch, memory_limit)
-        try:
-            yield found
-        finally:
-            await found.close()
+        yield Reading(store, batches, *await workroom.placed())
     finally:
-        await blocking(scratch.close)
+        await workroom.close()

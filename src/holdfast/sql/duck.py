@@ -4,14 +4,17 @@
 * It reads files below the folders that it was given, and nothing else: no network, no other files, no extensions, no
   Python objects by name; and nobody can change its settings afterwards.
 * Statements run off the loop, each on a cursor of its own. A caller that is cancelled interrupts its statement.
+* To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it.
 
 Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
 with spilling, ``MissingFile`` where a file that was handed over has gone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,7 +23,8 @@ import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.errors import HoldfastError, Invalid, Refused
+from holdfast.sql.spare import Spare
 
 T = TypeVar("T")
 Params = Mapping[str, Any] | Sequence[Any]
@@ -32,6 +36,7 @@ LINES_MOST, LINE_MOST = 8, 300
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
 _BYTES = TypeAdapter(ByteSize)
+_SIZE = re.compile(r"\s*\d+(\.\d+)?\s*[kmgt]i?b\s*", re.IGNORECASE)
 
 
 class SqlFailed(Invalid):
@@ -69,63 +74,121 @@ class Duck:
     def __init__(
         self, folder: Path, *, memory_limit: str = "256MB", readable: Sequence[Path] = (), threads: int | None = None
     ) -> None:
-        """``readable`` are the folders besides ``folder`` whose files it may read."""
+        """``readable`` are the folders besides ``folder`` whose files it may read. It is not open yet."""
         self.folder = folder
+        self.names = 0
+        """How many files have got a name in its folder."""
+        self.written = False
+        """Whether anything but questions was put to it."""
+        self.memory_bytes = int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
+        """What it may use; 0 as long as that is not known, of a limit that only DuckDB understands."""
+        self._memory_limit = memory_limit
+        self._folders = [f"{path}/" for path in (folder, *readable)]
+        self._threads = threads
+        self._cursors: set[int] = set()
+        self._root: duckdb.DuckDBPyConnection | None = None
+        self.opening: asyncio.Future[None] | None = None
+        """Until it is open: whatever opens it in the background."""
+
+    def open(self) -> None:
+        """Blocking. From here on it reads only what it was given, and no setting can be changed."""
         config: dict[str, Any] = {
-            "memory_limit": memory_limit,
-            "temp_directory": str(folder / "spill"),
+            "memory_limit": self._memory_limit,
+            "temp_directory": str(self.folder / "spill"),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "allow_community_extensions": False,
             "python_enable_replacements": False,
             "allow_persistent_secrets": False,
+            "enable_external_file_cache": False,  # the system has these files in memory already
         }
-        if threads is not None:
+        if (threads := self._most_threads()) is not None:
             config["threads"] = threads
         try:
-            self._root = duckdb.connect(":memory:", config=config)
+            root = duckdb.connect(":memory:", config=config)
         except duckdb.Error as error:
             raise Invalid(
-                f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
+                f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
-        self._root.execute("SET GLOBAL TimeZone = 'UTC'")
-        self._root.execute("SET GLOBAL parquet_metadata_cache = true")  # the files that it gets never change
-        settings = "SELECT current_setting('memory_limit'), current_setting('threads')"
-        limit, most = self._root.execute(settings).fetchall()[0]
-        self.memory_bytes = int(_BYTES.validate_python(limit))
-        if threads is None:
-            # Every thread needs room of its own: with too little of it, operators fail that could have spilled.
-            self._root.execute(f"SET threads = {max(1, min(int(most), self.memory_bytes // THREAD_BYTES))}")
-        self._folders = [f"{path}/" for path in (folder, *readable)]
-        self._locked = False
+        # The files that it gets never change. Of these settings none can be given to connect().
+        root.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true")
+        if not self.memory_bytes:
+            (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
+            self.memory_bytes = int(_BYTES.validate_python(found[0]))
+        root.execute("SET allowed_directories = $folders", {"folders": self._folders})
+        root.execute("SET enable_external_access = false; SET lock_configuration = true")
+        self._root = root
 
-    def lock(self) -> None:
-        """From here on it reads only what it was given, and no setting can be changed."""
-        if self._locked:
-            return
-        self._locked = True
-        self._root.execute("SET allowed_directories = $folders", {"folders": self._folders})
-        self._root.execute("SET enable_external_access = false")
-        self._root.execute("SET lock_configuration = true")
+    def _most_threads(self) -> int | None:
+        """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
+        if self._threads is not None or not self.memory_bytes:
+            return self._threads
+        room = max(1, self.memory_bytes // THREAD_BYTES)
+        return room if room < (os.cpu_count() or 1) else None
 
-    def close(self) -> None:
-        self._root.close()
+    async def ready(self) -> None:
+        """Until it is open."""
+        if self._root is None and self.opening is not None:
+            await asyncio.shield(self.opening)
 
-    # --- blocking: for code that is off the loop already ---
+    async def close(self) -> None:
+        if (root := self.let_go()) is not None:
+            await blocking(root.close)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it is as it was when it was opened, and nothing goes on in it."""
+        return self._root is not None and not self.written and not self._cursors
+
+    def take_over(self, spare: Spare) -> None:
+        """Be open with one that was opened before, on the same terms and with the same folder."""
+        self._root, self.names, self.memory_bytes = spare.root, spare.names, spare.memory_bytes
+
+    def let_go(self) -> "duckdb.DuckDBPyConnection | None":
+        """What it was open with; from here on it is closed."""
+        root, self._root, self.opening = self._root, None, None
+        return root
+
+    def name(self) -> int:
+        """A number that no file in its folder has had."""
+        self.names += 1
+        return self.names
+
+    @contextmanager
+    def _cursor(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+        cursor = self._begun()
+        try:
+            yield cursor
+        finally:
+            self._ended(cursor)
+
+    def _begun(self) -> "duckdb.DuckDBPyConnection":
+        if self._root is None:
+            raise Refused("the database is not open", remedy="ask within the session's `async with`")
+        cursor = self._root.cursor()
+        self._cursors.add(id(cursor))
+        return cursor
+
+    def _ended(self, cursor: "duckdb.DuckDBPyConnection") -> None:
+        cursor.close()
+        self._cursors.discard(id(cursor))
+
+    # --- blocking: for code that is off the loop already, of a database that is open ---
 
     def execute(self, text: str, params: Params | None = None) -> None:
-        with self._root.cursor() as cursor:
+        self.written = True
+        with self._cursor() as cursor:
             _guarded(lambda: cursor.execute(text, params))
 
     def fetch(self, text: str, params: Params | None = None) -> pa.Table:
-        with self._root.cursor() as cursor:
+        with self._cursor() as cursor:
             return _guarded(lambda: cursor.execute(text, params).to_arrow_table())
 
     def statements(self, text: str) -> list[Statement]:
         """The statements of a text, parsed and not run."""
         reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
-        with self._root.cursor() as cursor:
+        with self._cursor() as cursor:
             found = _guarded(lambda: cursor.extract_statements(text))
         return [
             Statement(each.query.strip(), each.type in reading, str(each.type).rpartition(".")[2]) for each in found
@@ -137,12 +200,15 @@ class Duck:
         self, text: str, params: Params | None = None, then: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
-        cursor = self._root.cursor()
+        await self.ready()
+        cursor = self._begun()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
 
     async def run(self, text: str, params: Params | None = None) -> None:
         """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
-        cursor = self._root.cursor()
+        self.written = True
+        await self.ready()
+        cursor = self._begun()
         work = asyncio.ensure_future(self._watched(cursor, lambda: cursor.execute(text, params), close=True))
         try:
             await asyncio.shield(work)
@@ -158,7 +224,8 @@ class Duck:
         self, text: str, params: Params | None = None, *, rows: int = BATCH_ROWS
     ) -> AsyncIterator[pa.RecordBatch]:
         """The result in pieces; only one of them is in memory."""
-        cursor = self._root.cursor()
+        await self.ready()
+        cursor = self._begun()
         try:
             reader = await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_reader(rows))
             while True:
@@ -167,7 +234,7 @@ class Duck:
                     return
                 yield batch
         finally:
-            await blocking(cursor.close)
+            await blocking(self._ended, cursor)
 
     async def _watched(
         self,
@@ -184,7 +251,7 @@ class Duck:
                 found = _guarded(work)
             finally:
                 if close:
-                    cursor.close()
+                    self._ended(cursor)
             return found if then is None else then(found)
 
         try:

@@ -1,8 +1,8 @@
 """Scratch: a folder of a session's own for local files, and an end to those that dead processes left.
 
 A folder is locked by its session for as long as it lives; the kernel takes the lock from a process that dies. So a
-folder that can be locked belongs to nobody, and whoever opens the next session removes it. A lock is taken before a
-folder has its final name: nobody can meet one that is not locked yet.
+folder that can be locked belongs to nobody, and the next session removes it (``sweep``), beside its first question. A
+lock is taken before a folder has its final name: nobody can meet one that is not locked yet.
 """
 
 import fcntl
@@ -17,15 +17,24 @@ _BEING_MADE = ".holdfast-sql-"
 
 
 class Scratch:
-    """Blocking. ``parent`` is the system's temporary folder unless said otherwise."""
+    """Blocking. ``parent`` is the system's temporary folder unless said otherwise, the name one that nobody had."""
 
-    def __init__(self, parent: Path | None = None) -> None:
+    def __init__(self, parent: Path | None = None, name: str | None = None) -> None:
+        """``OSError`` if there is something by that name."""
         where = parent if parent is not None else Path(tempfile.gettempdir())
-        sweep(where)
         made = Path(tempfile.mkdtemp(prefix=_BEING_MADE, dir=where))
         self._descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        self.path = made.rename(where / f"{PREFIX}{made.name.removeprefix(_BEING_MADE)}")
+        try:
+            self.path = made.rename(where / (name or f"{PREFIX}{made.name.removeprefix(_BEING_MADE)}"))
+        except OSError:
+            self.path = made
+            self.close()
+            raise
+
+    def sweep(self) -> list[Path]:
+        """Remove the folders of dead processes beside this one; those removed."""
+        return sweep(self.path.parent)
 
     def close(self) -> None:
         """Idempotent."""

@@ -35,6 +35,7 @@ def test_only_what_dead_processes_left_is_swept(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "holdfast-sql-link").symlink_to(tmp_path / "other")
     next_one = Scratch(tmp_path)
+    assert next_one.sweep() == [left]
     assert not left.exists()
     assert (tmp_path / "other").exists()
     next_one.close()

@@ -1,0 +1,122 @@
+"""Workroom: what a session needs to run SQL over objects of a store: a folder of its own, files in it, a database.
+
+To open a database takes longer than what most questions read of a store, so both go on at the same time: after
+``begin`` there is first the folder (``placed``), in which files can be put, and then the database, for which statements
+wait. What dead processes left is swept meanwhile. The database may be one that a session before has left (``spare``).
+"""
+
+import asyncio
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from holdfast.base.aio import blocking, in_background
+from holdfast.base.errors import Refused
+from holdfast.objects.store import Store
+from holdfast.sql.duck import Duck
+from holdfast.sql.scan import LocalFiles
+from holdfast.sql.scratch import Scratch
+from holdfast.sql.spare import Spare, leave, take
+
+Placed = tuple[Duck, LocalFiles]
+KEPT_BYTES = 8 << 20
+"""Of files that a database has read which is left for the next session: memory for more might stay with it."""
+
+
+class Workroom:
+    def __init__(self, store: Store, memory_limit: str, *, handed_on: bool = False) -> None:
+        """``handed_on``: the database may be one of another session, and is left for another one; for who has a number
+        for each of its files (``Duck.name``), and puts no statements of others to it.
+        """
+        self._handed_on = handed_on
+        self._store = store
+        self._memory_limit = memory_limit
+        self._terms = (memory_limit, *map(str, LocalFiles(store, Path()).folders))
+        self._closed = False
+        self._placed: asyncio.Future[Placed] | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self._sweeping: asyncio.Future[list[Path]] | None = None
+        self._scratch: Scratch | None = None
+
+    def begin(self) -> None:
+        """In the background. Once is enough, unless there was no room for a folder."""
+        if self._closed:
+            raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
+        if self._opening is None or (self._opening.done() and self._scratch is None):
+            loop = asyncio.get_running_loop()
+            self._placed = loop.create_future()
+            self._opening = in_background(blocking(self._make, loop))
+
+    async def placed(self) -> Placed:
+        """The database, which may still be opening, and the files that it can read."""
+        self.begin()
+        if self._placed is None or self._opening is None:
+            raise RuntimeError("nothing was begun")
+        either: list[asyncio.Future[Any]] = [self._placed, self._opening]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._placed.done():
+            self._opening.result()  # why there is no folder
+        return self._placed.result()
+
+    def _make(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Blocking, in one go: the loop may be busy with what it reads."""
+        found = take(self._terms) if self._handed_on else None
+        scratch = _folder(found)
+        files = LocalFiles(self._store, scratch.path)
+        duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=files.folders)
+        again = found is not None and found.folder == scratch.path
+        if found is not None and again:
+            duck.take_over(found)
+        loop.call_soon_threadsafe(self._tell, scratch, duck, files)
+        if not again:
+            duck.open()
+
+    def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
+        self._scratch = scratch
+        self._sweeping = in_background(blocking(scratch.sweep))
+        duck.opening = self._opening
+        if self._placed is not None:
+            self._placed.set_result((duck, files))
+
+    async def close(self) -> None:
+        """Close the database, and let go of folder and files."""
+        self._closed = True
+        if self._opening is None:
+            return
+        await asyncio.wait([self._opening])
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+        try:
+            if self._placed is not None and self._placed.done():
+                await self._placed.result()[1].close()
+        finally:
+            await blocking(self._clear_up)
+
+    def _clear_up(self) -> None:
+        scratch, self._scratch = self._scratch, None
+        if scratch is None or self._placed is None:
+            return
+        duck, _ = self._placed.result()
+        untouched = self._handed_on and duck.untouched and _size(scratch.path) <= KEPT_BYTES
+        root = duck.let_go()
+        if root is not None and not untouched:
+            root.close()
+        scratch.close()
+        if root is not None and untouched:
+            leave(Spare(root, self._terms, duck.folder, duck.names, duck.memory_bytes))
+
+
+def _folder(found: Spare | None) -> Scratch:
+    if found is not None:
+        try:
+            return Scratch(found.folder.parent, found.folder.name)
+        except OSError:  # somebody has one by that name
+            found.root.close()
+    return Scratch()
+
+
+def _size(folder: Path) -> float:
+    """Of the files in it; without end where something was put aside for want of memory."""
+    with os.scandir(folder) as found:
+        return sum(math.inf if each.is_dir() else each.stat().st_size for each in found)

@@ -1,0 +1,144 @@
+"""Rooms for SQL: databases that are handed on from session to session, and those that are not."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.base.errors import Invalid, Refused
+from holdfast.objects.memory import MemoryStore
+from holdfast.sql import spare
+from holdfast.sql.duck import Duck, SqlFailed
+from holdfast.sql.scratch import Scratch
+from holdfast.sql.workroom import KEPT_BYTES, Workroom
+
+LIMIT = "123MB"  # which nobody else has
+
+
+@asynccontextmanager
+async def room(limit: str = LIMIT, *, handed_on: bool = True) -> AsyncIterator[Duck]:
+    found = Workroom(MemoryStore(), limit, handed_on=handed_on)
+    try:
+        duck, _ = await found.placed()
+        await duck.ready()
+        yield duck
+    finally:
+        await found.close()
+    assert not duck.folder.exists()
+
+
+@pytest.fixture(autouse=True)
+def none_is_kept() -> None:
+    if (kept := spare.take((LIMIT,))) is not None:
+        kept.root.close()
+
+
+async def read(duck: Duck, value: int) -> tuple[int, Any]:
+    """The number of a file with one row, and what DuckDB finds in it."""
+    number = duck.name()
+    path = duck.folder / f"{number}.parquet"
+    pq.write_table(pa.table({"n": [value]}), path)
+    os.utime(path, (1_000_000_000, 1_000_000_000))  # so that only the name tells one from another
+    found = await duck.table("SELECT n FROM read_parquet(?::VARCHAR)", [str(path)])
+    return number, found.column("n").to_pylist()
+
+
+async def test_a_database_that_was_only_asked_is_handed_on_behind_its_bars() -> None:
+    async with room() as first:
+        root, folder = first._root, first.folder
+        assert await read(first, 1) == (1, [1])
+    for value in (2, 3):
+        async with room() as later:
+            assert (later._root, later.folder) == (root, folder)
+            assert list(folder.iterdir()) == []
+            assert await read(later, value) == (value, [value])
+            assert later.memory_bytes == 123_000_000
+            for refused in ("SET memory_limit = '1GB'", "SELECT * FROM read_csv('/etc/passwd')"):
+                with pytest.raises(SqlFailed):
+                    await later.table(refused)
+    with pytest.raises(Refused):
+        await first.table("SELECT 1")
+
+
+@pytest.mark.parametrize("what", ["table", "statement", "file", "spilled", "stream"])
+async def test_one_that_is_not_as_it_was_is_closed(what: str) -> None:
+    streams: list[Any] = []
+    async with room() as first:
+        root = first._root
+        if what == "table":
+            first.execute("CREATE TABLE t (n INTEGER)")
+        elif what == "statement":
+            await first.run("CREATE SCHEMA s")
+        elif what == "file":
+            with (first.folder / "1.parquet").open("wb") as file:
+                file.truncate(KEPT_BYTES + 1)
+        elif what == "spilled":
+            (first.folder / "spill").mkdir()
+        else:
+            streams.append(first.batches("SELECT * FROM range(100000)", rows=10))
+            assert (await anext(streams[0])).num_rows > 0
+    async with room() as other:
+        assert other._root is not root
+    for each in streams:
+        await each.aclose()
+
+
+async def test_only_who_may_gets_one_and_on_the_same_terms() -> None:
+    async with room() as first:
+        root = first._root
+    async with room(handed_on=False) as careful, room("124MB") as larger:
+        assert root not in (careful._root, larger._root)
+        async with room() as second, room() as third:
+            assert second._root is root
+            assert third._root is not root
+
+
+async def test_two_at_a_time_have_two_folders_and_one_is_kept() -> None:
+    async with room() as one, room() as other:
+        assert one.folder != other.folder
+        roots = (one._root, other._root)
+    async with room() as third, room() as fourth:
+        assert third._root is roots[0], "the one that was closed last"
+        assert fourth._root not in roots
+
+
+async def test_a_folder_that_somebody_else_has_by_now_is_left_alone() -> None:
+    async with room() as first:
+        root, folder = first._root, first.folder
+    theirs = Scratch(folder.parent, folder.name)
+    (folder / "theirs").touch()
+    async with room() as other:
+        assert (other._root is root, other.folder == folder) == (False, False)
+    assert [each.name for each in folder.iterdir()] == ["theirs"]
+    theirs.close()
+
+
+async def test_a_process_that_was_forked_off_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with room() as first:
+        root = first._root
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        async with room() as other:
+            assert other._root is not root
+        theirs = spare.take((LIMIT,))
+        assert theirs is not None
+        theirs.root.close()
+    async with room() as again:
+        assert again._root is root
+
+
+async def test_what_cannot_be_opened_is_told_to_everybody_who_asks(tmp_path: Path) -> None:
+    found = Workroom(MemoryStore(), "much")
+    duck, _ = await found.placed()
+    for _ in range(2):
+        with pytest.raises(Invalid, match="memory limit"):
+            await duck.table("SELECT 1")
+    await found.close()
+    await found.close()
+    with pytest.raises(Refused):
+        await found.placed()

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base import aio
-from holdfast.base.aio import Later, apart, blocking, finishing, map_bounded, stream_bounded
+from holdfast.base.aio import apart, blocking, finishing, map_bounded, stream_bounded
+from holdfast.base.crew import Later
 from holdfast.base.errors import Invalid
 
 

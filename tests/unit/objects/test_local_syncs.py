@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.aio import Later
+from holdfast.base.crew import Later
 from holdfast.base.errors import Ambiguous
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local.errors import Explained

@@ -25,8 +25,9 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
-from holdfast.base.aio import Later, blocking, finishing
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.crew import Later
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Growing, OpenFile, OpenFolder, is_file

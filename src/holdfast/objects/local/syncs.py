@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from holdfast.base.aio import Later
+from holdfast.base.crew import Later
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import OpenFolder
 

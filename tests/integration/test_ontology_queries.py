@@ -96,7 +96,7 @@ async def test_queries_keep_to_the_memory_limit(tmp_path: Path) -> None:
             onto.ensure(pa.table({"id": list(keys), "noise": noise}), Wide)
             await onto.commit()
         assert size > 4 * limit
-        duck, query = onto._warm.duck, onto.query(Wide)
+        duck, query = await onto._warm.placed(), onto.query(Wide)
 
         async def used() -> int:
             found = await duck.table("SELECT sum(memory_usage_bytes)::BIGINT AS n FROM duckdb_memory()")

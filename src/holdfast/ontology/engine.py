@@ -9,17 +9,19 @@ again at the head of now: one answer is never made of files from before and afte
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology import layout
 from holdfast.ontology.errors import Overtaken
-from holdfast.ontology.filters.ast import TRUE, Predicate
+from holdfast.ontology.filters.ast import TRUE, And, Predicate
 from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
 from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.narrow import Wanted
 from holdfast.ontology.prune import Choice, choose, split
 from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
@@ -64,6 +66,25 @@ class Planned:
         return choose(self.entries, self.table.window, self.predicate, self.table.shape)
 
 
+class Need(NamedTuple):
+    """A table that a question needs: the rows of a type in a window for which a condition may hold."""
+
+    shape: Shape
+    span: Window
+    predicate: Predicate
+
+
+class _Found(NamedTuple):
+    """The files of a table, at hand."""
+
+    resolved: Resolved
+    span: Window
+    entries: Sequence[Entry]
+    fetched: list[Entry]
+    loaded: list[Loaded]
+    keys: And
+
+
 class Worded(Protocol):
     """A question."""
 
@@ -79,6 +100,8 @@ class Moment:
         self.ledger = ledger
         self.sight = sight
         self.planned: list[Planned] = []
+        self._ahead: set[str] = set()
+        """Files that were fetched before the first table was made that has them."""
 
     async def window(self, when: When) -> Window:
         return await window(when, self.engine.chain, self.ledger)
@@ -111,13 +134,39 @@ class Moment:
         """All that statements are made of, but for the question."""
         return self.ledger.place, self.sight.number, self.engine.warm.changes
 
+    async def ahead(self, needs: Sequence[Need]) -> None:
+        """Fetch what these tables need of types that nothing is known of yet; of several types at the same time."""
+        strange: dict[TypeId, list[Need]] = {}
+        for need in needs:
+            if not self.engine.knows(need.shape.type_id, self.ledger):
+                strange.setdefault(need.shape.type_id, []).append(need)
+
+        async def fetch(group: Sequence[Need]) -> None:
+            for need in group:
+                found = await self._found(need)
+                self._ahead.update(each.path for each in found.fetched)
+
+        if len(strange) > 1:
+            await map_bounded(strange.values(), fetch, limit=len(strange))
+
     async def table(self, shape: Shape, span: Window, predicate: Predicate = TRUE) -> Table:
         """The rows of a type in a window, of the files that can hold rows for which ``predicate`` is true.
 
         The predicate itself is left to whoever asks, but for what concerns keys alone.
         """
-        engine, type_id = self.engine, shape.type_id
-        resolved = await engine.files(type_id, self.ledger, span.upper)
+        found, warm = await self._found(Need(shape, span, predicate)), self.engine.warm
+        self._ahead.difference_update(each.path for each in found.fetched)
+        again = warm.asked(shape, found.resolved.entries, self.sight)
+        # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
+        several = not span.history and not found.keys.terms and len(found.loaded) > 1
+        settled = several and again and await warm.settle(shape, found.loaded)
+        table = Table(shape, found.loaded, found.span, warm, found.keys, settled)
+        self.planned.append(Planned(table, found.resolved, found.entries, predicate, found.fetched))
+        return table
+
+    async def _found(self, need: Need) -> _Found:
+        engine, (shape, span, predicate) = self.engine, need
+        resolved = await engine.files(shape.type_id, self.ledger, span.upper)
         self.sight.check_all(resolved.entries)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
@@ -130,19 +179,12 @@ class Moment:
         if whole:
             whole = [each for each in whole if any(each.entry is entry for entry in used)]
             used = [entry for entry in used if entry is not listed[0]]
-        fetched = [entry for entry in used if not engine.warm.known(entry)]
+        fetched = [entry for entry in used if entry.path in self._ahead or not engine.warm.known(entry)]
         parts = split(predicate, shape)
-        keys = parts.keys
         oldest = used[0].path if used and not whole else None
-        wanted = Wanted(shape, keys, parts.rest, oldest, span.history)
+        wanted = Wanted(shape, parts.keys, parts.rest, oldest, span.history)
         loaded = [*whole, *await engine.warm.load(shape, used, self.sight, resolved.proves, wanted)]
-        again = engine.warm.asked(shape, resolved.entries, self.sight)
-        # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
-        several = not span.history and not keys.terms and len(loaded) > 1
-        settled = several and again and await engine.warm.settle(shape, loaded)
-        table = Table(shape, loaded, span, engine.warm, keys, settled)
-        self.planned.append(Planned(table, resolved, entries, predicate, fetched))
-        return table
+        return _Found(resolved, span, entries, fetched, loaded, parts.keys)
 
     def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
         """What is known of files whose rows are upgraded when they are read is not known of the rows then; nor is it of
@@ -267,6 +309,11 @@ class Engine:
         self._known.clear()
         self._lives.clear()
         self.sayings.forget()
+
+    def knows(self, type_id: TypeId, ledger: Ledger) -> bool:
+        """Whether it knows the files of a type without a request."""
+        known = self._known.get(type_id)
+        return known is not None and known.head == ledger.head_of(type_id)
 
     async def files(self, type_id: TypeId, ledger: Ledger, upper: int) -> Resolved:
         """The files of the life that a type has, or had, at commit ``upper``."""

@@ -5,10 +5,10 @@ that any boolean combination of own and end fields is one condition. In a query 
 window's last commit; so is what a traversal reaches.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.ontology.engine import Moment
+from holdfast.ontology.engine import Moment, Need
 from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.ordersql import compile_order
@@ -148,16 +148,36 @@ class Rows:
 async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Rows:
     """The rows that a question is about, with their files at hand."""
     window = window if window is not None else await moment.window(ask.when)
+    await moment.ahead(list(_needed(ask, window)))
+    return await _rows_of(ask, moment, window)
+
+
+def _needed(ask: Ask, window: Window) -> Iterator[Need]:
+    """The tables of a question."""
+    state = Window(0, window.upper, history=False)
+    yield Need(ask.shape, window, ask.where)
+    for end, predicate in _joined_ends(ask).items():
+        yield Need(ask.ends[end], state, predicate)
+    if ask.origin is not None:
+        yield from _needed(ask.origin.ask, state)
+        yield Need(ask.origin.relation, state, ask.origin.where)
+
+
+def _joined_ends(ask: Ask) -> dict[End, Predicate]:
+    """The ends that are looked at, and what must hold of them."""
+    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
+    ends = [end for end in ENDS if end in ask.ends and (ask.hydrate or end in touched)]
+    return {end: TRUE if ask.hydrate else end_predicate(ask.where, end) for end in ends}
+
+
+async def _rows_of(ask: Ask, moment: Moment, window: Window) -> Rows:
     table = await moment.table(ask.shape, window, ask.where)
     scope: dict[End, Source] = {"own": table.source("r")}
     others: dict[End, Table] = {}
-    touched = {path.end for path in (*paths(ask.where), *(order.path for order in ask.order), *ask.touching)}
-    for end in ENDS:
-        if end in ask.ends and (ask.hydrate or end in touched):
-            state = Window(0, window.upper, history=False)
-            other = await moment.table(ask.ends[end], state, TRUE if ask.hydrate else end_predicate(ask.where, end))
-            scope[end] = other.source(ALIASES[end])
-            others[end] = other
+    for end, predicate in _joined_ends(ask).items():
+        other = await moment.table(ask.ends[end], Window(0, window.upper, history=False), predicate)
+        scope[end] = other.source(ALIASES[end])
+        others[end] = other
     conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
     if ask.beyond is not None:
         keys = ", ".join(f"r.{quoted(name)}" for name in ask.shape.keys)
@@ -173,7 +193,7 @@ async def reached_from(origin: Origin, moment: Moment, commit_id: int) -> Sql:
     several hops do.
     """
     state = Window(0, commit_id, history=False)
-    start = await rows_of(origin.ask, moment, state)
+    start = await _rows_of(origin.ask, moment, state)
     table = await moment.table(origin.relation, state, origin.where)
     near, far = ("left_key", "right_key") if origin.forward else ("right_key", "left_key")
     rest = split(origin.where, origin.relation).rest

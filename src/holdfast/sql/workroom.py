@@ -55,14 +55,14 @@ class Workroom:
             raise RuntimeError("nothing was begun")
         either: list[asyncio.Future[Any]] = [self._placed, self._opening]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not self._placed.done():
+        if self._scratch is None:
             self._opening.result()  # why there is no folder
-        return self._placed.result()
+        return await asyncio.shield(self._placed)
 
     def _make(self, loop: asyncio.AbstractEventLoop) -> None:
         """Blocking, in one go: the loop may be busy with what it reads."""
         found = take(self._terms) if self._handed_on else None
-        scratch = _folder(found)
+        scratch = self._scratch = _folder(found)
         files = LocalFiles(self._store, scratch.path)
         duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=files.folders)
         again = found is not None and found.folder == scratch.path
@@ -73,7 +73,6 @@ class Workroom:
             duck.open()
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
-        self._scratch = scratch
         self._sweeping = in_background(blocking(scratch.sweep))
         duck.opening = self._opening
         if self._placed is not None:
@@ -85,19 +84,19 @@ class Workroom:
         if self._opening is None:
             return
         await asyncio.wait([self._opening])
-        if self._sweeping is not None:
-            await asyncio.wait([self._sweeping])
-        try:
-            if self._placed is not None and self._placed.done():
-                await self._placed.result()[1].close()
-        finally:
-            await blocking(self._clear_up)
-
-    def _clear_up(self) -> None:
         scratch, self._scratch = self._scratch, None
         if scratch is None or self._placed is None:
             return
-        duck, _ = self._placed.result()
+        await asyncio.wait([self._placed])
+        if self._sweeping is not None:
+            await asyncio.wait([self._sweeping])
+        duck, files = self._placed.result()
+        try:
+            await files.close()
+        finally:
+            await blocking(self._clear_up, scratch, duck)
+
+    def _clear_up(self, scratch: Scratch, duck: Duck) -> None:
         untouched = self._handed_on and duck.untouched and _size(scratch.path) <= KEPT_BYTES
         root = duck.let_go()
         if root is not None and not untouched:

@@ -7,6 +7,8 @@ a folder, a move that was cut short, or a filesystem without such files.
 """
 
 import os
+from types import TracebackType
+from typing import Self
 
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
@@ -21,7 +23,7 @@ TRIES = 100
 
 
 class Write:
-    """Of the object on one path. ``change`` is told how far it has come."""
+    """Of the object on one path. ``change`` is told how far it has come. If it fails, its folders go again."""
 
     __slots__ = ("change", "made", "names", "tree")
 
@@ -82,8 +84,10 @@ class Write:
 
     def lost_already(self, mode: Mode) -> bool:
         """Whether it is not worth writing the body; looks only where an object usually stands."""
+        if not isinstance(mode, (Create, Addressed)):
+            return False
         path = self.tree.at(self.names)
-        return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
+        return exists(path) and is_file(look(path))
 
     def safe(self) -> None:
         """The folders that were made have their names on disk."""
@@ -91,10 +95,14 @@ class Write:
         if made:
             self.tree.fresh.leave(made)
 
-    def give_up(self) -> None:
-        """It has failed."""
-        made, self.made = self.made, []
-        if made:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self.made:
+            made, self.made = self.made, []
             self.tree.give_up(made)
 
 

@@ -49,19 +49,22 @@ class Write:
 
     def _create(self, folder: OpenFolder, body: bytes) -> bool:
         try:
-            with Nameless(folder, body) as file, self.tree.locks.writing(self.names):
+            with Nameless(self.tree.at(self.names[:-1]), body) as file, self.tree.locks.writing(self.names):
                 if self.tree.is_moving(self.names):
                     return False
                 self.change.begun = True
-                file.place(self.names[-1])
+                file.place(self.names[-1], folder)
                 self.change.made = True
                 return True
-        except (FileExistsError, FileNotFoundError):  # somebody was faster, or has removed the folder
-            pass
+        except FileExistsError:
+            pass  # somebody was faster
         except OSError as error:
-            if not Nameless.unheard_of(error):
+            if isinstance(error, FileNotFoundError):
+                self.tree.nameless = folder.is_removed()
+            elif Nameless.unheard_of(error):
+                self.tree.nameless = False
+            else:
                 raise
-            self.tree.nameless = False
         self.change.begun = False
         return False
 

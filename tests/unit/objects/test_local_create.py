@@ -156,7 +156,7 @@ async def test_a_folder_that_is_removed_meanwhile_is_made_again(
     assert files(root) == ["warm", "x", "x/a"]
 
 
-@pytest.mark.parametrize(("name", "code"), [("open", errno.EOPNOTSUPP), ("link", errno.EPERM)])
+@pytest.mark.parametrize(("name", "code"), [("open", errno.EOPNOTSUPP), ("link", errno.EPERM), ("link", errno.ENOENT)])
 async def test_a_filesystem_without_such_files_is_used_all_the_same(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
@@ -193,6 +193,17 @@ async def test_a_write_that_fails_leaves_no_folder(
             await store.put("x/y/z/a", b"1", CREATE)
     assert files(root) == ["x", "x/warm"]
     assert isinstance(await store.put("x/y/z/a", b"1", CREATE), Written)
+
+
+async def test_an_error_names_the_object(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.put("x/warm", b"")
+
+    def full(source: bytes, name: bytes, *, dst_dir_fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), source)
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(Unavailable, match=f"put x/a: {root}/x/a: No space left"):
+        await store.put("x/a", b"1", CREATE)
 
 
 def test_a_folder_is_new_until_all_who_made_it_are_safe() -> None:

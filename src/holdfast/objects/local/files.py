@@ -122,14 +122,15 @@ class Staged:
 
 
 class Nameless:
-    """A file with all its bytes on disk that has no name yet, in a folder that is open. Nobody sees it before it has
-    one, and a crash leaves nothing of it. It can take a name that is free, but nobody's place."""
+    """A file with all its bytes on disk that has no name yet. Nobody sees it before it has one, and a crash leaves
+    nothing of it. It can take a name that is free, but nobody's place."""
 
-    __slots__ = ("_descriptor", "_folder")
+    __slots__ = ("_descriptor", "_path")
 
-    def __init__(self, folder: "OpenFolder", body: bytes) -> None:
-        self._folder = folder
-        self._descriptor = os.open(b".", _NAMELESS, 0o666, dir_fd=folder.descriptor)
+    def __init__(self, path: bytes, body: bytes) -> None:
+        """``path`` is that of the folder."""
+        self._path = path
+        self._descriptor = os.open(path, _NAMELESS, 0o666)
         try:
             _write(self._descriptor, body)
             os.fsync(self._descriptor)
@@ -147,9 +148,12 @@ class Nameless:
         """Whether an error says that this filesystem does not have them, or cannot name them."""
         return error.errno in _NO_NAMELESS
 
-    def place(self, name: bytes) -> None:
-        """Raises ``FileExistsError`` if something of that name is there."""
-        os.link(b"%s/%d" % (_OPEN_FILES, self._descriptor), name, dst_dir_fd=self._folder.descriptor)
+    def place(self, name: bytes, folder: "OpenFolder") -> None:
+        """Raises ``FileExistsError`` if something of that name is in the open folder."""
+        try:
+            os.link(b"%s/%d" % (_OPEN_FILES, self._descriptor), name, dst_dir_fd=folder.descriptor)
+        except OSError as error:  # which would name the descriptor
+            raise OSError(error.errno, error.strerror, b"%s/%s" % (self._path, name)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -343,6 +347,9 @@ class OpenFolder:
 
     def has(self, name: bytes) -> bool:
         return os.access(name, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def is_removed(self) -> bool:
+        return os.fstat(self.descriptor).st_nlink == 0
 
     def _known_as(self) -> tuple[int, int]:
         if self._identity is None:

@@ -186,32 +186,24 @@ class LocalStore(Store):
                 yield file
 
     def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost | Later[Written | Lost]:
-        with self._writing(key) as write:
-            if isinstance(mode, (Create, Addressed)) and (folder := write.create(body)) is not None:
-                return self._force(write, write.names[:-1], folder, Written(content_version(body)))
-            if not write.lost_already(mode):
+        with Explained(f"put {key}", self._root.path) as change:
+            tree = self._root.writable()
+            with Write(tree, tree.names(key), change) as write:
+                if isinstance(mode, (Create, Addressed)) and (folder := write.create(body)) is not None:
+                    return self._force(write, write.names[:-1], folder, Written(content_version(body)))
+                if write.lost_already(mode):
+                    return self._force(write, write.names, None, Lost())
                 # What is compared before it is replaced has a version that its writer knows: it will be written again.
                 again = isinstance(mode, IfMatch)
                 version = self._hashes.version(key, body) if again else content_version(body)
                 with self._root.stage(body) as staged:
                     placed = write.place(staged, mode, self._known)
                     if placed is not None and again and len(body) <= LARGEST_BYTES:
-                        self._known.keep(write.tree.at(placed[0].names), staged.keep(), staged.found, version)
-                if placed is not None:
-                    spot, folder = placed
-                    return self._force(write, spot.folder, folder, Written(version))
-            return self._force(write, write.names, None, Lost())
-
-    @contextmanager
-    def _writing(self, key: str) -> Iterator[Write]:
-        with Explained(f"put {key}", self._root.path) as change:
-            tree = self._root.writable()
-            write = Write(tree, tree.names(key), change)
-            try:
-                yield write
-            except BaseException:
-                write.give_up()
-                raise
+                        self._known.keep(tree.at(placed[0].names), staged.keep(), staged.found, version)
+                if placed is None:
+                    return self._force(write, write.names, None, Lost())
+                spot, folder = placed
+                return self._force(write, spot.folder, folder, Written(version))
 
     def _force(
         self, write: Write, names: Names, folder: OpenFolder | None, outcome: Written | Lost
@@ -236,14 +228,16 @@ class LocalStore(Store):
             growing.write(piece)
 
     def _placed(self, key: str, growing: Growing) -> Written | Lost | Later[Written | Lost]:
-        with self._writing(key) as write:
-            staged, version = growing.finish()
-            with staged:
-                placed = write.place(staged, OVERWRITE, self._known)
-            if placed is None:
-                raise Unavailable(f"{key}: it could not be given its place")
-            spot, folder = placed
-            return self._force(write, spot.folder, folder, Written(version))
+        with Explained(f"put {key}", self._root.path) as change:
+            tree = self._root.writable()
+            with Write(tree, tree.names(key), change) as write:
+                staged, version = growing.finish()
+                with staged:
+                    placed = write.place(staged, OVERWRITE, self._known)
+                if placed is None:
+                    raise Unavailable(f"{key}: it could not be given its place")
+                spot, folder = placed
+                return self._force(write, spot.folder, folder, Written(version))
 
     def _delete(self, keys: Sequence[str]) -> None:
         with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):

@@ -143,7 +143,8 @@ class Tree:
         try:
             return OpenFolder(path)
         except FileNotFoundError:
-            pass
+            if not folder:
+                return None  # the root itself is gone
         except NotADirectoryError:
             return None
         with suppress(FileNotFoundError, NotADirectoryError):

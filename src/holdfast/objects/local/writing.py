@@ -7,6 +7,8 @@ a folder, a move that was cut short, or a filesystem without such files.
 """
 
 import os
+from types import TracebackType
+from typing import Self
 
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
@@ -21,7 +23,7 @@ TRIES = 100
 
 
 class Write:
-    """Of the object on one path. ``change`` is told how far it has come."""
+    """Of the object on one path. ``change`` is told how far it has come. If it fails, its folders go again."""
 
     __slots__ = ("change", "made", "names", "tree")
 
@@ -47,19 +49,22 @@ class Write:
 
     def _create(self, folder: OpenFolder, body: bytes) -> bool:
         try:
-            with Nameless(folder, body) as file, self.tree.locks.writing(self.names):
+            with Nameless(self.tree.at(self.names[:-1]), body) as file, self.tree.locks.writing(self.names):
                 if self.tree.is_moving(self.names):
                     return False
                 self.change.begun = True
-                file.place(self.names[-1])
+                file.place(self.names[-1], folder)
                 self.change.made = True
                 return True
-        except (FileExistsError, FileNotFoundError):  # somebody was faster, or has removed the folder
-            pass
+        except FileExistsError:
+            pass  # somebody was faster
         except OSError as error:
-            if not Nameless.unheard_of(error):
+            if isinstance(error, FileNotFoundError):
+                self.tree.nameless = folder.is_removed()
+            elif Nameless.unheard_of(error):
+                self.tree.nameless = False
+            else:
                 raise
-            self.tree.nameless = False
         self.change.begun = False
         return False
 
@@ -82,8 +87,10 @@ class Write:
 
     def lost_already(self, mode: Mode) -> bool:
         """Whether it is not worth writing the body; looks only where an object usually stands."""
+        if not isinstance(mode, (Create, Addressed)):
+            return False
         path = self.tree.at(self.names)
-        return isinstance(mode, (Create, Addressed)) and exists(path) and is_file(look(path))
+        return exists(path) and is_file(look(path))
 
     def safe(self) -> None:
         """The folders that were made have their names on disk."""
@@ -91,10 +98,14 @@ class Write:
         if made:
             self.tree.fresh.leave(made)
 
-    def give_up(self) -> None:
-        """It has failed."""
-        made, self.made = self.made, []
-        if made:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self.made:
+            made, self.made = self.made, []
             self.tree.give_up(made)
 
 

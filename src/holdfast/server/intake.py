@@ -40,6 +40,7 @@ DECODERS = 2
 """Large frames that are decoded at a time."""
 PER_RECORD = 40
 """Bytes of a record's columns once it is decoded."""
+_AGAIN = "send the same batch again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,15 @@ class Claim:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The most that a request may take."""
+
+    body_ms: int
+    accept_ms: int | None
+    """None for acceptors that must not be left in the middle, as those on a disk."""
+
+
 class Intake:
     def __init__(
         self,
@@ -62,7 +72,7 @@ class Intake:
         clock: Clock,
         *,
         frames: frame.Limits,
-        body_timeout_ms: int,
+        times: Times,
     ) -> None:
         self._acceptor = acceptor
         self._tokens = tokens
@@ -70,7 +80,8 @@ class Intake:
         self._meters = meters
         self._clock = clock
         self._frames = frames
-        self._body_timeout_s = body_timeout_ms / 1000
+        self._body_timeout_s = times.body_ms / 1000
+        self._accept_timeout_s = None if times.accept_ms is None else times.accept_ms / 1000
         self._decoders = asyncio.Semaphore(DECODERS)
         self._repeated = frame.Repeated()
         self.draining = False
@@ -152,13 +163,17 @@ class Intake:
 
     async def _offer(self, submission: Submission) -> Answer:
         try:
-            return await self._acceptor.accept(submission)
+            async with asyncio.timeout(self._accept_timeout_s):
+                return await self._acceptor.accept(submission)
+        except TimeoutError:
+            waited = f"the store did not take it within {self._accept_timeout_s:g} s"
+            raise Fault("outcome_unknown", f"batch {submission.identity}: {waited}", remedy=_AGAIN) from None
         except IdentityQuarantined as error:
             raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
         except Ambiguous as error:
-            raise Fault("outcome_unknown", str(error), remedy="send the same batch again") from error
+            raise Fault("outcome_unknown", str(error), remedy=_AGAIN) from error
         except Unavailable as error:
-            raise Fault("unavailable", str(error), remedy="send the same batch again") from error
+            raise Fault("unavailable", str(error), remedy=_AGAIN) from error
 
     def _document(self, answer: Answer) -> dict[str, Any]:
         if isinstance(answer, IdentityConflict):

@@ -8,8 +8,10 @@ to come again, so a queue never builds up inside.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from holdfast.base.clock import Clock
+from holdfast.base.config import IngestSection
 from holdfast.server.faults import Fault
 
 _SECOND = 1_000_000_000
@@ -35,6 +37,16 @@ class Limits:
         self._room = in_flight_bytes
         self._uses: dict[str, _Use] = {}
         self.in_flight_bytes = 0
+
+    @classmethod
+    def of(cls, section: IngestSection, clock: Clock) -> Self:
+        return cls(
+            clock,
+            requests_per_s=section.requests_per_s,
+            burst=section.burst,
+            concurrency=section.concurrency,
+            in_flight_bytes=section.in_flight_bytes,
+        )
 
     @property
     def under_way(self) -> int:

@@ -36,7 +36,8 @@ from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.objects.certificate import StartCheck, start_check
 from holdfast.objects.stack import OpenStore
 from holdfast.server.ending import Ending
-from holdfast.server.intake import Intake
+from holdfast.server.gauges import add_gauges
+from holdfast.server.intake import Intake, Times
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
 from holdfast.server.meters import Meters
@@ -257,7 +258,7 @@ async def open_service(
         if service.marks is not None:  # begun before anything is accepted, ended when all that was is told
             await stack.enter_async_context(service.ending.of("the mark", service.marks))
         await stack.enter_async_context(service.ending.of("what is owed", service.acceptor))
-        _gauges(service)
+        add_gauges(service)
         async with _beside(service):
             yield service
 
@@ -338,16 +339,11 @@ def _compose(
             spool, store, ambient, authority, options, inspect_frame, spooling=spooling, on_accepted=on_accepted
         )
     meters = Meters(store.usage)
-    limits = Limits(
-        clock,
-        requests_per_s=section.requests_per_s,
-        burst=section.burst,
-        concurrency=section.concurrency,
-        in_flight_bytes=section.in_flight_bytes,
-    )
+    limits = Limits.of(section, clock)
     holds = Holds(store, ambient)
     guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
-    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, body_timeout_ms=section.body_timeout_ms)
+    times = Times(section.body_timeout_ms, section.accept_timeout_ms if spool is None else None)
+    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, times=times)
     return Service(
         section=section,
         store=store,
@@ -369,28 +365,3 @@ def _compose(
         marks=marks,
         ending=Ending(clock, section.drain_ms),
     )
-
-
-def _gauges(service: Service) -> None:
-    gauge = service.meters.gauge
-    gauge("holdfast_ingest_under_way", "Requests under way.", lambda: service.limits.under_way)
-    gauge("holdfast_ingest_in_flight_bytes", "Memory that requests hold.", lambda: service.limits.in_flight_bytes)
-    gauge("holdfast_ingest_references_owed", "Derived references to be written.", lambda: service.references()[0])
-    gauge("holdfast_ingest_references_dropped", "Left to the reconciler.", lambda: service.references()[1])
-    gauge("holdfast_ingest_tokens", "Tokens that are known.", lambda: len(service.tokens.table.tokens))
-    gauge("holdfast_live_batches", "Batches in live state.", lambda: len(service.live))
-    gauge("holdfast_live_bytes", "Memory of live state, about.", lambda: service.live.size)
-    gauge("holdfast_live_evicted", "Batches that did not fit into live state.", lambda: service.live.evicted)
-    gauge("holdfast_live_problems", "Accepted batches that could not be read.", lambda: service.follower.problems)
-    gauge(
-        "holdfast_live_follow_lag_seconds", "Since all was seen; NaN if never.", lambda: _or_nan(service.follow_lag_s())
-    )
-    gauge(
-        "holdfast_reconcile_lag_seconds",
-        "Age of what is reconciled; NaN if no reconciler has run.",
-        lambda: _or_nan(service.reconciled.lag_s()),
-    )
-
-
-def _or_nan(lag: float | None) -> float:
-    return float("nan") if lag is None else lag

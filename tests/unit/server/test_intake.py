@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,24 @@ async def test_a_body_that_does_not_come_is_408(tmp_path: Path) -> None:
     async with server_desk(tmp_path, body_timeout_ms=20) as desk:
         answer = await desk.post(trickle(), length=len(frame()))
         assert (answer.status_code, answer.json()["error"]["reason"]) == (408, "timeout")
+
+
+async def test_a_store_that_does_not_answer_keeps_no_sender_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server_desk(tmp_path, accept_timeout_ms=50) as desk:
+        takes = desk.script.put
+
+        async def stall(*_: Any) -> Any:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(desk.script, "put", stall)
+        answer = await desk.post(frame())
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
+        assert "within 0.05 s" in answer.json()["error"]["message"]
+        assert desk.service.limits.under_way == 0
+        monkeypatch.setattr(desk.script, "put", takes)
+        assert (await desk.post(frame())).json()["duplicate"] is False
 
 
 def test_every_failure_has_one_shape() -> None:

@@ -96,13 +96,6 @@ async def finishing(function: Callable[P, "R | Later[R]"], *args: P.args, **kwar
         raise
 
 
-def in_background(work: Awaitable[R]) -> "asyncio.Future[R]":
-    """Begin it now. Of an error everybody is told who waits for it; it is no complaint of asyncio's if nobody does."""
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(_look_at)
-    return task
-
-
 def _look_at(work: "asyncio.Future[Any]") -> None:
     """Its error has nobody left to go to; asyncio complains of errors that nobody has looked at."""
     if not work.cancelled():

@@ -8,10 +8,11 @@ wait. What dead processes left is swept meanwhile. The database may be one that 
 import asyncio
 import math
 import os
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.base.aio import blocking, in_background
+from holdfast.base.aio import blocking
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.sql.duck import Duck
@@ -19,6 +20,7 @@ from holdfast.sql.scan import LocalFiles
 from holdfast.sql.scratch import Scratch
 from holdfast.sql.spare import Spare, leave, take
 
+T = TypeVar("T")
 Placed = tuple[Duck, LocalFiles]
 KEPT_BYTES = 8 << 20
 """Of files that a database has read which is left for the next session: memory for more might stay with it."""
@@ -46,7 +48,7 @@ class Workroom:
         if self._opening is None or (self._opening.done() and self._scratch is None):
             loop = asyncio.get_running_loop()
             self._placed = loop.create_future()
-            self._opening = in_background(blocking(self._make, loop))
+            self._opening = _in_background(blocking(self._make, loop))
 
     async def placed(self) -> Placed:
         """The database, which may still be opening, and the files that it can read."""
@@ -73,7 +75,7 @@ class Workroom:
             duck.open()
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
-        self._sweeping = in_background(blocking(scratch.sweep))
+        self._sweeping = _in_background(blocking(scratch.sweep))
         duck.opening = self._opening
         if self._placed is not None:
             self._placed.set_result((duck, files))
@@ -104,6 +106,13 @@ class Workroom:
         scratch.close()
         if root is not None and untouched:
             leave(Spare(root, self._terms, duck.folder, duck.names, duck.memory_bytes))
+
+
+def _in_background(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Of an error everybody is told who waits for it; asyncio need not complain if nobody does."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return task
 
 
 def _folder(found: Spare | None) -> Scratch:

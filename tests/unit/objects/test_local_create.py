@@ -13,6 +13,7 @@ import pytest
 from holdfast.base.errors import Ambiguous, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local.fresh import Fresh
+from holdfast.objects.local.locks import Locks
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import ADDRESSED, CREATE, Lost, Mode, Written
 from tests.unit.objects.local_kit import contents, files, staged
@@ -145,6 +146,19 @@ async def test_whoever_is_faster_has_won(store: LocalStore, root: Path, monkeypa
     before(monkeypatch, "link", lambda: (root / "x/a").write_bytes(b"theirs"))
     assert await store.put("x/a", b"ours", CREATE) == Lost()
     assert (await store.get("x/a")).body == b"theirs"
+
+
+async def test_nobody_creates_an_object_that_is_on_the_move(store: LocalStore, root: Path) -> None:
+    """Its plain name is free for a moment, while its mover holds the lock of its path."""
+    await store.put("warm", b"")
+    with Locks(os.fsencode(root / ".%holdfast/locks")).writing((b"a",)):
+        rival = asyncio.create_task(store.put("a", b"ours", CREATE))
+        await asyncio.sleep(0.05)  # time enough for a writer that does not wait
+        (root / "%moving").mkdir()
+        (root / "%moving/a").write_bytes(b"theirs")
+    assert await rival == Lost()
+    assert (await store.get("a")).body == b"theirs"
+    assert files(root) == ["a", "a/%self", "warm"]
 
 
 async def test_a_folder_that_is_removed_meanwhile_is_made_again(

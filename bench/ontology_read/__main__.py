@@ -5,7 +5,9 @@ The same questions about the same history of commits, put to Holdfast, to DuckDB
 Then everybody who can compacts, and is asked again, beside the floor again. All answers are Arrow tables, and equal.
 
 Warm: a session that has been asked every question some times before, and asks again whether there is anything new.
-Cold: a session of its own for each question. On ``s3``, a server on the loopback, requests and bytes are counted at a
+Cold: a session of its own for each question, and nothing that an earlier one has left. Next: a session of its own as
+well, where the one before may have left its database, as in a process that opens one session after the other; the floor
+opens a database each time, cold and next. On ``s3``, a server on the loopback, requests and bytes are counted at a
 door before the server. A peer that does not take a history in within 25 seconds is stopped, and the table says so.
 What is finished is kept as it goes.
 """

@@ -64,9 +64,11 @@ async def measured(
             await session.ready()
         warmed = {name: _warm(session, question) for name, session in sessions.items()}
         chilled = {name: _cold(side, place, question) for name, side in sides.items()}
+        following = {name: _cold(sides[name], place, question, chill=False) for name in ("floor", "ours")}
         results[question.name] = {
             "warm": await _in_turns(warmed, rounds=warm),
             "cold": await _in_turns(chilled, rounds=cold),
+            "next": await _in_turns(following, rounds=cold),
         }
     for session in sessions.values():
         await session.close()
@@ -91,8 +93,10 @@ def _warm(session: Session, question: Question) -> Work:
     return work
 
 
-def _cold(side: Side, place: Place, question: Question) -> Work:
+def _cold(side: Side, place: Place, question: Question, *, chill: bool = True) -> Work:
     async def work() -> float:
+        if chill:
+            side.chill()
         began = time.perf_counter()
         session = await side.session(place)
         try:

@@ -12,6 +12,7 @@ from holdfast.base.config import OntologySection
 from holdfast.ontology import count, left
 from holdfast.ontology.compact import Compactor
 from holdfast.platform.open import open_platform
+from holdfast.sql import spare
 
 
 def opened(place: Place, name: str) -> Any:
@@ -45,6 +46,9 @@ class Ours(Side):
             for type_id in await compactor.types():
                 await compactor.compact(type_id)
         return True
+
+    def chill(self) -> None:
+        spare.drop()
 
     async def session(self, place: Place) -> Session:
         platform = opened(place, self.name)

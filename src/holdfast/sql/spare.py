@@ -11,7 +11,7 @@ A process that was forked off has none: the threads of a database do not come al
 
 import os
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -44,10 +44,19 @@ def take(terms: tuple[str, ...]) -> Spare | None:
 
 def leave(spare: Spare) -> None:
     """Keep this one, and close the one that is kept."""
-    mine = replace(spare, process=os.getpid())
+    for each in _replace([spare]):
+        each.root.close()
+
+
+def drop() -> None:
+    """Close the one that is kept."""
+    for each in _replace([]):
+        each.root.close()
+
+
+def _replace(by: list[Spare]) -> list[Spare]:
     with _lock:
         # What was kept before a fork is not ours to close: that would wait for threads which are not there.
-        older = [each for each in _kept if each.process == mine.process]
-        _kept[:] = [*(each for each in _kept if each.process != mine.process), mine]
-    for each in older:
-        each.root.close()
+        older = [each for each in _kept if each.process == os.getpid()]
+        _kept[:] = [*(each for each in _kept if each.process != os.getpid()), *by]
+    return older

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -34,8 +35,7 @@ async def room(limit: str = LIMIT, *, handed_on: bool = True) -> AsyncIterator[D
 
 @pytest.fixture(autouse=True)
 def none_is_kept() -> None:
-    if (kept := spare.take((LIMIT,))) is not None:
-        kept.root.close()
+    spare.drop()
 
 
 async def read(duck: Duck, value: int) -> tuple[int, Any]:
@@ -46,6 +46,17 @@ async def read(duck: Duck, value: int) -> tuple[int, Any]:
     os.utime(path, (1_000_000_000, 1_000_000_000))  # so that only the name tells one from another
     found = await duck.table("SELECT n FROM read_parquet(?::VARCHAR)", [str(path)])
     return number, found.column("n").to_pylist()
+
+
+async def test_a_database_that_was_dropped_is_closed_and_another_one_opened() -> None:
+    async with room() as first:
+        root = first._root
+    spare.drop()
+    async with room() as later:
+        assert later._root is not root
+    assert root is not None
+    with pytest.raises(duckdb.ConnectionException):
+        root.execute("SELECT 1")
 
 
 async def test_a_database_that_was_only_asked_is_handed_on_behind_its_bars() -> None:

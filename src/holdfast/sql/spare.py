@@ -11,7 +11,7 @@ A process that was forked off has none: the threads of a database do not come al
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -44,7 +44,7 @@ def take(terms: tuple[str, ...]) -> Spare | None:
 
 def leave(spare: Spare) -> None:
     """Keep this one, and close the one that is kept."""
-    for each in _replace([spare]):
+    for each in _replace([replace(spare, process=os.getpid())]):
         each.root.close()
 
 

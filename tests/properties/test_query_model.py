@@ -16,7 +16,7 @@ from tests.properties.query_model.trial import trial
 from tests.soak import SOAKING
 
 SEEDS = range(1, 31) if SOAKING else range(1, 3)
-COMMITS, QUESTIONS = (12, 15) if SOAKING else (8, 2)
+COMMITS, QUESTIONS = (12, 15) if SOAKING else (8, 3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -36,7 +36,7 @@ async def test_a_diff_that_takes_what_is_absent_for_all_null_is_objected_to(monk
 
     monkeypatch.setattr(differences, "fill", naive)
     async with holdfast.open("memory:") as hf:
-        objections = await trial(hf, 1, commits=8, questions=2)
+        objections = await trial(hf, 2, commits=8, questions=3)
     assert {objection.answer for objection in objections} == {"diff"}
 
 
@@ -48,5 +48,5 @@ async def test_null_that_is_not_unequal_is_objected_to(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(_Compiler, "_differs", naive)
     async with holdfast.open("memory:") as hf:
-        objections = await trial(hf, 1, commits=8, questions=2)
+        objections = await trial(hf, 2, commits=8, questions=3)
     assert {"all", "count"} <= {objection.answer for objection in objections}

@@ -57,6 +57,7 @@ def figures(people: Sequence[Fact]) -> dict[str, Any]:
     ages, prices, scores, lengths = sorted(present("age")), present("price"), present("score"), present("tags")
     return {
         "rows": len(people),
+        "golden": sum(tier.lower() == "gold" for tier in present("tier")),
         "years": sum(ages) if ages else None,
         "median": ages[max(math.ceil(len(ages) / 2), 1) - 1] if ages else None,
         "worth": sum(map(Fraction, prices)) if prices else None,

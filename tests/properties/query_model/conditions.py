@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.ontology import Condition, left, right
 from tests.properties.query_model import values
-from tests.properties.query_model.classes import CLASSES
+from tests.properties.query_model.classes import CLASSES, Person
 from tests.properties.query_model.past import ENDS, Holds, Kind, Sight
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -180,13 +180,22 @@ PICKS: dict[Kind, dict[str, list[Pick]]] = {
 
 
 def about(rng: Random, kind: Kind, depth: int) -> Where:
-    """A condition on a fact of this kind and, of a relation, on its ends."""
-    return _tree(rng, depth, lambda: _seen(rng, kind))
+    """A condition on a fact of this kind and, of a relation, on its ends; sometimes one that holds for all of them."""
+    found = _tree(rng, depth, lambda: _seen(rng, kind))
+    return found if rng.random() < 0.7 else Where(found.asked | ~found.asked, lambda _: True)
 
 
 def about_own(rng: Random, kind: Kind, depth: int) -> Where:
     """A condition on its own fields."""
     return _tree(rng, depth, lambda: _on(rng, CLASSES[kind], kind, "own"))
+
+
+def some_people(rng: Random) -> Where:
+    """Those of whom something holds, or one."""
+    if rng.random() < 0.5:
+        return about_own(rng, "Person", 1)
+    key = rng.choice(values.PEOPLE)
+    return Where(Person.id == key, lambda sight: sight.own["id"] == key)
 
 
 def _seen(rng: Random, kind: Kind) -> Where:

@@ -9,7 +9,7 @@ from holdfast.ontology import meta
 from holdfast.ontology.query import Query
 from holdfast.ontology.session import Ontology
 from tests.properties.query_model.classes import Buys, Knows, Person
-from tests.properties.query_model.conditions import Where, about_own
+from tests.properties.query_model.conditions import Where, about_own, some_people
 from tests.properties.query_model.past import Past, Sight, Version, When
 from tests.properties.query_model.referee import Referee
 from tests.properties.query_model.walks import Road, bought
@@ -44,7 +44,7 @@ class Journey:
 
 
 async def travel(rng: Random, onto: Ontology, past: Past, referee: Referee) -> None:
-    begins, along, ends = (about_own(rng, kind, 1) for kind in ("Person", "Knows", "Person"))
+    begins, along, ends = some_people(rng), about_own(rng, "Knows", 1), some_people(rng)
     free, reverse = rng.random() < 0.5, rng.random() < 0.3
     journey = Journey(onto, past, begins, None if free else along, ends, reverse)
     as_of = rng.randint(0, past.head)

@@ -72,15 +72,15 @@ class Gatherer:
 
     def due(self, type_id: TypeId, entries: Sequence[Entry], sight: Sight, *, after: int) -> bool:
         """One more question about these files: whether they should be gathered now."""
-        if (task := self._task) is not None:
-            if not task.done():
-                return False
-            self._task = None
-            task.result()
         found = self.find(type_id, entries, sight)
         if found is not None and len(entries) - len(found.paths) <= BESIDE:
             return False
         self._asked[type_id] = self._asked.get(type_id, 0) + 1
+        if (task := self._task) is not None:
+            if not task.done():  # of another type: this one's turn comes
+                return False
+            self._task = None
+            task.result()
         return self._asked[type_id] >= after and self._hopeless.get(type_id) != tuple(each.path for each in entries)
 
     def begin(self, shape: Shape, files: Sequence[Loaded], rows: Sql, ends: Sql | None) -> None:

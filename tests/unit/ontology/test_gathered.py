@@ -149,3 +149,22 @@ async def test_a_session_that_is_left_while_it_gathers() -> None:
         assert onto._warm._gatherer is not None
         assert onto._warm._gatherer._task is not None
     assert len(asyncio.all_tasks()) == 1, "nothing goes on"
+
+
+async def test_questions_count_while_another_type_is_gathered() -> None:
+    desk = Desk()
+    async with session(desk) as onto:
+        await filled(onto)
+        onto._warm.gather_after = 3
+        await onto.query(Thing).count()
+        gatherer = onto._warm._gatherer
+        assert gatherer is not None
+        gatherer._task = busy = asyncio.create_task(asyncio.sleep(3600))
+        for _ in range(3):
+            await onto.query(Link).count()
+        busy.cancel()
+        await asyncio.wait([busy])
+        gatherer._task = None
+        await onto.query(Link).count()
+        await onto.settled()
+        assert [type_id.name for type_id in gatherer._made] == ["Link"]

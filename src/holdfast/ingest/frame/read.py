@@ -96,7 +96,7 @@ def _read(identity: Identity, reader: Reader, counts: Counts) -> Batch:
     logs = _logs(reader, counts) if counts.logs else NO_LOGS
     alerts = _alerts(reader, counts) if counts.alerts else NO_ALERTS
     reader.finish()
-    return Batch(identity, texts, sets, samples, histograms, logs, alerts)
+    return Batch(identity, texts, counts.text_bytes, sets, samples, histograms, logs, alerts)
 
 
 def _table(reader: Reader, counts: Counts) -> tuple[str, ...]:

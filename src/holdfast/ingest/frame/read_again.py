@@ -44,7 +44,8 @@ def read_again(
     reader.finish()
     series = Series(tables.kind, scaling.whole, tables.name, tables.labels, tables.lengths)
     samples = Samples(series, seq, time_ns, value, exact)
-    batch = Batch(identity, tables.texts, tables.label_sets, samples, NO_HISTOGRAMS, NO_LOGS, NO_ALERTS)
+    texts = (tables.texts, counts.text_bytes)
+    batch = Batch(identity, *texts, tables.label_sets, samples, NO_HISTOGRAMS, NO_LOGS, NO_ALERTS)
     if pattern is None or not pattern.fits(identity, first):
         check_numbers(batch)
     if pattern is None:

@@ -1,5 +1,5 @@
-"""What agents repeat: the tables of a frame, which are the same from scrape to scrape while values and times change; how
-its samples are numbered and which of its times each has; and the scales of its series.
+"""What agents repeat: the tables of a frame, which are the same from scrape to scrape while values and times change;
+how its samples are numbered and which of its times each has; and the scales of its series.
 
 All that is more than half of the work on a frame. ``Repeated`` keeps it of frames that were found valid, by their exact
 bytes, and hands it to the next frame that has the same bytes there. So nothing is valid here that would not be valid

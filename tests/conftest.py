@@ -33,7 +33,7 @@ LONG = ("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", 
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
-    """Tests run two at a time, those of one module in one process, so that what they share is made once; those of Spark
+    """Tests run side by side, those of one module in one process, so that what they share is made once; those of Spark
     all in one, so that one session serves them.
     """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import gc
 import inspect
 import os
 import signal
@@ -50,6 +51,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long ones first, or one process would be busy with them when the other has nothing left to do."""
     items.sort(key=lambda item: next((n for n, room in enumerate(LONG) if item.nodeid.startswith(room)), len(LONG)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import stay to the end: nobody need look through them for garbage."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,14 +14,14 @@ from holdfast.base.errors import NotFound
 from holdfast.ontology import phrases
 from holdfast.ontology.differences import changed_rows
 from holdfast.ontology.engine import Moment as Pinned
-from holdfast.ontology.filters.ast import TRUE, And
+from holdfast.ontology.filters.ast import TRUE, And, Predicate
 from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.groups import worked_out
 from holdfast.ontology.ledger import fate
 from holdfast.ontology.pages import Piece, commit_of
-from holdfast.ontology.paths import STEPS, Ways, check_depth
+from holdfast.ontology.paths import STEPS, Ways, check_depth, of_the_relation
 from holdfast.ontology.phrases import Described
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape
@@ -90,8 +90,7 @@ def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
         check_depth(words.least, words.most)
         if words.most != 1 and target.type_id != ask.shape.type_id:
             raise InvalidQuery(f"{words.relation} leads to another type: it can be followed once only")
-        edge = parse(words.where, _described(relation)) if words.where else TRUE
-        origin = Origin(ask, relation, edge, forward, words.least, words.most)
+        origin = Origin(ask, relation, _edge(words, relation), forward, words.least, words.most)
         ask, described = _about(target, by_type, [words.to] if words.to else [], wording.when)
         ask = replace(ask, origin=origin)
     return ask, described
@@ -122,18 +121,28 @@ def _shape(name: str, known: Mapping[str, Shape]) -> Shape:
 
 
 def _about(shape: Shape, by_type: Mapping[TypeId, Shape], where: Sequence[str], when: When) -> tuple[Ask, Described]:
-    sides = [by_type[each] for each in shape.ends or () if each in by_type]
-    complete = len(sides) == len(ENDS)
-    ends = (_described(sides[0]), _described(sides[1])) if complete else None
-    described = Described(shape.type_id.name, shape.nodes, ends)
-    found = dict(zip(ENDS, sides, strict=True)) if complete else {}
+    sides = dict(zip(ENDS, shape.ends or (), strict=False))
+    found = {end: by_type[each] for end, each in sides.items() if each in by_type}
+    described = _described(shape, by_type)
     terms = [parse(text, described) for text in where]
     condition = terms[0] if len(terms) == 1 else And(tuple(terms))
     return Ask(shape, found, where=condition, when=when), described
 
 
-def _described(shape: Shape) -> Described:
-    return Described(shape.type_id.name, shape.nodes)
+def _edge(words: phrases.HopWords, relation: Shape) -> Predicate:
+    """What a hop says of its relation."""
+    if not words.where:
+        return TRUE
+    return of_the_relation(parse(words.where, _described(relation)), remedy="filter the far end with: to CONDITION")
+
+
+def _described(shape: Shape, known: Mapping[TypeId, Shape] | None = None) -> Described:
+    """A relation has keys of its ends whether or not there is anything of their types yet."""
+    if shape.ends is None:
+        return Described(shape.type_id.name, shape.nodes)
+    fields = [known[end].nodes if known and end in known else {} for end in shape.ends]
+    left, right = (Described(end.name, nodes) for end, nodes in zip(shape.ends, fields, strict=True))
+    return Described(shape.type_id.name, shape.nodes, (left, right))
 
 
 async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str, Any]]:
@@ -160,9 +169,8 @@ async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> tuple[
     if words.first is not None or words.skip or words.by:
         raise InvalidQuery(f"{text!r} says where it begins", remedy="use --order-by, --limit and --offset")
     relation, forward, _ = _along(words, ask, await _known(tables, wording, wording.when))
-    edge = parse(words.where, _described(relation)) if words.where else TRUE
     most = words.most if words.told and words.most is not None else STEPS
-    ways = Ways(ask, relation, edge, parse(words.to, _described(ask.shape)), forward, most)
+    ways = Ways(ask, relation, _edge(words, relation), parse(words.to, _described(ask.shape)), forward, most)
 
     async def question(moment: Pinned) -> pa.Table:
         keys = await ways.shortest(moment) or []

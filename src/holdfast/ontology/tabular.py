@@ -115,7 +115,7 @@ class Columns:
 def columns_of(ask: Ask, wanted: Sequence[str], *, linked: bool = False, meta: bool = False) -> Columns:
     """Those that are named, or all; ``linked`` adds the fields of the ends."""
     own = column_names(ask.shape)
-    if linked and not ask.ends:
+    if linked and ask.shape.ends is None:
         raise Invalid(
             f"{ask.shape.type_id.name} is not a relation: it has no ends", remedy="ask about a relation, or use via"
         )

@@ -90,7 +90,7 @@ def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
         check_depth(words.least, words.most)
         if words.most != 1 and target.type_id != ask.shape.type_id:
             raise InvalidQuery(f"{words.relation} leads to another type: it can be followed once only")
-        origin = Origin(ask, relation, _edge(words, relation), forward, words.least, words.most)
+        origin = Origin(ask, relation, _edge(words, relation, by_type), forward, words.least, words.most)
         ask, described = _about(target, by_type, [words.to] if words.to else [], wording.when)
         ask = replace(ask, origin=origin)
     return ask, described
@@ -129,11 +129,13 @@ def _about(shape: Shape, by_type: Mapping[TypeId, Shape], where: Sequence[str], 
     return Ask(shape, found, where=condition, when=when), described
 
 
-def _edge(words: phrases.HopWords, relation: Shape) -> Predicate:
+def _edge(words: phrases.HopWords, relation: Shape, known: Mapping[TypeId, Shape]) -> Predicate:
     """What a hop says of its relation."""
     if not words.where:
         return TRUE
-    return of_the_relation(parse(words.where, _described(relation)), remedy="filter the far end with: to CONDITION")
+    return of_the_relation(
+        parse(words.where, _described(relation, known)), remedy="filter the far end with: to CONDITION"
+    )
 
 
 def _described(shape: Shape, known: Mapping[TypeId, Shape] | None = None) -> Described:
@@ -168,9 +170,11 @@ async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> tuple[
         raise InvalidQuery(f"{text!r} does not say where it leads", remedy='say so, as in: Knows to name == "Ada"')
     if words.first is not None or words.skip or words.by:
         raise InvalidQuery(f"{text!r} says where it begins", remedy="use --order-by, --limit and --offset")
-    relation, forward, _ = _along(words, ask, await _known(tables, wording, wording.when))
+    known = await _known(tables, wording, wording.when)
+    relation, forward, _ = _along(words, ask, known)
+    edge = _edge(words, relation, {each.type_id: each for each in known.values()})
     most = words.most if words.told and words.most is not None else STEPS
-    ways = Ways(ask, relation, _edge(words, relation), parse(words.to, _described(ask.shape)), forward, most)
+    ways = Ways(ask, relation, edge, parse(words.to, _described(ask.shape)), forward, most)
 
     async def question(moment: Pinned) -> pa.Table:
         keys = await ways.shortest(moment) or []

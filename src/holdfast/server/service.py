@@ -241,7 +241,7 @@ async def open_service(
         tokens = await _tokens(store, section)
         check = await start_check(store)
         acceptance = Acceptance(section.acceptance)
-        spool = _spool(stack, section, acceptance, store.ambient)
+        spool = await _spool(stack, section, acceptance, store.ambient)
         authority = await open_authority(
             store,
             store.ambient,
@@ -287,7 +287,9 @@ async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:
     return tokens
 
 
-def _spool(stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance, ambient: Ambient) -> Spool | None:
+async def _spool(
+    stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance, ambient: Ambient
+) -> Spool | None:
     if acceptance is Acceptance.S3_MANIFEST:
         if section.spool is not None:
             raise Invalid(
@@ -297,7 +299,7 @@ def _spool(stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance
         return None
     if section.spool is None:
         raise Invalid("local_spool accepts on a disk, and no folder is named", remedy="give --spool DIR")
-    return stack.enter_context(open_spool(section.spool, ambient))
+    return await stack.enter_async_context(open_spool(section.spool, ambient))
 
 
 def _compose(

@@ -156,9 +156,9 @@ class SpoolCollector:
 
     async def run(self) -> None:
         """Land every interval, until cancelled."""
-        await self.spool.keep_reserve()
         while True:
             try:
+                await self.spool.keep_reserve()  # whatever the store does: room may have come back by itself
                 await self.land()
                 await self.spool.keep_reserve()
                 await self.lander.references.flush()

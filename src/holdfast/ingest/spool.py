@@ -4,6 +4,7 @@
     conflicts/v1/agent={hex}/boot={hex}/{start}-{end}/{sha256}.lmbatch other bytes, to be put on record in the store
     spool.json                                                         the spool's id
     reserve                                                            room for notes when the disk is full
+    trial                                                              for a moment: whether there is room
 
 and beside these objects, in a folder of their own, ``notes`` of what has landed.
 
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base import codec
-from holdfast.base.errors import Invalid, Refused, Unavailable
+from holdfast.base.errors import Ambiguous, Denied, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Submission
@@ -51,6 +52,8 @@ STAYS = f"{PENDING}stays"
 CONFLICTS = "conflicts/v1/"
 ABOUT = "spool.json"
 RESERVE = "reserve"
+TRIAL = "trial"
+TRIAL_BYTES = 4 << 10
 BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(256 << 10)
 FORMAT = "holdfast.spool"
 VERSION = 2
@@ -86,9 +89,13 @@ class Spool:
         """``load`` comes first."""
         self._store = store
         self._notes = notes
+        self._reserved = False
+        """The reserve is there."""
         self._short = False
-        """The reserve is in use."""
+        """It is in use, or could not be had."""
         self._making_room = asyncio.Lock()
+        self._refused_bytes = 0
+        """Of the newest batch, if the disk did not take it."""
         self._taking: Counter[BatchIdentity] = Counter()
         """What is being accepted now."""
 
@@ -114,11 +121,15 @@ class Spool:
 
     async def take(self, submission: Submission) -> Taken | None:
         """Take the batch in, durably. None: it is accepted now; else by what its identity was taken before."""
-        if self._short:
-            raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
+        self._check_room()
         self._taking[submission.identity] += 1
         try:
-            return await self._take(submission)
+            taken = await self._take(submission)
+            self._refused_bytes = 0
+            return taken
+        except (Unavailable, Ambiguous, Denied):
+            self._refused_bytes = len(submission.body)
+            raise
         finally:
             self._taking[submission.identity] -= 1
             if not self._taking[submission.identity]:
@@ -185,6 +196,8 @@ class Spool:
     async def keep_reserve(self) -> None:
         """See that there is room for notes, while all is well. Where notes alone take it up, the older half goes: the
         store knows what they say."""
+        if self._reserved and not self._short:
+            return
         try:
             await self._store.put(RESERVE, BALLAST, CREATE)
         except Unavailable:
@@ -192,7 +205,18 @@ class Spool:
             if not [one async for one in self.pending()]:
                 await self._notes.shed(await self._needed())
             return
-        self._short = False
+        self._reserved, self._short = True, False
+
+    async def try_to_write(self) -> None:
+        """Whether batches can be taken in: as much is written as the newest one that was refused, and goes again."""
+        self._check_room()
+        size = max(TRIAL_BYTES, self._refused_bytes)
+        await self._store.put(TRIAL, (BALLAST * (size // len(BALLAST) + 1))[:size], OVERWRITE)
+        await self._store.delete(TRIAL)
+
+    def _check_room(self) -> None:
+        if self._short:
+            raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
 
     async def _needed(self) -> list[BatchIdentity]:
         found = {layout.identity_in(key) async for key in self._store.keys(CONFLICTS)}
@@ -201,7 +225,7 @@ class Spool:
     async def _make_room(self) -> None:
         async with self._making_room:
             if not self._short:
-                self._short = True
+                self._reserved, self._short = False, True
                 await self._store.delete(RESERVE)
 
     async def _landed(self, identity: BatchIdentity) -> Taken | None:

@@ -11,13 +11,11 @@ import pytest
 from holdfast.base import codec
 from holdfast.base.errors import Corrupt, Denied, NotFound, Refused, Unavailable
 from holdfast.ingest import layout
-from holdfast.ingest.accept import Accepted, IdentityConflict, Submission
-from holdfast.ingest.agent.folder import DiskFolder
+from holdfast.ingest.accept import Accepted, IdentityConflict
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
-from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.note import NOTE_BYTES
 from holdfast.ingest.notes import DAY_NS, Notes
 from holdfast.ingest.references import References
@@ -29,26 +27,7 @@ from holdfast.objects.observe import Usage
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
-from tests.unit.ingest.accept_desk import AcceptDesk
-
-
-class SpoolDesk(AcceptDesk):
-    def spooler(
-        self, spool: Spool, *script: str, usage: Usage | None = None, interval_ms: int = 1_000
-    ) -> SpoolCollector:
-        def on_accepted(manifest: AcceptedManifest, submitted: Submission) -> None:
-            self.effects.append((manifest.collector_id, submitted.frame_sha256))
-
-        return SpoolCollector(
-            spool,
-            self.store(*script, usage=usage),
-            self.ambient(),
-            kit.authority(Acceptance.LOCAL_SPOOL),
-            CollectorOptions("spooler"),
-            kit.inspect,
-            spooling=SpoolOptions(interval_ms),
-            on_accepted=on_accepted,
-        )
+from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk
 
 
 async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_lands(tmp_path: Path) -> None:
@@ -302,43 +281,6 @@ async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
 
     await lasting("counting", run, pause_s=0)
     assert tries == [0, 1, 2]
-
-
-class TightDisk(Layer):
-    """A disk with room for so many bytes, for objects and notes."""
-
-    def __init__(self, inner: MemoryStore, notes: Path, room: int) -> None:
-        super().__init__(inner)
-        self.room = room
-        self.notes = TightFolder(notes)
-        self.notes.disk = self
-        self.objects = inner.shelf.objects
-
-    @property
-    def used(self) -> int:
-        notes = sum(path.stat().st_size for path in self.notes.path.iterdir())
-        return notes + sum(len(found.body) for found in self.objects.values())
-
-    def need(self, more: int) -> None:
-        if self.used + more > self.room:
-            raise Unavailable("No space left on device")
-
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if key not in self.objects:
-            self.need(len(body))
-        return await super().put(key, body, mode)
-
-
-class TightFolder(DiskFolder):
-    disk: TightDisk
-
-    async def append(self, name: str, at: int, data: bytes) -> None:
-        self.disk.need(len(data))
-        await super().append(name, at, data)
-
-    async def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        self.disk.need(len(data))
-        await super().replace(name, data, durable=durable)
 
 
 async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 from bench.ingest.batches import LARGE, SMALL, Batches
 from bench.ingest.client_cpu import client_cpu
 from bench.ingest.peers import PROGRAMS, find, measure
+from bench.ingest.relay import request as relay_request
 from bench.ingest.sides import Sides, floor, sides, writes
 from bench.lib import RESULTS, facts, table, write_results
 
@@ -98,11 +99,10 @@ async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count:
                 began = time.perf_counter()
                 await floor(put, these, senders)
                 took.append(time.perf_counter() - began)
-        if all_sides.relay is not None:
-            frames = [batches.make() for _ in range(count)]
-            began = time.perf_counter()
-            await all_sides.relay.accept(frames, senders)
-            turns.relay.append(time.perf_counter() - began)
+        relayed = [relay_request(*each) for each in writes(batches, count)]
+        began = time.perf_counter()
+        await all_sides.relay.accept(relayed, senders)
+        turns.relay.append(time.perf_counter() - began)
 
     for number in range(pairs + 1):
         if number == 1:
@@ -125,7 +125,7 @@ async def one(
     took = sorted(turns.answers)
     p50, p99 = median(took) * 1000, took[int(len(took) * 0.99)] * 1000
     without = [bare_s / our_s for our_s, bare_s in zip(turns.ours, turns.unsynced, strict=False)]
-    relayed = [bare_s / relay_s for relay_s, bare_s in zip(turns.relay, turns.floor, strict=False)]
+    relayed = [bare_s / relay_s for relay_s, bare_s in zip(turns.relay, turns.floor, strict=True)]
     document = {
         "ratio": round(median(ratios), 3),
         "ratio_spread": [round(min(ratios), 3), round(max(ratios), 3)],
@@ -133,8 +133,8 @@ async def one(
         "settled_after_ms": round(median(turns.settled) * 1000),
         "batches_per_second": round(rate, 1),
         "floor_batches_per_second": round(floor_rate, 1),
-        **({"relay_ratio": round(median(relayed), 3)} if relayed else {}),
-        **({"relay_batches_per_second": round(count / median(turns.relay), 1)} if relayed else {}),
+        "relay_ratio": round(median(relayed), 3),
+        "relay_batches_per_second": round(count / median(turns.relay), 1),
         **({"ratio_to_unsynced": round(median(without), 3)} if without else {}),
         **({"unsynced_batches_per_second": round(count / median(turns.unsynced), 1)} if without else {}),
         "samples_per_second": round(rate * size.samples),
@@ -150,7 +150,7 @@ async def one(
         f"{puts_per_batch:.2f}",
         f"{rate:,.0f}",
         f"{floor_rate:,.0f}",
-        f"{median(relayed):.2f}" if relayed else "",
+        f"{median(relayed):.2f}",
         f"{count / median(turns.unsynced):,.0f}" if without else "",
         f"{rate * size.samples:,.0f}",
         f"{p50:.1f}",

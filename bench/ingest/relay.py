@@ -1,31 +1,37 @@
-"""``python -m bench.ingest.relay ENDPOINT``: the least that can stand between senders and a store.
+"""``python -m bench.ingest.relay ENDPOINT|FOLDER``: the least that can stand between senders and a store.
 
-A server in a process of its own that takes a request, makes the two PUTs that a collector would make, and answers. It
-looks into nothing: no token, no frame, no hash, no limits, no live state. What it loses against the floor is the price
-of receiving at all, on a machine that senders, server and store share; only the rest is the collector's own.
+A server in a process of its own, on the loop that a collector has, that takes a request, makes the two PUTs that a
+collector would make, and answers. Under which keys the request itself says; on a folder it writes what the floor
+writes, with as many threads. It looks into nothing: no token, no frame, no hash, no limits, no live state. What it
+loses against the floor is the price of receiving at all, on a machine that senders, server and store share; only the
+rest is the collector's own.
 """
 
 import asyncio
 import json
 import os
+import re
 import sys
-from itertools import count
+from pathlib import Path
 
-import obstore
-from obstore.store import S3Store
+import uvloop
 
-from bench.ingest.sides import MANIFEST_BYTES, bare_store
+from bench.ingest.sides import MANIFEST_BYTES, Put, creates, durable_files
 
 _ANSWER = b'HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\n{"duplicate":false}'
-_LENGTH = b"content-length: "
+_HEAD = re.compile(rb"x-keys: (\S+) (\S+)\r\ncontent-length: (\d+)\r\n\r\n")
+
+
+def request(blob: str, manifest: str, frame: bytes) -> bytes:
+    head = f"POST / HTTP/1.1\r\nhost: relay\r\nx-keys: {blob} {manifest}\r\ncontent-length: {len(frame)}\r\n\r\n"
+    return head.encode() + frame
 
 
 class _Relay(asyncio.Protocol):
     """One connection: request after request, none before the one before it is answered."""
 
-    def __init__(self, store: S3Store, numbers: "count[int]") -> None:
-        self._store = store
-        self._numbers = numbers
+    def __init__(self, put: Put) -> None:
+        self._put = put
         self._held = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -33,30 +39,32 @@ class _Relay(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._held = self._held + data if self._held else data
-        end = self._held.find(b"\r\n\r\n") + 4
-        if end < 4:
+        head = _HEAD.search(self._held)
+        if head is None or len(self._held) < head.end() + int(head[3]):
             return
-        at = self._held.index(_LENGTH) + len(_LENGTH)
-        if len(self._held) < end + int(self._held[at : self._held.index(b"\r\n", at)]):
-            return
-        body, self._held = self._held[end:], b""
-        self._task = asyncio.ensure_future(self._write(body))
+        body, self._held = self._held[head.end() :], b""
+        self._task = asyncio.ensure_future(self._write(head[1].decode(), head[2].decode(), body))
 
-    async def _write(self, body: bytes) -> None:
-        number = next(self._numbers)
-        await obstore.put_async(self._store, f"blobs/{number:032d}", body, mode="create", use_multipart=False)
-        small = b"0" * MANIFEST_BYTES
-        await obstore.put_async(self._store, f"manifests/{number:032d}", small, mode="create", use_multipart=False)
+    async def _write(self, blob: str, manifest: str, body: bytes) -> None:
+        await self._put(blob, body)
+        await self._put(manifest, b"0" * MANIFEST_BYTES)
         self._transport.write(_ANSWER)  # type: ignore[attr-defined]  # of a stream
 
 
-async def main(endpoint: str) -> None:
-    store, numbers = bare_store(endpoint, f"relay-{os.getpid()}"), count()
-    server = await asyncio.get_running_loop().create_server(lambda: _Relay(store, numbers), "127.0.0.1", 0)
+async def serve(put: Put) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: _Relay(put), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    print(json.dumps({"ingest": f"http://127.0.0.1:{port}"}), flush=True)
+    print(json.dumps({"url": f"http://127.0.0.1:{port}"}), flush=True)
     await server.serve_forever()
 
 
+def main(place: str) -> None:
+    if place.startswith("http:"):
+        uvloop.run(serve(creates(place, f"relay-{os.getpid()}")))
+    else:
+        with durable_files(Path(place)) as put:
+            uvloop.run(serve(put))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    main(sys.argv[1])

@@ -77,16 +77,16 @@ class Relay:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         if process.stdout is None:
             raise RuntimeError("the relay has no output")
-        self.url = json.loads(process.stdout.readline())["ingest"]
+        self._url = json.loads(process.stdout.readline())["url"]
 
-    async def accept(self, frames: list[bytes], senders: int) -> None:
-        await send_all(self.url, [request(frame, "token") for frame in frames], senders)
+    async def accept(self, requests: list[bytes], senders: int) -> None:
+        await send_all(self._url, requests, senders)
 
 
 @contextmanager
-def relay(address: str) -> Iterator[Relay]:
+def relay(place: str) -> Iterator[Relay]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.ingest.relay", address], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "bench.ingest.relay", place], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     try:
         yield Relay(process)
@@ -154,6 +154,27 @@ def bare_store(address: str, prefix: str) -> S3Store:
     )
 
 
+def creates(address: str, prefix: str) -> Put:
+    """PUTs to an S3 server."""
+    store = bare_store(address, prefix)
+
+    def create(key: str, body: bytes) -> Awaitable[Any]:
+        return obstore.put_async(store, key, body, mode="create", use_multipart=False)
+
+    return create
+
+
+@contextmanager
+def durable_files(folder: Path) -> Iterator[Put]:
+    """Plain files that are as durable as those of a local store, written by threads that do nothing else."""
+    with ThreadPoolExecutor(64) as threads:
+
+        def durable(key: str, body: bytes) -> Awaitable[Any]:
+            return asyncio.get_running_loop().run_in_executor(threads, write_durably, folder / key, body)
+
+        yield durable
+
+
 @contextmanager
 def _server(store: str, folder: Path) -> Iterator[str]:
     if store == "s3":
@@ -170,32 +191,27 @@ class Sides(NamedTuple):
 
     ours: Collector
     bare: Put
+    relay: Relay
     unsynced: Put | None = None
     """On a disk: a store that forces nothing to it."""
-    relay: Relay | None = None
-    """On a server."""
 
 
 @contextmanager
 def sides(store: str, folder: Path) -> Iterator[Sides]:
     if store == "file":
-        with collector(f"file:{folder / 'ours'}", folder, {}) as ours, ThreadPoolExecutor(64) as threads:
-            plain = LocalStore(str(folder / "unsynced"), mkdir=True)
+        plain = LocalStore(str(folder / "unsynced"), mkdir=True)
 
-            def durable(key: str, body: bytes) -> Awaitable[Any]:
-                return asyncio.get_running_loop().run_in_executor(threads, write_durably, folder / "bare" / key, body)
+        def unsynced(key: str, body: bytes) -> Awaitable[Any]:
+            return obstore.put_async(plain, key, body, mode="create", use_multipart=False)
 
-            def unsynced(key: str, body: bytes) -> Awaitable[Any]:
-                return obstore.put_async(plain, key, body, mode="create", use_multipart=False)
-
-            yield Sides(ours, durable, unsynced=unsynced)
+        with (
+            collector(f"file:{folder / 'ours'}", folder, {}) as ours,
+            durable_files(folder / "bare") as durable,
+            relay(str(folder / "relay")) as between,
+        ):
+            yield Sides(ours, durable, between, unsynced)
         return
     with _server(store, folder) as address:
         environ = {f"HOLDFAST_S3__{name.upper()}": value for name, value in KEYS.items()}
-        bare = bare_store(address, "bare")
-
-        def create(key: str, body: bytes) -> Awaitable[Any]:
-            return obstore.put_async(bare, key, body, mode="create", use_multipart=False)
-
         with collector(f"s3://{BUCKET}/ours?endpoint={address}", folder, environ) as ours, relay(address) as between:
-            yield Sides(ours, create, relay=between)
+            yield Sides(ours, creates(address, "bare"), between)

@@ -22,13 +22,20 @@ from holdfast.ingest.frame import (
 )
 from holdfast.ingest.frame.envelope import wrap
 from holdfast.ingest.frame.write import payload_of
+from holdfast.ingest.records import Counter, Gauge, Record
 from tests.soak import SOAKING
 from tests.unit.ingest import plain_frames
 from tests.unit.ingest.frame_kit import EVERY_SORT, SAMPLES, sequenced, show, shown
 
-MUTANTS = 50_000 if SOAKING else 300
+MUTANTS = 34_000 if SOAKING else 200
 """Of each seed and sort: a million in all for ``make soak``."""
 LIMITS = Limits(frame_bytes=1 << 16, payload_bytes=1 << 18, records=10_000, elements=20_000)
+SCRAPES: list[Record] = [
+    record
+    for time_ns in (1_760_000_000_000_000_000, 1_760_000_010_000_000_000, 1_760_000_020_000_000_007)
+    for record in (Gauge("load", time_ns % 7 / 8, time_ns), Counter("bytes_total", time_ns % 11, time_ns, {"on": "a"}))
+]
+"""Series that are equally long, and times that stand in a table."""
 levels = st.sampled_from([None, 1, 3])
 
 
@@ -87,10 +94,12 @@ def test_a_forged_payload_is_refused_or_means_what_it_says(batches: list[list[Se
 
 @pytest.mark.timeout(3600 if SOAKING else 120)  # a million take a quarter of an hour on a quiet machine
 @pytest.mark.parametrize("seed", range(11, 21) if SOAKING else range(11, 16))
-@pytest.mark.parametrize("some", [len(EVERY_SORT), 8], ids=["every sort", "samples alone"])
-def test_mutants_of_a_frame_crash_nothing(seed: int, some: int) -> None:
+@pytest.mark.parametrize(
+    "sort", [EVERY_SORT, EVERY_SORT[:8], SCRAPES], ids=["every sort", "samples alone", "scrapes alone"]
+)
+def test_mutants_of_a_frame_crash_nothing(seed: int, sort: list[Record]) -> None:
     rng = random.Random(seed)
-    records = [Sequenced(7 + seq, record) for seq, record in enumerate(EVERY_SORT[:some])]
+    records = [Sequenced(7 + seq, record) for seq, record in enumerate(sort)]
     batch = pack_sequenced("agent", "boot", records)
     refused, taken = check_forgeries(batch, rng, rounds=MUTANTS)
     print(f"{MUTANTS} mutants of seed {seed}: {refused} refused, {taken} taken and read alike")

@@ -51,6 +51,10 @@ class Submission:
     """When a spool accepted it, before it came here; None if it is accepted here or nowhere."""
     batch: Any = field(default=None, compare=False, repr=False)
     """The decoded batch, for those who are told of its acceptance; acceptance itself never looks inside."""
+    blob_key: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blob_key", layout.blob_key(self.frame_sha256))
 
     @classmethod
     def of(
@@ -64,10 +68,6 @@ class Submission:
                 remedy="send the bytes that were hashed",
             )
         return cls(identity, body, found, **rest)
-
-    @property
-    def blob_key(self) -> str:
-        return layout.blob_key(self.frame_sha256)
 
     def manifest(
         self, *, accepted_at_unix_ns: int, collector_id: str, authority_id: str | None, write_id: str | None

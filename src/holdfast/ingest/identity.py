@@ -7,6 +7,7 @@ cuts a batch once and never again, and derived data counts each (agent, boot, se
 import hashlib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from holdfast.base.errors import Invalid
 
@@ -59,6 +60,7 @@ def check_sender(agent_id: str) -> str:
     return check_name("agent id", agent_id, MAX_AGENT_BYTES)
 
 
+@lru_cache(maxsize=4096)
 def fits(agent_id: str, pattern: str) -> bool:
     """Whether a pattern is for this agent: ``*`` and ``?`` stand for any characters, everything else for itself."""
     return fnmatchcase(agent_id, pattern.replace("[", "[[]"))

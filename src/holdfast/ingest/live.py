@@ -25,6 +25,8 @@ from holdfast.ingest.manifest import AcceptedManifest
 PER_BATCH = 8_192
 """Bytes that the objects of a batch take beside its columns and texts, about."""
 PER_TEXT = 60
+_SAMPLE, _SERIES = 4 * 8, 5 * 8
+"""Columns of a sample, and of a series."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,12 +174,16 @@ class Live:
 def size_of(batch: Batch) -> int:
     """Bytes in memory, about; never much less than it takes."""
     samples, histograms, logs, alerts = batch.samples, batch.histograms, batch.logs, batch.alerts
-    columns = 4 * 8 * (len(samples) + len(histograms)) + 4 * 8 * len(logs) + 7 * 8 * len(alerts)
-    counts = sum(table.nbytes for table in histograms.counts)
-    tables = 5 * 8 * (len(samples.series) + len(histograms.samples.series)) + 16 * len(batch.label_sets.names)
-    texts = sum(map(len, batch.texts)) + PER_TEXT * len(batch.texts)
-    messages: int = logs.message.nbytes + alerts.message.nbytes
-    return PER_BATCH + columns + counts + tables + texts + messages
+    size = PER_BATCH + batch.text_bytes + PER_TEXT * len(batch.texts) + 16 * len(batch.label_sets.names)
+    size += _SAMPLE * len(samples.seq) + _SERIES * len(samples.series.kind)
+    if len(histograms):
+        size += _SAMPLE * len(histograms) + _SERIES * len(histograms.samples.series)
+        size += sum(table.nbytes for table in histograms.counts)
+    if len(logs):
+        size += 4 * 8 * len(logs) + int(logs.message.nbytes)
+    if len(alerts):
+        size += 7 * 8 * len(alerts) + int(alerts.message.nbytes)
+    return size
 
 
 def counted_once(

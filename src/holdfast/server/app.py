@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
@@ -78,7 +79,7 @@ class IngestApp:
 
     async def _short(self, headers: dict[str, str], body: Body, peer: tuple[str, int] | None) -> Answered:
         try:
-            taken = _bytes(await self._service.intake.take(headers, body))
+            taken = codec.encode(await self._service.intake.take(headers, body))
             self._service.meters.request(200, "ok")
         except Exception as error:  # noqa: BLE001  # as above
             scope: dict[str, Any] = {"type": "http", "method": "POST", "path": BATCH, "client": peer, "headers": []}

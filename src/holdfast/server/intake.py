@@ -97,7 +97,7 @@ class Intake:
                 data = body if isinstance(body, bytes) else await self._read(claim, body)
                 began = self._clock.monotonic_ns()
                 answer = await self._accept(claim, data)
-                self._meters.seconds.observe((self._clock.monotonic_ns() - began) / 1_000_000_000)
+                self._meters.seconds.add((self._clock.monotonic_ns() - began) / 1_000_000_000)
         return self._document(answer)
 
     def _authenticate(self, headers: Mapping[str, str]) -> Token:
@@ -177,13 +177,12 @@ class Intake:
 
     def _document(self, answer: Answer) -> dict[str, Any]:
         if isinstance(answer, IdentityConflict):
-            self._meters.batch("conflict")
+            self._meters.batches["conflict"] += 1
             raise _conflict(answer)
-        self._meters.batch("duplicate" if answer.duplicate else "new")
-        if not answer.duplicate:
-            self._meters.frame_bytes.inc(answer.manifest.frame_bytes)
-            for kind, count in answer.manifest.records.items():
-                self._meters.records(kind, count)
+        if answer.duplicate:
+            self._meters.batches["duplicate"] += 1
+        else:
+            self._meters.new(answer.manifest.frame_bytes, answer.manifest.records)
         return _receipt(answer)
 
 

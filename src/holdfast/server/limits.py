@@ -5,8 +5,6 @@ requests of the token are under way, and the memory for all of them. Nothing her
 to come again, so a queue never builds up inside.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -52,8 +50,7 @@ class Limits:
     def under_way(self) -> int:
         return sum(use.under_way for use in self._uses.values())
 
-    @contextmanager
-    def request(self, principal: str) -> Iterator[None]:
+    def request(self, principal: str) -> "_UnderWay":
         """Room for one request of ``principal``, or a ``Fault`` that says when to try again."""
         use = self._filled(principal)
         if use.under_way >= self._concurrency:
@@ -70,14 +67,9 @@ class Limits:
                 retry_after_s=(1 - use.tokens) / self._rate,
             )
         use.tokens -= 1
-        use.under_way += 1
-        try:
-            yield
-        finally:
-            use.under_way -= 1
+        return _UnderWay(use)
 
-    @contextmanager
-    def memory(self, size: int, *, held: int = 0) -> Iterator[None]:
+    def memory(self, size: int, *, held: int = 0) -> "_Held":
         """Room for ``size`` bytes until the block ends. ``held`` is what this request has reserved before."""
         if held + size > self._room:
             raise Fault(
@@ -91,11 +83,7 @@ class Limits:
                 f"{self.in_flight_bytes} bytes of requests are under way, and {size} more do not fit",
                 remedy="send it again later, or to another collector",
             )
-        self.in_flight_bytes += size
-        try:
-            yield
-        finally:
-            self.in_flight_bytes -= size
+        return _Held(self, size)
 
     def forget(self, principals: set[str]) -> None:
         """Drop what is known of all others: their tokens are gone."""
@@ -109,3 +97,34 @@ class Limits:
         use.tokens = min(self._burst, use.tokens + (now - use.filled_ns) / _SECOND * self._rate)
         use.filled_ns = now
         return use
+
+
+class _UnderWay:
+    """One request more, from the beginning of a block to its end. (Generators would do, at several times the cost.)"""
+
+    __slots__ = ("_use",)
+
+    def __init__(self, use: _Use) -> None:
+        self._use = use
+
+    def __enter__(self) -> None:
+        self._use.under_way += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._use.under_way -= 1
+
+
+class _Held:
+    """So many bytes, from the beginning of a block to its end."""
+
+    __slots__ = ("_limits", "_size")
+
+    def __init__(self, limits: Limits, size: int) -> None:
+        self._limits = limits
+        self._size = size
+
+    def __enter__(self) -> None:
+        self._limits.in_flight_bytes += self._size
+
+    def __exit__(self, *_: object) -> None:
+        self._limits.in_flight_bytes -= self._size

@@ -1,52 +1,47 @@
-"""What a collector counts, for Prometheus. One registry per collector, so that several can live in one process."""
+"""What a collector counts, for Prometheus. One registry per collector, so that several can live in one process.
 
-from collections.abc import Callable, Iterable
+Counting is on the path of every request, so it is plain numbers here; they take the shape of metrics when somebody asks
+for the page.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector as Source
 
 from holdfast.objects.observe import Usage
 
-SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class Meters:
     def __init__(self, usage: Usage) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._requests = Counter(
-            "holdfast_ingest_requests",
-            "Requests that were answered, by status and reason.",
-            ["status", "reason"],
-            registry=self.registry,
-        )
-        self._batches = Counter(
-            "holdfast_ingest_batches", "Batches, by what became of them.", ["result"], registry=self.registry
-        )
-        self._records = Counter(
-            "holdfast_ingest_records", "Records of new batches, by kind.", ["kind"], registry=self.registry
-        )
-        self.frame_bytes = Counter("holdfast_ingest_frame_bytes", "Bytes of new batches.", registry=self.registry)
-        self.seconds = Histogram(
-            "holdfast_ingest_accept_seconds",
-            "From the end of a body to its answer.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.registry.register(_Usage(usage))
-        self.batches: dict[str, int] = {}
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        """Answers so far, by status and reason."""
+        self.batches: Counter[str] = Counter()
         """Batches so far: ``new``, ``duplicate``, ``conflict``."""
-        self._known: dict[tuple[str, ...], Counter] = {}
+        self.records: Counter[str] = Counter()
+        """Of new batches, by kind."""
+        self.frame_bytes = 0
+        """Of new batches."""
+        self.seconds = Durations(SECONDS)
+        self.registry.register(_Requests(self))
+        self.registry.register(_Usage(usage))
 
     def request(self, status: int, reason: str) -> None:
-        self._of("requests", self._requests, str(status), reason).inc()
+        self.requests[str(status), reason] += 1
 
-    def batch(self, result: str) -> None:
-        self.batches[result] = self.batches.get(result, 0) + 1
-        self._of("batches", self._batches, result).inc()
-
-    def records(self, kind: str, count: int) -> None:
-        self._of("records", self._records, kind).inc(count)
+    def new(self, frame_bytes: int, records: Mapping[str, int]) -> None:
+        """A batch that is new."""
+        self.batches["new"] += 1
+        self.frame_bytes += frame_bytes
+        for kind, count in records.items():
+            self.records[kind] += count
 
     def gauge(self, name: str, meaning: str, value: Callable[[], float]) -> None:
         """A figure that is asked for when somebody looks."""
@@ -55,13 +50,50 @@ class Meters:
     def page(self) -> bytes:
         return generate_latest(self.registry)
 
-    def _of(self, name: str, counter: Counter, *labels: str) -> Counter:
-        """Looking a label up takes the library a lock and a search; this is on the path of every request."""
-        key = (name, *labels)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = counter.labels(*labels)
-        return found
+
+class Durations:
+    """How many took how long."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Each bound, and how many took as long or less."""
+        return list(zip([*map(str, self._bounds), "+Inf"], accumulate(self._counts), strict=True))
+
+
+class _Requests(Source):
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+
+    def collect(self) -> Iterable[Metric]:
+        meters = self._meters
+        answers = "Requests that were answered, by status and reason."
+        yield _counter("requests", answers, ("status", "reason"), dict(meters.requests))
+        for name, meaning, label, counts in (
+            ("batches", "Batches, by what became of them.", "result", meters.batches),
+            ("records", "Records of new batches, by kind.", "kind", meters.records),
+        ):
+            yield _counter(name, meaning, (label,), {(value,): count for value, count in list(counts.items())})
+        yield _counter("frame_bytes", "Bytes of new batches.", (), {(): meters.frame_bytes})
+        seconds = HistogramMetricFamily("holdfast_ingest_accept_seconds", "From the end of a body to its answer.")
+        seconds.add_metric([], meters.seconds.buckets(), meters.seconds.total)
+        yield seconds
+
+
+def _counter(
+    name: str, meaning: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(f"holdfast_ingest_{name}", meaning, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
 
 
 class _Usage(Source):

@@ -144,6 +144,8 @@ NO_ALERTS = Alerts(NONE, NONE, NONE, NONE, NONE, NO_FLAGS, NO_FLOATS, NO_TEXTS)
 class Batch:
     identity: Identity
     texts: tuple[str, ...]
+    text_bytes: int
+    """Of all texts, as UTF-8."""
     label_sets: LabelSets
     samples: Samples
     histograms: Histograms

@@ -24,6 +24,8 @@ _PLANES = [[plane for plane in range(WIDTH) if mask >> plane & 1] for mask in ra
 """By mask, the planes that are there."""
 _USED = [len(planes) for planes in _PLANES]
 _ONE = np.uint64(1)
+_FEW = 256
+"""Elements up to which planes are quicker put together all at once than one by one."""
 _byte = np.arange(256, dtype=np.int64)
 _UNZIGZAG_BYTE: Ints = (_byte >> 1) ^ -(_byte & 1)
 
@@ -31,14 +33,23 @@ _UNZIGZAG_BYTE: Ints = (_byte >> 1) ^ -(_byte & 1)
 class Groups:
     """How the elements of a column stand together: where each group begins, and which elements begin none."""
 
-    __slots__ = ("_inside", "_starts", "lengths", "total")
+    __slots__ = ("_each", "_inside", "_starts", "lengths", "total")
 
     def __init__(self, lengths: Ints, total: int) -> None:
         """``lengths`` are at least one each and add up to the total."""
         self.lengths = lengths
         self.total = total
+        self._each: int | None = None
         self._starts: Ints | None = None
         self._inside: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def each(self) -> int:
+        """How many are in each group, if that is the same for all; otherwise 0."""
+        if self._each is None:
+            each = self.total // max(len(self.lengths), 1)
+            self._each = each if all_of(self.lengths == each) else 0
+        return self._each
 
     @property
     def starts(self) -> Ints:
@@ -120,7 +131,7 @@ class Reader:
         if mask == 1:
             return _UNZIGZAG_BYTE[data]
         spread = np.zeros((count, WIDTH), np.uint8)
-        if not mask & (mask + 1):  # the lowest ones, without a gap
+        if count <= _FEW and not mask & (mask + 1):  # the lowest ones, without a gap
             spread[:, : len(planes)] = data.reshape(len(planes), count).T
         else:
             for number, plane in enumerate(planes):
@@ -141,6 +152,12 @@ class Reader:
     def between(self, start: int, end: int) -> bytes:
         return self._payload[start:end].tobytes()
 
+    def column(self, count: int) -> bytes:
+        """The bytes of the next column of so many elements, as they stand; they are no longer the next."""
+        at = self.at
+        self._taken(self.after(at, count) - at)
+        return self.between(at, self.at)
+
     def steps(self, count: int) -> Ints:
         values = self.ints(count)
         return values.cumsum(out=values)
@@ -151,6 +168,11 @@ class Reader:
         steps = self.ints(groups.total - count)
         if not len(steps):
             return firsts
+        if groups.each:
+            table = np.empty((count, groups.each), np.int64)
+            table[:, 0] = firsts
+            table[:, 1:] = steps.reshape(count, -1)
+            return np.add.accumulate(table, axis=1, out=table).reshape(-1)
         values = np.empty(groups.total, np.int64)
         values[groups.inside] = steps
         values[groups.starts] = firsts

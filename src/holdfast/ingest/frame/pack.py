@@ -79,6 +79,7 @@ class _Sorter:
             identity=identity,
             label_sets=tables.label_sets(),
             texts=tuple(tables.texts),
+            text_bytes=sum(len(text.encode("utf-8", "surrogatepass")) for text in tables.texts),
             samples=_samples(metrics[0], self._samples),
             histograms=_histograms(metrics[1], self._histograms),
             logs=_logs(self._logs, attributes),

@@ -22,13 +22,15 @@ from holdfast.ingest.frame.batch import (
     Samples,
     Series,
 )
-from holdfast.ingest.frame.columns import Groups, Ints, Reader, all_of, least, most
+from holdfast.ingest.frame.columns import Groups, Ints, Reader, least, most
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import Header, Identity, Limits, unwrap
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
-from holdfast.ingest.frame.repeated import Beginning, Repeated, Tables
-from holdfast.ingest.frame.rules import check_batch, check_numbers
-from holdfast.ingest.frame.scales import WHOLE, Floats, from_whole
+from holdfast.ingest.frame.read_again import read_again
+from holdfast.ingest.frame.repeated import Repeated
+from holdfast.ingest.frame.rules import check_batch
+from holdfast.ingest.frame.scales import Floats, Scaling
+from holdfast.ingest.frame.times import read_times
 
 PER_TEXT = 160
 """A text as an object, in the table and in the set that shows that it is there once."""
@@ -52,15 +54,16 @@ class Unpacked:
         """Once: the payload is read to its end."""
         identity, counts, reader = self.header.identity, self.counts, self.reader
         beginning = None if repeated is None else repeated.beginning(reader, counts)
-        tables = None if repeated is None or beginning is None else repeated.find(beginning)
-        if tables is not None and beginning is not None:
-            batch = _read_again(identity, reader, counts, tables, beginning)
-            check_numbers(batch)
+        if repeated is None or beginning is None:
+            batch = _read(identity, reader, counts)
+            check_batch(batch)
             return batch
+        tables = repeated.tables.find(beginning.key)
+        if tables is not None:
+            return read_again(identity, reader, counts, tables, beginning, repeated)
         batch = _read(identity, reader, counts)
         check_batch(batch)
-        if repeated is not None and beginning is not None:
-            repeated.keep(beginning, batch)
+        repeated.keep(beginning, batch)
         return batch
 
 
@@ -93,18 +96,7 @@ def _read(identity: Identity, reader: Reader, counts: Counts) -> Batch:
     logs = _logs(reader, counts) if counts.logs else NO_LOGS
     alerts = _alerts(reader, counts) if counts.alerts else NO_ALERTS
     reader.finish()
-    return Batch(identity, texts, sets, samples, histograms, logs, alerts)
-
-
-def _read_again(identity: Identity, reader: Reader, counts: Counts, tables: Tables, beginning: Beginning) -> Batch:
-    """A batch whose tables were read before: from the scales on."""
-    reader.at = beginning.scales_at
-    scales = reader.ints(counts.series)
-    reader.at = beginning.end
-    series = Series(tables.kind, scales == WHOLE, tables.name, tables.labels, tables.lengths)
-    samples = _values(reader, series, scales, counts.samples, counts.times)
-    reader.finish()
-    return Batch(identity, tables.texts, tables.label_sets, samples, NO_HISTOGRAMS, NO_LOGS, NO_ALERTS)
+    return Batch(identity, texts, counts.text_bytes, sets, samples, histograms, logs, alerts)
 
 
 def _table(reader: Reader, counts: Counts) -> tuple[str, ...]:
@@ -121,39 +113,17 @@ def _table(reader: Reader, counts: Counts) -> tuple[str, ...]:
 
 
 def _samples(reader: Reader, series: int, samples: int, times: int) -> Samples:
-    return _values(reader, *_series(reader, series, samples), samples, times)
-
-
-def _series(reader: Reader, series: int, samples: int) -> tuple[Series, Ints]:
-    """The series, and the scale of each."""
     kind, scales = reader.ints(series), reader.ints(series)
     name, labels = reader.steps(series), reader.steps(series)
     lengths = reader.ints(series)
     _ends(lengths, samples)
     if least(lengths) < 1:
         raise FrameInvalid(Reason.COLUMN, "a series has no samples")
-    return Series(kind, scales == WHOLE, name, labels, lengths), scales
-
-
-def _values(reader: Reader, series: Series, scales: Ints, samples: int, times: int) -> Samples:
-    groups = Groups(series.lengths, samples)
+    scaling, groups = Scaling(scales, lengths, samples), Groups(lengths, samples)
     seq = reader.grouped(groups, related=True)
-    time_ns = _times(reader, groups, times)
-    numbers = reader.grouped(groups, related=False)
-    value, exact = from_whole(scales, numbers, series.lengths)
-    return Samples(series, seq, time_ns, value, exact)
-
-
-def _times(reader: Reader, groups: Groups, times: int) -> Ints:
-    if not times:
-        return reader.grouped(groups, related=True)
-    table = reader.steps(times)
-    if times > 1 and not all_of(table[1:] > table[:-1]):
-        raise FrameInvalid(Reason.COLUMN, "the table of times is not in order")
-    numbers = reader.grouped(groups, related=True)
-    if least(numbers) < 0 or most(numbers) >= times:
-        raise FrameInvalid(Reason.COLUMN, f"a sample has a time that is not among the {times}")
-    return table[numbers]
+    _, time_ns = read_times(reader, groups, times)
+    value, exact = scaling.values(reader.grouped(groups, related=False))
+    return Samples(Series(kind, scaling.whole, name, labels, lengths), seq, time_ns, value, exact)
 
 
 def _histograms(reader: Reader, counts: Counts) -> Histograms:

@@ -1,24 +1,26 @@
-"""What agents repeat: the tables of a frame, which are the same from scrape to scrape while values and times change.
+"""What agents repeat: the tables of a frame, which are the same from scrape to scrape while values and times change;
+how its samples are numbered and which of its times each has; and the scales of its series.
 
-Texts, label sets and series make up half of the work on a small frame. ``Repeated`` keeps those of frames that were
-found valid, by their exact bytes, and hands them to the next frame that has the same bytes there. So nothing is valid
-here that would not be valid anyway, and equal bytes give equal tables. It holds so many bytes and no more; what was
-not asked for longest goes first. Only frames of samples alone take part: in others, further sections refer to the
-tables, and whether they do so rightly is a question about the whole frame.
+All that is more than half of the work on a frame. ``Repeated`` keeps it of frames that were found valid, by their exact
+bytes, and hands it to the next frame that has the same bytes there. So nothing is valid here that would not be valid
+anyway, and equal bytes give equal columns. It holds so many bytes and no more. Only frames of samples alone take part:
+in others, further sections refer to the tables, and whether they do so rightly is a question about the whole frame.
 
 Arrays that are kept are shared by many batches, and read-only.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.ingest.frame.batch import Batch, LabelSets
-from holdfast.ingest.frame.columns import Ints, Reader
+from holdfast.ingest.frame.columns import Groups, Ints, Reader, least, most
 from holdfast.ingest.frame.counts import Counts
+from holdfast.ingest.frame.envelope import Identity
+from holdfast.ingest.frame.kept import Kept
+from holdfast.ingest.frame.scales import Scaling
 
 MOST_BYTES = 8 << 20
-"""Of payloads that are kept; what is made of them takes some times as much."""
+"""Of payloads whose tables are kept (what is made of them takes some times as much), of patterns, and of scalings."""
 LARGEST = 64 << 10
 """The tables of one frame."""
 
@@ -33,14 +35,44 @@ class Tables:
     name: Ints
     labels: Ints
     lengths: Ints
+    shape: bytes
+    """The lengths once more, for keys."""
 
     @classmethod
     def of(cls, batch: Batch) -> "Tables":
         sets, series = batch.label_sets, batch.samples.series
         columns = (series.kind, series.name, series.labels, series.lengths)
-        for each in (sets.lengths, sets.names, sets.values, *columns):
-            each.flags.writeable = False
-        return cls(batch.texts, sets, *columns)
+        _read_only(sets.lengths, sets.names, sets.values, *columns)
+        return cls(batch.texts, sets, *columns, series.lengths.tobytes())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """How the samples of some series are numbered, counted from the first of them, and which of the times each has.
+
+    Which numbers are there twice, or do not grow, does not depend on the first of them: it is known of a pattern that
+    none are. What is left to see is whether it begins and ends where the identity says."""
+
+    groups: Groups
+    relative: Ints
+    low: int
+    high: int
+    times: Ints | None
+    """Numbers of times; None if each sample has a time of its own."""
+
+    @classmethod
+    def of(cls, groups: Groups, seq: Ints, times: Ints | None) -> "Pattern":
+        """``seq`` is that of a valid batch."""
+        relative = seq - seq[0]
+        _read_only(relative, *(() if times is None else (times,)))
+        return cls(groups, relative, least(relative), most(relative), times)
+
+    @property
+    def nbytes(self) -> int:
+        return 3 * self.relative.nbytes + (0 if self.times is None else self.times.nbytes)
+
+    def fits(self, identity: Identity, first: int) -> bool:
+        return first + self.low == identity.seq_start and first + self.high == identity.seq_end
 
 
 class Beginning(NamedTuple):
@@ -56,13 +88,9 @@ class Repeated:
     """Not for several threads at a time."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._kept: OrderedDict[bytes, Tables] = OrderedDict()
-        self.held_bytes = 0
-        """Of payloads."""
-
-    def __len__(self) -> int:
-        return len(self._kept)
+        self.tables: Kept[Tables] = Kept(most_bytes)
+        self.patterns: Kept[Pattern] = Kept(most_bytes)
+        self.scalings: Kept[Scaling] = Kept(most_bytes)
 
     def beginning(self, reader: Reader, counts: Counts) -> Beginning | None:
         """None if the tables are not to be kept."""
@@ -76,16 +104,11 @@ class Repeated:
             return None
         return Beginning(reader.between(0, scales_at) + reader.between(scales_end, end), scales_at, end)
 
-    def find(self, beginning: Beginning) -> Tables | None:
-        found = self._kept.get(beginning.key)
-        if found is not None:
-            self._kept.move_to_end(beginning.key)
-        return found
-
     def keep(self, beginning: Beginning, batch: Batch) -> None:
-        """Those of a batch that is valid as a whole."""
-        self._kept[beginning.key] = Tables.of(batch)
-        self.held_bytes += len(beginning.key)
-        while self.held_bytes > self._most_bytes:
-            gone, _ = self._kept.popitem(last=False)
-            self.held_bytes -= len(gone)
+        """The tables of a batch that is valid as a whole."""
+        self.tables.keep(beginning.key, Tables.of(batch), len(beginning.key))
+
+
+def _read_only(*arrays: Ints) -> None:
+    for each in arrays:
+        each.flags.writeable = False

@@ -47,27 +47,46 @@ def to_whole(values: Floats, exact: Ints | None, whole: Flags, lengths: Ints) ->
     return scales, numbers
 
 
-def from_whole(scales: Ints, numbers: Ints, lengths: Ints) -> tuple[Floats, Ints | None]:
-    """The values, and the exact whole numbers of the series that have such (None if there is none)."""
-    if not len(scales):
-        return np.zeros(0, np.float64), None
-    low, high = least(scales), most(scales)
-    if low < 0 or high >= SCALES:
-        raise FrameInvalid(Reason.COLUMN, f"scale {low if low < 0 else high} of a series is not known")
-    if low == high == BITS:
-        return numbers.view(np.float64), None
-    of = scales if len(scales) == len(numbers) else np.repeat(scales, lengths)
-    values: Floats = numbers / (_DIVISOR_OF[low] if low == high else _DIVISOR_OF[of])
-    if high > WHOLE:
-        scaled = numbers if low > WHOLE else numbers[of > WHOLE]
-        if most(scaled) >= EXACT or least(scaled) <= -EXACT:
-            raise FrameInvalid(Reason.VALUE, "a scaled value has more than 53 bits")
-    if low == BITS:
-        bits = of == BITS
-        values[bits] = numbers.view(np.float64)[bits]
-    if not (scales == WHOLE).any():
-        return values, None
-    return values, numbers if low == high else np.where(of == WHOLE, numbers, 0)
+class Scaling:
+    """How the values of series come from whole numbers. It follows from the scales alone, so it serves every frame
+    that has the same ones."""
+
+    __slots__ = ("_bits", "_divisor", "_plain", "_scaled", "_whole", "whole")
+
+    def __init__(self, scales: Ints, lengths: Ints, total: int) -> None:
+        """Raises ``FrameInvalid`` for a scale that is not known."""
+        low, high = (least(scales), most(scales)) if len(scales) else (BITS, BITS)
+        if low < 0 or high >= SCALES:
+            raise FrameInvalid(Reason.COLUMN, f"scale {low if low < 0 else high} of a series is not known")
+        self.whole: Flags = scales == WHOLE
+        """Of each series; shared, and read-only."""
+        self.whole.flags.writeable = False
+        self._plain = low == high == BITS
+        of = scales if len(scales) == total else np.repeat(scales, lengths)
+        self._divisor = _DIVISOR_OF[low] if low == high else _DIVISOR_OF[of]
+        self._bits = None if low > BITS else np.flatnonzero(of == BITS)
+        self._scaled = None if high <= WHOLE else ... if low > WHOLE else np.flatnonzero(of > WHOLE)
+        self._whole = None if not self.whole.any() else ... if low == high else of == WHOLE
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.whole, self._divisor, self._bits, self._scaled, self._whole)
+        return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
+
+    def values(self, numbers: Ints) -> tuple[Floats, Ints | None]:
+        """The values, and the exact whole numbers of the series that have such (None if there is none)."""
+        if self._plain:
+            return numbers.view(np.float64), None
+        values: Floats = numbers / self._divisor
+        if self._scaled is not None:
+            scaled = numbers[self._scaled]
+            if most(scaled) >= EXACT or least(scaled) <= -EXACT:
+                raise FrameInvalid(Reason.VALUE, "a scaled value has more than 53 bits")
+        if self._bits is not None:
+            values[self._bits] = numbers.view(np.float64)[self._bits]
+        if self._whole is None:
+            return values, None
+        return values, numbers if self._whole is ... else np.where(self._whole, numbers, 0)
 
 
 def _elements(groups: Ints, lengths: Ints) -> Ints:

@@ -15,14 +15,14 @@ from holdfast.ingest.doubts import Doubts
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
-from holdfast.ingest.spool import PENDING, Spool, Taken
+from holdfast.ingest.spool import Spool, Taken, pending_key
 from holdfast.objects.layer import Layer
 from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.retry import Retrying, RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, ONCE, ONE_MANIFEST, RESOLVES
-from holdfast.sim.checkers.ingest_spool import NEW_ONCE
+from holdfast.sim.checkers.ingest_spool import NEW_FIRST, NEW_ONCE
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.scenarios.ingest_accept import IngestAccept
 from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthority
@@ -203,16 +203,23 @@ class NoNotes(Spool):
 class NoteLast(Spool):
     """Clears its disk first and takes notes after."""
 
-    async def has_landed(self, identity: BatchIdentity, manifest: AcceptedManifest) -> None:
-        await self._store.delete(f"{PENDING}{layout.identity_path(identity)}.lmbatch")
-        await super().has_landed(identity, manifest)
+    async def have_landed(self, manifests: Collection[AcceptedManifest]) -> None:
+        await self._store.delete_many([pending_key(manifest.identity) for manifest in manifests])
+        await super().have_landed(manifests)
+
+
+class LandsUnanswered(Spool):
+    """Lands what is on the disk, whether its sender was told or not."""
+
+    async def take(self, submission: Submission) -> Taken | None:
+        return await self._take(submission)
 
 
 class LooksOnlyBefore(Spool):
     """Looks for a note, and then takes the batch in."""
 
     async def take(self, submission: Submission) -> Taken | None:
-        key = f"{PENDING}{layout.identity_path(submission.identity)}.lmbatch"
+        key = pending_key(submission.identity)
         if await self._landed(submission.identity) is not None:
             return await super().take(submission)
         created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
@@ -225,6 +232,13 @@ def test_a_naive_spool_forgets_what_it_took(naive: type[Spool]) -> None:
         spool: ClassVar[type[Spool]] = naive
 
     assert NEW_ONCE in rules(first_broken(Naive, range(1, 400)))
+
+
+def test_a_spool_that_lands_what_was_not_answered_calls_no_one_the_first() -> None:
+    class Naive(IngestSpool):
+        spool: ClassVar[type[Spool]] = LandsUnanswered
+
+    assert NEW_FIRST in rules(first_broken(Naive, range(1, 400)))
 
 
 @dataclass(frozen=True, kw_only=True)

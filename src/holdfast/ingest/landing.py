@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -25,6 +26,7 @@ from holdfast.ingest.collector import Collector, CollectorOptions, OnAccepted
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.note import check_noteworthy
 from holdfast.ingest.spool import Spool, Spooled, Taken
 from holdfast.objects.store import Store
 
@@ -110,17 +112,29 @@ class SpoolCollector:
         async for spooled in self.spool.pending():
             group.append(spooled)
             if len(group) == GROUP:
-                done.update(await map_bounded(group, self._landed, limit=AT_ONCE))
+                done.update(await self._land_all(group))
                 group = []
-        done.update(await map_bounded(group, self._landed, limit=AT_ONCE))
+        done.update(await self._land_all(group))
         async for identity, body in self.spool.conflicts():
             done[await self._put_on_record(identity, body)] += 1
         return Landed(done["batches"], done["conflicts"], done["unreadable"], done["stuck"])
 
-    async def _landed(self, spooled: Spooled) -> str:
+    async def _land_all(self, group: list[Spooled]) -> list[str]:
+        """What became of each. Those that did land are taken note of at once, whatever became of the others."""
+        standing: list[AcceptedManifest] = []
+        try:
+            return await map_bounded(group, partial(self._landed, standing), limit=AT_ONCE)
+        finally:
+            if standing:
+                await self.spool.have_landed(standing)
+
+    async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
         """What became of it: the name of a count. One that cannot land keeps no other from landing."""
         try:
             answer = await self._land(spooled)
+            if answer is not None:
+                manifest = answer.manifest if isinstance(answer, Accepted) else answer.accepted
+                standing.append(check_noteworthy(manifest))
         except (Corrupt, Incompatible) as error:
             _log.error("spooled batch %s: cannot land, and is kept: %s", spooled.identity, error)
             return "stuck"
@@ -142,9 +156,9 @@ class SpoolCollector:
 
     async def run(self) -> None:
         """Land every interval, until cancelled."""
-        await self.spool.keep_reserve()
         while True:
             try:
+                await self.spool.keep_reserve()  # whatever the store does: room may have come back by itself
                 await self.land()
                 await self.spool.keep_reserve()
                 await self.lander.references.flush()
@@ -168,11 +182,7 @@ class SpoolCollector:
         if submission is None:
             return None
         answer = await self.lander.accept(submission)
-        if isinstance(answer, Accepted):
-            await self.spool.has_landed(spooled.identity, answer.manifest)
-        elif answer.quarantine is not None:
-            await self.spool.has_landed(spooled.identity, answer.accepted)
-        else:
+        if isinstance(answer, IdentityConflict) and answer.quarantine is None:
             raise Unavailable(f"batch {spooled.identity}: its conflict could not be put on record")
         return answer
 

@@ -20,7 +20,7 @@ from typing import Self
 
 from holdfast.base import codec
 from holdfast.base.codec import MALFORMED, Document
-from holdfast.base.errors import Corrupt, HoldfastError
+from holdfast.base.errors import Ambiguous, Corrupt, Denied, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
@@ -101,6 +101,7 @@ class Marks:
         self._collector_id = collector_id
         self._every_ms = every_ms
         self._written_ns = (0, 0)
+        self._failed: str | None = None
         self._writing: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -110,6 +111,17 @@ class Marks:
         wall_ns, monotonic_ns = self._written_ns
         age_ns = max(self._clock.wall_ns() - wall_ns, self._clock.monotonic_ns() - monotonic_ns)
         return age_ns > LAPSES_AFTER * self._every_ms * _MS
+
+    @property
+    def problem(self) -> str | None:
+        """Why the store takes nothing from this collector, by what it tried to write last."""
+        if self._failed is None and self.lapsed:
+            return "the store has not taken the mark of this collector for long"
+        return self._failed
+
+    def failed(self, why: str | None) -> None:
+        """What became of the newest write: none but this one counts."""
+        self._failed = why
 
     async def write(self, *, ended: bool = False) -> None:
         began = (self._clock.wall_ns(), self._clock.monotonic_ns())
@@ -124,6 +136,7 @@ class Marks:
         )
         await self._store.put(mark.key, mark.encode(), OVERWRITE)
         self._written_ns = began
+        self._failed = None
 
     async def renew(self) -> None:
         """Write it now, once for all who wait for that."""
@@ -135,6 +148,7 @@ class Marks:
         try:
             await self.write()
         except HoldfastError as error:
+            self._failed = str(error)
             _log.warning("the mark of this collector could not be written: %s", error)
         finally:
             self._writing = None
@@ -170,7 +184,15 @@ class Marked:
         self._marks = marks
 
     async def accept(self, submission: Submission) -> Answer:
-        answer = await self._inner.accept(submission)
+        try:
+            answer = await self._inner.accept(submission)
+        except (Unavailable, Ambiguous, Denied) as error:
+            self._marks.failed(str(error))
+            raise
+        except asyncio.CancelledError:
+            self._marks.failed("the store did not take a batch in time")
+            raise
+        self._marks.failed(None)
         if self._marks.lapsed:
             await self._marks.renew()
         return answer

@@ -1,15 +1,19 @@
 """The spool: batches that one collector has accepted on its own disk, until they are in the object store.
 
-    pending/v1/agent={hex}/boot={hex}/{start}-{end}.lmbatch            accepted here, not landed; the frame's bytes
-    landed/v1/agent={hex}/boot={hex}/{start}-{end}.json                landed: the manifest that stands in the store
+    pending/v2/{agent}.{boot}.{start}-{end}.lmbatch                    accepted here, not landed; the frame's bytes
     conflicts/v1/agent={hex}/boot={hex}/{start}-{end}/{sha256}.lmbatch other bytes, to be put on record in the store
     spool.json                                                         the spool's id
     reserve                                                            room for notes when the disk is full
+    trial                                                              for a moment: whether there is room
 
-Creating the pending file is the acceptance: it is forced to disk before anybody is told. A batch lands first, its
-``landed`` note is created next, and only then its pending file goes; who accepts creates the pending file first and
-looks for the note after. So one of the two always shows that the identity is taken, across restarts too, and no lock is
-needed. A crash in between leaves a pending file that lands once more, which changes nothing.
+and beside these objects, in a folder of their own, ``notes`` of what has landed.
+
+Creating the pending file is the acceptance: it is forced to disk before anybody is told. All are in one folder, which
+stays, so that it takes two syncs, and the second one serves all that come at a time. A batch lands first, then there is
+a note of it, and only then its pending file goes; who accepts creates the pending file first and looks for the note
+after. So one of the two always shows that the identity is taken, across restarts too, and no lock is needed. A crash in
+between leaves a pending file that lands once more, which changes nothing. What is being accepted just now does not
+land: its sender would be told of a duplicate, and nothing that follows from an acceptance would happen.
 
 What has landed can go only after a note of it was written, which takes room on a disk that may have none. So some is
 kept in reserve: notes get it when nothing else is left, and until it is back nothing more is accepted, which would only
@@ -22,31 +26,42 @@ import asyncio
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base import codec
-from holdfast.base.errors import Refused, Unavailable
+from holdfast.base.errors import Ambiguous, Denied, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Submission
+from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.notes import Notes
+from holdfast.ingest.spool_v1 import upgrade
 from holdfast.objects.local import LocalStore
-from holdfast.objects.store import CREATE, Object, Store, Written
+from holdfast.objects.store import CREATE, OVERWRITE, Object, Store, Written
 
-PENDING = "pending/v1/"
-LANDED = "landed/v1/"
+PENDING = "pending/v2/"
+STAYS = f"{PENDING}stays"
+"""Keeps the folder there when no batch waits: to make it again takes a sync for each folder above."""
 CONFLICTS = "conflicts/v1/"
 ABOUT = "spool.json"
 RESERVE = "reserve"
+TRIAL = "trial"
+TRIAL_BYTES = 4 << 10
 BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(256 << 10)
 FORMAT = "holdfast.spool"
-VERSION = 1
+VERSION = 2
 FOLDER = "objects"
+NOTES = "notes"
 LOCK = "spool.lock"
+
+_PENDING = re.compile(re.escape(PENDING) + r"([0-9a-f]+)\.([0-9a-f]+)\.(\d{20})-(\d{20})\.lmbatch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +85,24 @@ class Taken:
 
 
 class Spool:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, notes: Notes) -> None:
+        """``load`` comes first."""
         self._store = store
+        self._notes = notes
+        self._reserved = False
+        """The reserve is there."""
         self._short = False
-        """The reserve is in use."""
+        """It is in use, or could not be had."""
         self._making_room = asyncio.Lock()
+        self._refused_bytes = 0
+        """Of the newest batch, if the disk did not take it."""
+        self._taking: Counter[BatchIdentity] = Counter()
+        """What is being accepted now."""
+
+    async def load(self) -> None:
+        await self._store.put(STAYS, b"", CREATE)
+        await self._notes.load()
+        await upgrade(self._store, self._notes, pending_key)
 
     async def spool_id(self, ambient: Ambient) -> str:
         """The id under which an authority knows this spool; drawn when it is first asked for."""
@@ -86,14 +114,29 @@ class Spool:
         )
         await self._store.put(ABOUT, codec.encode(drawn), CREATE)
         document = codec.decode((await self._store.get(ABOUT)).body, key=ABOUT)
-        codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
+        if codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT) < VERSION:
+            document["version"] = VERSION
+            await self._store.put(ABOUT, codec.encode(document), OVERWRITE)
         return str(document["spool_id"])
 
     async def take(self, submission: Submission) -> Taken | None:
         """Take the batch in, durably. None: it is accepted now; else by what its identity was taken before."""
-        if self._short:
-            raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
-        key = _pending(submission.identity)
+        self._check_room()
+        self._taking[submission.identity] += 1
+        try:
+            taken = await self._take(submission)
+            self._refused_bytes = 0
+            return taken
+        except (Unavailable, Ambiguous, Denied):
+            self._refused_bytes = len(submission.body)
+            raise
+        finally:
+            self._taking[submission.identity] -= 1
+            if not self._taking[submission.identity]:
+                del self._taking[submission.identity]
+
+    async def _take(self, submission: Submission) -> Taken | None:
+        key = pending_key(submission.identity)
         taken = await self._landed(submission.identity)
         while taken is None:
             created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
@@ -113,17 +156,17 @@ class Spool:
 
     async def read(self, identity: BatchIdentity) -> bytes:
         """The bytes of a batch that has not landed yet; ``NotFound`` if it has, or never was here."""
-        return (await self._store.get(_pending(identity))).body
+        return (await self._store.get(pending_key(identity))).body
 
     async def waiting(self, identity: BatchIdentity) -> Object | None:
-        return await self._store.find(_pending(identity))
+        return await self._store.find(pending_key(identity))
 
     async def pending(self) -> AsyncIterator[Spooled]:
-        """What has not landed, by agent, boot and sequence number."""
+        """What was accepted and has not landed, by agent, boot and sequence number."""
         async for page in self._store.list(PENDING):
             for entry in page.entries:
-                identity = layout.identity_in(entry.key)
-                if identity is not None:
+                identity = _pending_in(entry.key)
+                if identity is not None and identity not in self._taking:
                     yield Spooled(identity, entry.size, entry.modified_ns)
 
     async def conflicts(self) -> AsyncIterator[tuple[BatchIdentity, bytes]]:
@@ -133,15 +176,14 @@ class Spool:
             if identity is not None and await self._landed(identity) is not None:
                 yield identity, (await self._store.get(key)).body
 
-    async def has_landed(self, identity: BatchIdentity, manifest: AcceptedManifest) -> None:
-        """``manifest`` stands in the object store. It may be that of other bytes, with the conflict on record there."""
-        body = codec.encode({"accepted_manifest": manifest.document()})
+    async def have_landed(self, manifests: Collection[AcceptedManifest]) -> None:
+        """These stand in the object store. One may be that of other bytes, with the conflict on record there."""
         try:
-            await self._store.put(_note(identity), body, CREATE)
+            await self._notes.add(manifests)
         except Unavailable:
             await self._make_room()
-            await self._store.put(_note(identity), body, CREATE)
-        await self._store.delete(_pending(identity))
+            await self._notes.add(manifests)
+        await self._store.delete_many([pending_key(manifest.identity) for manifest in manifests])
 
     async def conflict_landed(self, identity: BatchIdentity, sha256: str) -> None:
         await self._store.delete(_conflict(identity, sha256))
@@ -149,72 +191,91 @@ class Spool:
     async def forget(self, before_ns: int) -> int:
         """Remove notes of what landed before then. A duplicate that comes later still is found out when it lands. A
         note stays while bytes wait that conflict with what it tells of."""
-        needed = {layout.identity_in(key) async for key in self._store.keys(CONFLICTS)}
-        old = [
-            entry.key
-            async for page in self._store.list(LANDED)
-            for entry in page.entries
-            if entry.modified_ns < before_ns and layout.identity_in(entry.key) not in needed
-        ]
-        await self._store.delete_many(old)
-        return len(old)
+        return await self._notes.forget(before_ns, await self._needed())
 
     async def keep_reserve(self) -> None:
         """See that there is room for notes, while all is well. Where notes alone take it up, the older half goes: the
         store knows what they say."""
+        if self._reserved and not self._short:
+            return
         try:
             await self._store.put(RESERVE, BALLAST, CREATE)
         except Unavailable:
             self._short = True
-            pages = [page async for page in self._store.list(LANDED)]
-            times = sorted(entry.modified_ns for page in pages for entry in page.entries)
-            if times and not [one async for one in self.pending()]:
-                await self.forget(times[len(times) // 2] + 1)
+            if not [one async for one in self.pending()]:
+                await self._notes.shed(await self._needed())
             return
-        self._short = False
+        self._reserved, self._short = True, False
+
+    async def try_to_write(self) -> None:
+        """Whether batches can be taken in: as much is written as the newest one that was refused, and goes again."""
+        self._check_room()
+        size = max(TRIAL_BYTES, self._refused_bytes)
+        await self._store.put(TRIAL, (BALLAST * (size // len(BALLAST) + 1))[:size], OVERWRITE)
+        await self._store.delete(TRIAL)
+
+    def _check_room(self) -> None:
+        if self._short:
+            raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
+
+    async def _needed(self) -> list[BatchIdentity]:
+        found = {layout.identity_in(key) async for key in self._store.keys(CONFLICTS)}
+        return sorted(identity for identity in found if identity is not None)
 
     async def _make_room(self) -> None:
         async with self._making_room:
             if not self._short:
-                self._short = True
+                self._reserved, self._short = False, True
                 await self._store.delete(RESERVE)
 
     async def _landed(self, identity: BatchIdentity) -> Taken | None:
-        key = _note(identity)
-        found = await self._store.find(key)
-        if found is None:
-            return None
-        body = codec.encode(codec.decode(found.body, key=key)["accepted_manifest"])
-        standing = Object(layout.accepted_key(identity), body, found.modified_ns, found.version)
-        manifest = AcceptedManifest.read(standing)
-        return Taken(manifest.frame_sha256, manifest.accepted_at_unix_ns, manifest)
+        manifest = await self._notes.find(identity)
+        return None if manifest is None else Taken(manifest.frame_sha256, manifest.accepted_at_unix_ns, manifest)
 
     async def _keep_conflict(self, submission: Submission, accepted_sha256: str) -> None:
         if submission.frame_sha256 != accepted_sha256:
             await self._store.put(_conflict(submission.identity, submission.frame_sha256), submission.body, CREATE)
 
 
-@contextmanager
-def open_spool(folder: Path, ambient: Ambient) -> Iterator[Spool]:
+@asynccontextmanager
+async def open_spool(folder: Path, ambient: Ambient) -> AsyncIterator[Spool]:
     """The spool in ``folder``, for this process alone."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with _held(folder):
+        notes = Notes(DiskFolder(folder / NOTES), ambient.clock)
+        spool = Spool(LocalStore(folder / FOLDER, clock=ambient.clock), notes)
+        await spool.load()
+        yield spool
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    (folder / NOTES).mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise Refused(f"{folder}: another collector uses this spool", remedy="give each its own folder") from error
-        yield Spool(LocalStore(folder / FOLDER, clock=ambient.clock))
+        yield
     finally:
         os.close(lock)
 
 
-def _pending(identity: BatchIdentity) -> str:
-    return f"{PENDING}{layout.identity_path(identity)}.lmbatch"
+def pending_key(identity: BatchIdentity) -> str:
+    names = f"{identity.agent_id.encode().hex()}.{identity.boot_id.encode().hex()}"
+    return f"{PENDING}{names}.{identity.seq_start:020d}-{identity.seq_end:020d}.lmbatch"
 
 
-def _note(identity: BatchIdentity) -> str:
-    return f"{LANDED}{layout.identity_path(identity)}.json"
+def _pending_in(key: str) -> BatchIdentity | None:
+    """The batch whose key this is; None if it is no batch's."""
+    found = _PENDING.fullmatch(key)
+    if found is None:
+        return None
+    agent, boot, start, end = found.groups()
+    try:
+        return BatchIdentity(bytes.fromhex(agent).decode(), bytes.fromhex(boot).decode(), int(start), int(end))
+    except (ValueError, Invalid):
+        return None
 
 
 def _conflict(identity: BatchIdentity, sha256: str) -> str:

@@ -174,7 +174,7 @@ def _health(app: FastAPI, service: Service) -> None:
         if service.draining:
             raise Fault("draining", "this collector is about to end", fields=standing)
         if standing["store_problem"]:
-            raise Fault("not_ready", f"the store does not answer: {standing['store_problem']}", fields=standing)
+            raise Fault("not_ready", f"no batch can be accepted: {standing['store_problem']}", fields=standing)
         return _answer(service, 200, {"status": "ready", **standing})
 
     for path, asked in (("/healthz", healthz), ("/readyz", readyz)):  # some load balancers ask for no body

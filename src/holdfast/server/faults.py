@@ -40,7 +40,7 @@ REASONS: dict[str, Row] = {
     "concurrency_limited": Row("unavailable", 429, "too many requests at a time with this token"),
     "overloaded": Row("unavailable", 503, "the collector has no room for this request now"),
     "draining": Row("unavailable", 503, "the collector is about to end; ask another"),
-    "not_ready": Row("unavailable", 503, "the collector does not reach its store"),
+    "not_ready": Row("unavailable", 503, "the collector cannot write to its store, or to its spool"),
     "unavailable": Row("unavailable", 503, "the batch was not accepted; send it again"),
     "outcome_unknown": Row("ambiguous", 503, "the batch may or may not be accepted; send it again to learn which"),
 }

@@ -16,7 +16,7 @@ from holdfast.base.config import IngestSection
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.ingest import frame, layout
+from holdfast.ingest import frame
 from holdfast.ingest.accept import Submission
 from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
@@ -41,11 +41,10 @@ from holdfast.server.intake import Intake, Times
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
 from holdfast.server.meters import Meters
+from holdfast.server.readiness import Readiness
 from holdfast.server.tokens import TokenFile
 
 TOKENS_EVERY_S = 1.0
-PROBE_EVERY_NS = 2_000_000_000
-PROBE_TIMEOUT_S = 2.0
 STALE_ROUNDS = 10
 """Rounds of following that may fail before live state is no longer called complete."""
 STALE_THROUGH_S = 60
@@ -77,13 +76,12 @@ class Service:
     reconciled: Reconciled
     marks: Marks | None
     """None with a spool: then there is one collector."""
+    readiness: Readiness
     ending: Ending
     overlap_ns: int = OVERLAP_S * _SECOND
     """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
     rebuilt: bool = False
-    _probed_ns: int | None = None
-    _problem: str | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
@@ -143,13 +141,13 @@ class Service:
         return len(collector.references), collector.references.dropped
 
     async def standing(self) -> dict[str, Any]:
-        """For ``/readyz``: whether the store answers, and how far derived work lags behind."""
+        """For ``/readyz``: whether batches can be accepted, and how far derived work lags behind."""
         owed, dropped = self.references()
         return {
             "collector_id": self.collector_id,
             "authority_id": self.authority.authority_id,
             "acceptance": self.authority.acceptance.value,
-            "store_problem": await self._probe(),
+            "store_problem": await self.readiness.problem(),
             "references_owed": owed,
             "references_dropped": dropped,
             "live_rebuilt": self.rebuilt,
@@ -158,23 +156,6 @@ class Service:
             "reconcile_problem": self.reconciled.problem,
             "tokens_problem": self.tokens.problem,
         }
-
-    async def _probe(self) -> str | None:
-        """One small request, at most every other second however often somebody asks. A spool needs no store."""
-        now = self.ambient.clock.monotonic_ns()
-        if self.authority.acceptance is Acceptance.LOCAL_SPOOL:
-            return None
-        if self._probed_ns is None or now - self._probed_ns >= PROBE_EVERY_NS:
-            self._probed_ns = now
-            try:
-                async with asyncio.timeout(PROBE_TIMEOUT_S):
-                    await self.store.head(layout.AUTHORITY)
-                self._problem = None
-            except TimeoutError:
-                self._problem = f"no answer within {PROBE_TIMEOUT_S:g} s"
-            except HoldfastError as error:
-                self._problem = str(error)
-        return self._problem
 
     async def read_tokens(self) -> None:
         """Look at the token file for ever."""
@@ -241,7 +222,7 @@ async def open_service(
         tokens = await _tokens(store, section)
         check = await start_check(store)
         acceptance = Acceptance(section.acceptance)
-        spool = _spool(stack, section, acceptance, store.ambient)
+        spool = await _spool(stack, section, acceptance, store.ambient)
         authority = await open_authority(
             store,
             store.ambient,
@@ -287,7 +268,9 @@ async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:
     return tokens
 
 
-def _spool(stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance, ambient: Ambient) -> Spool | None:
+async def _spool(
+    stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance, ambient: Ambient
+) -> Spool | None:
     if acceptance is Acceptance.S3_MANIFEST:
         if section.spool is not None:
             raise Invalid(
@@ -297,7 +280,7 @@ def _spool(stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance
         return None
     if section.spool is None:
         raise Invalid("local_spool accepts on a disk, and no folder is named", remedy="give --spool DIR")
-    return stack.enter_context(open_spool(section.spool, ambient))
+    return await stack.enter_async_context(open_spool(section.spool, ambient))
 
 
 def _compose(
@@ -363,5 +346,6 @@ def _compose(
         holds=holds,
         reconciled=Reconciled(store, clock),
         marks=marks,
+        readiness=Readiness(store, clock, spool, marks),
         ending=Ending(clock, section.drain_ms),
     )

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base.errors import Ambiguous, Unavailable
 from holdfast.ingest.accept import Accepted
+from holdfast.ingest.agent.folder import Piece
 from holdfast.ingest.agent.sender import Answer, Busy, Conflict, Silent, Taken
 from holdfast.ingest.collector import Collector
 from holdfast.ingest.frame import Identity, decode, encode, pack_sequenced
@@ -72,6 +74,9 @@ class SimFolder:
             return None
         data = self._files[name].data
         return bytes(data[start:] if length is None else data[start : start + length])
+
+    async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
+        return [await self.read(*piece) or b"" for piece in pieces]
 
     async def append(self, name: str, at: int, data: bytes) -> None:
         await self._turn()

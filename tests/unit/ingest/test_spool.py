@@ -2,52 +2,37 @@
 
 import asyncio
 import os
+import stat
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from holdfast.base import codec
 from holdfast.base.errors import Corrupt, Denied, NotFound, Refused, Unavailable
 from holdfast.ingest import layout
-from holdfast.ingest.accept import Accepted, IdentityConflict, Submission
+from holdfast.ingest.accept import Accepted, IdentityConflict
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
-from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.note import NOTE_BYTES
+from holdfast.ingest.notes import DAY_NS, Notes
 from holdfast.ingest.references import References
-from holdfast.ingest.spool import BALLAST, FOLDER, RESERVE, Spool, open_spool
+from holdfast.ingest.spool import ABOUT, BALLAST, FOLDER, FORMAT, NOTES, RESERVE, Spool, open_spool
 from holdfast.objects.layer import Layer
+from holdfast.objects.local import LocalStore
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.observe import Usage
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
-from tests.unit.ingest.accept_desk import AcceptDesk
-
-
-class SpoolDesk(AcceptDesk):
-    def spooler(
-        self, spool: Spool, *script: str, usage: Usage | None = None, interval_ms: int = 1_000
-    ) -> SpoolCollector:
-        def on_accepted(manifest: AcceptedManifest, submitted: Submission) -> None:
-            self.effects.append((manifest.collector_id, submitted.frame_sha256))
-
-        return SpoolCollector(
-            spool,
-            self.store(*script, usage=usage),
-            self.ambient(),
-            kit.authority(Acceptance.LOCAL_SPOOL),
-            CollectorOptions("spooler"),
-            kit.inspect,
-            spooling=SpoolOptions(interval_ms),
-            on_accepted=on_accepted,
-        )
+from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk
 
 
 async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_lands(tmp_path: Path) -> None:
     desk, usage = SpoolDesk(), Usage()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool, usage=usage)
         answer = await collector.accept(submission(1))
         assert isinstance(answer, Accepted)
@@ -67,7 +52,7 @@ async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_l
 async def test_duplicates_are_known_before_and_after_landing_and_over_restarts(tmp_path: Path) -> None:
     desk = SpoolDesk()
     for landing in (False, True, False):
-        with open_spool(tmp_path, desk.ambient()) as spool:
+        async with open_spool(tmp_path, desk.ambient()) as spool:
             collector = desk.spooler(spool)
             answers = [await collector.accept(submission(1)) for _ in range(2)]
             assert [isinstance(answer, Accepted) for answer in answers] == [True, True]
@@ -83,7 +68,7 @@ async def test_duplicates_are_known_before_and_after_landing_and_over_restarts(t
 
 async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_landed(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         before = await collector.accept(submission(1, 1))
@@ -99,7 +84,7 @@ async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_lan
 
 async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest_counts(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         await desk.collector("somebody").accept(submission(1, 1))
@@ -115,7 +100,7 @@ async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest
 
 async def test_what_the_store_does_not_take_stays_and_lands_later(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool, "ok", "busy", "busy", "busy")
         await collector.accept(submission(1))
         with pytest.raises(Unavailable):
@@ -126,18 +111,20 @@ async def test_what_the_store_does_not_take_stays_and_lands_later(tmp_path: Path
 
 async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
-        async with desk.spooler(spool, "busy", "busy", "busy", interval_ms=1) as collector:
-            await collector.accept(submission(1))
-            while desk.families()["accepted-by-time"] < 1:
-                await asyncio.sleep(0.001)
-            await collector.accept(submission(2))
+    async with (
+        open_spool(tmp_path, desk.ambient()) as spool,
+        desk.spooler(spool, "busy", "busy", "busy", interval_ms=1) as collector,
+    ):
+        await collector.accept(submission(1))
+        while desk.families()["accepted-by-time"] < 1:
+            await asyncio.sleep(0.001)
+        await collector.accept(submission(2))
     assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
 
 
 async def test_a_landed_batch_keeps_the_time_of_its_acceptance(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         [waiting] = [one async for one in spool.pending()]
@@ -149,7 +136,7 @@ async def test_a_landed_batch_keeps_the_time_of_its_acceptance(tmp_path: Path) -
 
 async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         await collector.accept(submission(2))
@@ -163,7 +150,7 @@ async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_
 
 async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         await collector.land()
@@ -179,7 +166,7 @@ async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None
 
 async def test_old_notes_are_forgotten_unless_bytes_wait_that_conflict_with_them(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         for number in (1, 2):
             await collector.accept(submission(number))
@@ -193,13 +180,13 @@ async def test_old_notes_are_forgotten_unless_bytes_wait_that_conflict_with_them
 
 async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         await collector.accept(submission(1))
         await collector.land()
-        notes = [path for path in tmp_path.rglob("*") if path.is_file() and "landed" in str(path)]
-        assert len(notes) == 1
-        os.utime(notes[0], (0, 0))
+        notes = list((tmp_path / NOTES).glob("*.log"))
+        assert [path.stat().st_size for path in notes] == [NOTE_BYTES]
+        desk.watch.ns += 40 * DAY_NS
         async with desk.spooler(spool, interval_ms=1):
             while notes[0].exists():  # a file sets no event
                 await asyncio.sleep(0.001)
@@ -207,23 +194,27 @@ async def test_a_running_collector_forgets_old_notes(tmp_path: Path) -> None:
 
 async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         first = await spool.spool_id(desk.ambient())
-        with pytest.raises(Refused, match="another collector uses this spool"), open_spool(tmp_path, desk.ambient()):
-            pass
-    with open_spool(tmp_path, desk.ambient()) as spool:
+        with pytest.raises(Refused, match="another collector uses this spool"):
+            async with open_spool(tmp_path, desk.ambient()):
+                pass
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         assert await spool.spool_id(desk.ambient()) == first
 
 
 async def test_a_spool_is_refused_by_an_authority_of_the_other_mode(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool, pytest.raises(Refused, match="s3_manifest"):
-        SpoolCollector(spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("spooler"), kit.inspect)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        with pytest.raises(Refused, match="s3_manifest"):
+            SpoolCollector(
+                spool, desk.store(), desk.ambient(), kit.authority(), CollectorOptions("spooler"), kit.inspect
+            )
 
 
 async def test_a_manifest_that_cannot_be_read_keeps_no_other_batch_from_landing(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
         for number in (1, 2, 3):
             await collector.accept(submission(number))
@@ -247,7 +238,7 @@ class Forbidden(Layer):
 
 async def test_landing_goes_on_after_errors_that_are_no_outage(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         store = Forbidden(desk.store())
         accepted, spooling = kit.authority(Acceptance.LOCAL_SPOOL), SpoolOptions(1)
         options = CollectorOptions("spooler")
@@ -292,42 +283,25 @@ async def test_work_that_fails_in_an_unforeseen_way_begins_again() -> None:
     assert tries == [0, 1, 2]
 
 
-class Tight(Layer):
-    """A disk with room for so many files, of which the reserve takes the place of several."""
-
-    def __init__(self, inner: MemoryStore, room: int) -> None:
-        super().__init__(inner)
-        self.room = room
-        self.objects = inner.shelf.objects
-
-    @property
-    def used(self) -> int:
-        return sum(4 if key == RESERVE else 1 for key in self.objects)
-
-    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        if key not in self.objects and self.used + (4 if key == RESERVE else 1) > self.room:
-            raise Unavailable(f"put {key}: No space left on device")
-        return await super().put(key, body, mode)
-
-
-async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again() -> None:
+async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    disk = Tight(MemoryStore(clock=desk.watch), room=14)
-    spool = Spool(disk)
+    size = len(submission(10).body)
+    disk = TightDisk(MemoryStore(clock=desk.watch), tmp_path, room=len(BALLAST) + 10 * size)
+    spool = Spool(disk, Notes(disk.notes, desk.watch))
+    await spool.load()
     await spool.keep_reserve()
     collector = desk.spooler(spool)
-    for number in range(10):
+    for number in range(10, 20):
         assert isinstance(await collector.accept(submission(number)), Accepted)
     with pytest.raises(Unavailable, match="No space"):
-        await collector.accept(submission(10))
-    assert disk.used == disk.room
-    disk.room = 13  # somebody else has taken the rest, so that not even one note fits beside the reserve
+        await collector.accept(submission(20))
     assert await collector.land() == Landed(batches=10)
     assert [one async for one in spool.pending()] == []
     with pytest.raises(Unavailable, match="land first"):  # the room is that of notes
         await collector.accept(submission(20))
     await spool.keep_reserve()
     assert RESERVE not in disk.objects
+    assert list(tmp_path.glob("*.log")) == []  # they were all that took room, and the store knows what they said
     await spool.keep_reserve()
     assert RESERVE in disk.objects
     answer = await collector.accept(submission(20))
@@ -337,8 +311,52 @@ async def test_a_spool_on_a_full_disk_lands_what_it_holds_and_accepts_again() ->
 
 async def test_a_spool_that_runs_keeps_room_in_reserve(tmp_path: Path) -> None:
     desk = SpoolDesk()
-    with open_spool(tmp_path, desk.ambient()) as spool:
+    async with open_spool(tmp_path, desk.ambient()) as spool:
         async with desk.spooler(spool):
             while not (tmp_path / FOLDER / RESERVE).exists():
                 await asyncio.sleep(0.01)
         assert (tmp_path / FOLDER / RESERVE).stat().st_size == len(BALLAST)
+
+
+async def test_a_batch_takes_two_syncs_to_accept_and_two_for_all_that_land_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, forced, fsync = SpoolDesk(), Counter[str](), os.fsync
+
+    def counted(file: int) -> None:
+        forced["folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file"] += 1
+        fsync(file)
+
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(0))
+        await collector.land()
+        monkeypatch.setattr(os, "fsync", counted)
+        for number in (1, 2, 3):
+            await collector.accept(submission(number))
+        assert forced == {"file": 3, "folder": 3}
+        forced.clear()
+        assert await collector.land() == Landed(batches=3)
+        assert forced == {"file": 1, "folder": 1}
+
+
+async def test_a_spool_of_an_earlier_version_keeps_what_it_held(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    store = LocalStore(tmp_path / FOLDER, clock=desk.watch)
+    waits, landed = submission(1), submission(2)
+    manifest = landed.manifest(accepted_at_unix_ns=5, collector_id="earlier", authority_id=None, write_id="w")
+    await store.put(f"pending/v1/{layout.identity_path(waits.identity)}.lmbatch", waits.body, CREATE)
+    note = codec.encode({"accepted_manifest": manifest.document()})
+    await store.put(f"landed/v1/{layout.identity_path(landed.identity)}.json", note, CREATE)
+    about = codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=1, write_id="w")
+    await store.put(ABOUT, codec.encode(about), CREATE)
+    for _ in range(2):
+        async with open_spool(tmp_path, desk.ambient()) as spool:
+            assert await spool.spool_id(desk.ambient()) == "disk-1"
+            assert [one.identity async for one in spool.pending()] == [waits.identity]
+            again = await desk.spooler(spool).accept(landed)
+            assert isinstance(again, Accepted)
+            assert (again.duplicate, again.manifest.collector_id) == (True, "earlier")
+            assert again.manifest.accepted_at_unix_ns == 5
+    assert not (tmp_path / FOLDER / "landed").exists()
+    assert codec.decode((await store.get(ABOUT)).body, key=ABOUT)["version"] == 2

@@ -23,6 +23,7 @@ from holdfast.server.tokens import add_token
 from holdfast.server.wire import Address, Wire, bound, server_for
 from tests.unit.ingest.accept_desk import AcceptDesk
 from tests.unit.objects.scripted import Scripted
+from tests.unit.runs.desk import Watch
 
 WIRE = Wire(connections=20, header_timeout_s=5, body_timeout_s=5, drain_s=1)
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
@@ -40,6 +41,7 @@ class ServerDesk:
     token: str
     usage: Usage
     script: Scripted
+    watch: Watch
 
     async def post(
         self, body: bytes | AsyncIterator[bytes], *, seqs: tuple[int, int] = (0, 0), length: int | None = None
@@ -77,7 +79,7 @@ async def server_desk(
         transports = [httpx.ASGITransport(app, False) for app in (IngestApp(service), private_app(service))]
         clients = [httpx.AsyncClient(transport=each, base_url="http://collector") for each in transports]
         async with clients[0] as ingest, clients[1] as private:
-            yield ServerDesk(service, ingest, private, token, usage, script)
+            yield ServerDesk(service, ingest, private, token, usage, script, desk.watch)
 
 
 @asynccontextmanager

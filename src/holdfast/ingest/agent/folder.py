@@ -8,7 +8,7 @@ effect. Whatever else a disk does is ``Unavailable`` too: the caller may try aga
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,10 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
+Piece = tuple[str, int, int]
+"""Of the file of this name, from here on, so many bytes."""
+
+
 class Folder(Protocol):
     async def names(self) -> list[str]:
         """All names, sorted."""
@@ -33,6 +37,10 @@ class Folder(Protocol):
 
     async def read(self, name: str, start: int = 0, length: int | None = None) -> bytes | None:
         """Bytes from ``start``, fewer at the end of the file; None if there is no such file."""
+        ...
+
+    async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
+        """Bytes of several files; none of one that is not there."""
         ...
 
     async def append(self, name: str, at: int, data: bytes) -> None:
@@ -67,6 +75,9 @@ class DiskFolder:
     async def read(self, name: str, start: int = 0, length: int | None = None) -> bytes | None:
         return await blocking(self._read, name, start, length)
 
+    async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
+        return await blocking(self._read_pieces, pieces)
+
     async def append(self, name: str, at: int, data: bytes) -> None:
         await finishing(self._append, name, at, data)
 
@@ -98,6 +109,9 @@ class DiskFolder:
                     return file.read() if length is None else _read_fully(file.fileno(), start, length)
             except FileNotFoundError:
                 return None
+
+    def _read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
+        return [self._read(name, start, length) or b"" for name, start, length in pieces]
 
     def _append(self, name: str, at: int, data: bytes) -> None:
         with _explained(self.path / name):
@@ -185,9 +199,9 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _explanation(path: Path, error: OSError) -> HoldfastError:
     if error.errno in _FULL:
-        return Unavailable(f"{path}: the disk is full", remedy="make room; nothing that was queued is lost")
+        return Unavailable(f"{path}: the disk is full", remedy="make room; nothing that is there is lost")
     if error.errno in _DENIED:
-        return Denied(f"{path}: {error.strerror}", remedy="let the agent's user write to its queue folder")
+        return Denied(f"{path}: {error.strerror}", remedy="let the user of this process write to the folder")
     if isinstance(error, NotADirectoryError | FileExistsError):
         return Invalid(f"{path}: {error.strerror}", remedy="name a folder")
     return Unavailable(f"{path}: {error.strerror or error}")

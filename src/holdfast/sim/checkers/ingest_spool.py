@@ -11,6 +11,7 @@ from holdfast.sim.history import Done, Failed, Operation
 
 KEPT = "what a spool acknowledged is on its disk or in the store"
 NEW_ONCE = "a spool calls a batch new once"
+NEW_FIRST = "what a spool calls a duplicate was new to somebody before"
 EFFECT_ONCE = "effects follow once from what a spool takes"
 ALWAYS = "a spool takes batches whatever the store does"
 TRUE_CONFLICT = "a spool's conflict is between different bytes"
@@ -22,6 +23,9 @@ def spooled_once(
     """``disk`` is what lay there at the end; None if its machine never came to an end."""
     yield from ledger.violations
     new: dict[str, Operation] = {}
+    again: dict[str, Operation] = {}
+    unheard: set[str] = set()
+    """Batches of which somebody never got an answer: it may have been told that they are new."""
     effects: set[str] = set()
     for operation in operations:
         if operation.call == "effect":
@@ -30,7 +34,10 @@ def spooled_once(
             effects.add(operation.key)
         if operation.call == "accept" and isinstance(operation.outcome, Failed):
             yield Violation(ALWAYS, f"[{operation}]")
-        if operation.call != "accept" or not isinstance(operation.outcome, Done):
+        if operation.call != "accept":
+            continue
+        if not isinstance(operation.outcome, Done):
+            unheard.add(operation.key)
             continue
         told: Any = operation.outcome.value
         if told.duplicate is None:
@@ -41,8 +48,12 @@ def spooled_once(
             if operation.key in new:
                 yield Violation(NEW_ONCE, f"[{operation}] and [{new[operation.key]}]")
             new[operation.key] = operation
+        else:
+            again[operation.key] = operation
         if disk is not None and operation.argument not in _held(ledger, disk):
             yield Violation(KEPT, f"[{operation}]")
+    for key in again.keys() - new.keys() - unheard:
+        yield Violation(NEW_FIRST, f"[{again[key]}]")
 
 
 def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Self, TypeVar
@@ -12,11 +12,13 @@ from holdfast.ingest import layout
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector
+from holdfast.ingest.notes import Notes, NotesOptions
 from holdfast.ingest.spool import Spool
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Store, Written
 from holdfast.sim import ingest_kit as kit
+from holdfast.sim.agent_kit import SimDisk, SimFolder
 from holdfast.sim.checkers.ingest import replayed
 from holdfast.sim.checkers.ingest_spool import spooled_once
 from holdfast.sim.checkers.violation import Violation
@@ -28,14 +30,19 @@ from holdfast.sim.world import Process, World
 
 T = TypeVar("T")
 
+STALL = 50
+"""Times as long as usual."""
+
 
 class Disk(Layer):
-    """A disk takes its time, so that a crash can come before and after everything that is written to it."""
+    """A disk takes its time, so that a crash can come before and after everything that is written to it. Now and then
+    it takes very long, while others go on."""
 
-    def __init__(self, inner: Store, process: Process, slowest_ms: float) -> None:
+    def __init__(self, inner: Store, process: Process, slowest_ms: float, stalls: float) -> None:
         super().__init__(inner)
         self._process = process
         self._slowest_ms = slowest_ms
+        self._stalls = stalls
 
     async def find(self, key: str) -> Object | None:
         return await self._timed(partial(self.inner.find, key))
@@ -45,6 +52,9 @@ class Disk(Layer):
 
     async def delete(self, key: str) -> None:
         await self._timed(partial(self.inner.delete, key))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        await self._timed(partial(self.inner.delete_many, list(keys)))
 
     async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         async for page in self.inner.list(prefix, after=after, delimiter=delimiter):
@@ -58,7 +68,8 @@ class Disk(Layer):
         return result
 
     async def _turn(self) -> None:
-        await asyncio.sleep(self._process.rng.uniform(0, self._slowest_ms) / 1000)
+        slowest_ms = self._slowest_ms * (STALL if self._process.rng.random() < self._stalls else 1)
+        await asyncio.sleep(self._process.rng.uniform(0, slowest_ms) / 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +87,11 @@ class IngestSpool(Scenario):
     rivals: int = 0
     """Batches that somebody else accepts in the store, against the rules."""
     disk_ms: float = 1.0
+    stalls: float = 0.0
+    log_notes: int = 2
+    """So few notes make a run."""
+    power: float = 0.0
+    """How often a crash is that of the machine."""
     outage: kit.Outage = kit.Outage()  # noqa: RUF009  # frozen
 
     @classmethod
@@ -89,6 +105,9 @@ class IngestSpool(Scenario):
             rounds=rng.randint(2, 6),
             rivals=rng.choice((0, 0, 2)),
             disk_ms=rng.choice((1.0, 20.0, 200.0)),
+            stalls=rng.choice((0.0, 0.1)),
+            log_notes=rng.choice((1, 2, 16)),
+            power=rng.choice((0.0, 0.5)),
             faults=Faults.drawn(rng, lost_response=0.15),
             troubles=Troubles.drawn(rng),
             retry=retries(rng),
@@ -99,13 +118,20 @@ class IngestSpool(Scenario):
 
     def begin(self, world: World) -> None:
         disk = MemoryStore(clock=SimClock(world.loop.time))
-        world.start("collector", partial(self.serve, disk))
+        world.start("collector", partial(self.serve, disk, SimDisk()))
         if self.rivals:
             world.start("rival", self.rival)
 
-    async def serve(self, disk: MemoryStore, process: Process) -> None:
+    async def serve(self, disk: MemoryStore, beside: SimDisk, process: Process) -> None:
+        if process.incarnation > 1 and process.rng.random() < self.power:
+            beside.fail_power(process.rng)
+        folder = SimFolder(beside, process, slowest_ms=self.disk_ms, full=0.0)
+        options = NotesOptions(log_notes=self.log_notes, run_notes=4)
+        notes = Notes(folder, process.ambient.clock, options)
+        spool = self.spool(Disk(disk, process, self.disk_ms, self.stalls), notes)
+        await spool.load()
         collector = SpoolCollector(
-            self.spool(Disk(disk, process, self.disk_ms)),
+            spool,
             process.store,
             process.ambient,
             kit.authority(Acceptance.LOCAL_SPOOL),

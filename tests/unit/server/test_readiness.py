@@ -1,0 +1,73 @@
+"""``/readyz`` is for load balancers: it says so when a collector cannot write, though its store answers every read."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Unavailable
+from holdfast.ingest.notes import Notes
+from holdfast.ingest.spool import BALLAST, TRIAL, TRIAL_BYTES, Spool
+from holdfast.objects.memory import MemoryStore
+from holdfast.server.readiness import Readiness
+from holdfast.sim.ingest_kit import submission
+from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk
+from tests.unit.server.server_desk import ServerDesk, frame, server_desk
+
+
+async def problem(desk: ServerDesk) -> str:
+    told = await desk.get("/readyz", 503)
+    assert told["error"]["reason"] == "not_ready"
+    return str(told["error"]["store_problem"])
+
+
+async def test_the_newest_write_counts(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        assert (await desk.get("/readyz"))["store_problem"] is None
+        desk.script.script += ["busy"] * 2
+        assert (await desk.post(frame())).status_code == 503
+        assert "503" in await problem(desk)
+        assert (await desk.post(frame())).status_code == 200
+        assert (await desk.get("/readyz"))["store_problem"] is None
+
+
+async def test_without_batches_the_mark_tells_whether_the_store_takes_writes(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        marks = desk.service.marks
+        assert marks is not None
+        desk.script.script += ["busy"] * 2
+        await marks.renew()
+        assert "collectors/v1" in await problem(desk)
+        await marks.renew()
+        assert (await desk.get("/readyz"))["store_problem"] is None
+        desk.watch.advance(seconds=60)  # a write that hangs says nothing, and neither does the mark
+        assert "has not taken the mark" in await problem(desk)
+        await marks.renew()
+        assert (await desk.get("/readyz"))["store_problem"] is None
+
+
+async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    disk = TightDisk(MemoryStore(clock=desk.watch), tmp_path, room=len(BALLAST) + 10_000)
+    spool = Spool(disk, Notes(disk.notes, desk.watch))
+    await spool.load()
+    ready, collector = Readiness(desk.store(), desk.watch, spool, None), desk.spooler(spool)
+
+    async def said() -> str:
+        desk.watch.advance(seconds=2)
+        return str(await ready.problem())
+
+    await spool.keep_reserve()
+    assert await said() == "None"
+    assert TRIAL not in disk.objects
+    large = replace(submission(1), body=b"x" * 20_000)
+    with pytest.raises(Unavailable):
+        await collector.accept(large)
+    assert "No space" in await said()  # though a small batch would fit
+    disk.room += 20_000
+    assert await said() == "None"
+    await collector.accept(large)
+    disk.room = disk.used + TRIAL_BYTES - 1
+    assert "No space" in await said()
+    disk.room += len(BALLAST)
+    assert await said() == "None"

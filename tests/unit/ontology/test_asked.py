@@ -100,7 +100,7 @@ PAIRS: list[tuple[Condition, str]] = [
     (Thing.bag.path("x").any_path("y") == "two", 'any(bag.x[].y == "two")'),
     (Thing.bag.path("x").length() == 2, "len(bag.x) == 2"),
     (Thing.parts.any_path("name").matches("^n"), 'any(parts.name matches "^n")'),
-    (Thing.parts.all_path("name").is_not_null(), "all(parts.name is not null)"),
+    (Thing.parts.all_path("name").startswith("b"), 'all(parts.name startswith "b")'),
     (Thing.days.all_path() > date(2026, 4, 30), 'all(days > "2026-04-30")'),
 ]
 HELD: list[tuple[Condition, str]] = [

@@ -42,10 +42,15 @@ def make_token(path: Path, *agents: str) -> str:
     return add_token(path, agents, Ambient.system())[1]
 
 
-def begin(place: Place, tokens: Path, *options: str, **settings: object) -> "subprocess.Popen[str]":
-    """Start a collector process; ``await_start`` waits for it. ``settings`` are those of the section ``ingest``."""
+def begin(
+    place: Place, tokens: Path, *options: str, files: int | None = None, **settings: object
+) -> "subprocess.Popen[str]":
+    """Start a collector process; ``await_start`` waits for it. ``settings`` are those of the section ``ingest``;
+    ``files`` is how many it may have open."""
     given = {f"HOLDFAST_INGEST__{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "holdfast", "collector", "--store", place.uri, "--tokens", str(tokens), "--json"]
+    limited = [] if files is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files)]
+    command = [*limited, sys.executable, "-m", "holdfast", "collector", "--store", place.uri]
+    command += ["--tokens", str(tokens), "--json"]
     return subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0", *options],
         env={**os.environ, **place.environ, **given},
@@ -75,9 +80,11 @@ def end(process: "subprocess.Popen[str]", *, kill: bool = False) -> tuple[int, s
 
 
 @contextmanager
-def collectors(place: Place, tokens: Path, *each: tuple[str, ...], **settings: object) -> Iterator[list[Running]]:
+def collectors(
+    place: Place, tokens: Path, *each: tuple[str, ...], files: int | None = None, **settings: object
+) -> Iterator[list[Running]]:
     """So many collectors on one store, each with its options."""
-    processes = [begin(place, tokens, *options, **settings) for options in each]
+    processes = [begin(place, tokens, *options, files=files, **settings) for options in each]
     try:
         yield [await_start(process) for process in processes]
     finally:

@@ -17,6 +17,7 @@ from tests.integration.collectors import (
     Answer,
     Running,
     collectors,
+    end,
     exchange,
     make_token,
     read_answer,
@@ -189,6 +190,25 @@ def test_a_flood_of_connections_leaves_room_afterwards(desk: Desk) -> None:
     assert set(statuses) == {408, 503}
     assert statuses.count(503) >= 40
     eventually(lambda: desk.ask().status == 200)
+
+
+def test_where_few_files_may_be_open_a_flood_is_answered_all_the_same(tmp_path: Path) -> None:
+    make_token(tmp_path / "tokens.toml", "web-*")
+    patient = {"header_timeout_ms": 600_000}
+    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", (), files=96, **patient) as (few,):
+        at = urlsplit(few.ingest)
+        flood = [socket.create_connection((at.hostname, at.port), timeout=60) for _ in range(200)]
+        try:
+            # The first ones were let in and have their time; the others are told at once, and no one is left waiting.
+            refused = [read_answer(connection) for connection in flood[24:]]
+            assert {answer.status for answer in refused if answer is not None} == {503}
+            assert all(answer is None or answer.error["reason"] == "overloaded" for answer in refused)
+        finally:
+            for connection in flood:
+                connection.close()
+        _, log = end(few.process)
+    assert "a listener takes 24 connections" in log
+    assert "no connection can be let in" not in log
 
 
 def test_one_token_cannot_take_all_places(desk: Desk) -> None:

@@ -25,6 +25,8 @@ from holdfast.ingest.manifest import AcceptedManifest
 PER_BATCH = 8_192
 """Bytes that the objects of a batch take beside its columns and texts, about."""
 PER_TEXT = 60
+AHEAD_NS = 60 * 1_000_000_000
+"""How far the clock of another collector may be ahead and be believed. What it accepts stays by so much longer."""
 _SAMPLE, _SERIES = 4 * 8, 5 * 8
 """Columns of a sample, and of a series."""
 
@@ -35,6 +37,7 @@ class Kept:
 
     identity: BatchIdentity
     accepted_at_ns: int
+    """As its manifest says, and not much later than it came here: the clock of its collector may have been ahead."""
     collector_id: str
     batch: Batch
     size: int
@@ -101,8 +104,10 @@ class Live:
         self._clock = clock
         self._kept: dict[str, Kept] = {}
         self._by_age: list[tuple[int, str]] = []
-        """The same by time of acceptance, which is not the order in which batches come."""
+        """The same by time of acceptance, which is not the order in which batches come; told by the monotonic clock,
+        so that no batch stays for longer than the window, whatever any clock said or says."""
         self._lacks_since_ns: int | None = None
+        """By the same clock."""
         self._subscriptions: set[Subscription] = set()
 
     def __len__(self) -> int:
@@ -118,25 +123,25 @@ class Live:
     @property
     def missing(self) -> bool:
         """Whether a batch of the window is not here because memory did not hold it."""
-        return self._lacks_since_ns is not None and self._lacks_since_ns >= self.horizon_ns()
+        return self._lacks_since_ns is not None and self._lacks_since_ns >= self._clock.monotonic_ns() - self.window_ns
 
     def lacks(self, accepted_at_ns: int) -> None:
         """A batch that was accepted then is not here, for want of memory."""
-        self.evicted += 1
-        self._lacks_since_ns = max(accepted_at_ns, self._lacks_since_ns or 0)
+        age_ns = max(-AHEAD_NS, self._clock.wall_ns() - accepted_at_ns)
+        self._lost(self._clock.monotonic_ns() - age_ns)
 
     def add(self, manifest: AcceptedManifest, batch: Batch) -> bool:
         """Keep a batch that was accepted. False if it was there, or is too old or too large to be kept."""
         manifest_id = manifest.identity.manifest_id
-        size = size_of(batch)
-        if manifest_id in self._kept or manifest.accepted_at_unix_ns < self.horizon_ns():
+        size, now, accepted_at = size_of(batch), self._clock.wall_ns(), manifest.accepted_at_unix_ns
+        if manifest_id in self._kept or now - accepted_at > self.window_ns:
             return False
         if size > self.max_bytes:
-            self.lacks(manifest.accepted_at_unix_ns)
+            self.lacks(accepted_at)
             return False
-        kept = Kept(manifest.identity, manifest.accepted_at_unix_ns, manifest.collector_id, batch, size)
+        kept = Kept(manifest.identity, min(accepted_at, now + AHEAD_NS), manifest.collector_id, batch, size)
         self._kept[manifest_id] = kept
-        heappush(self._by_age, (kept.accepted_at_ns, manifest_id))
+        heappush(self._by_age, (self._clock.monotonic_ns() - (now - kept.accepted_at_ns), manifest_id))
         self.size += size
         self._tidy()
         for subscription in self._subscriptions:
@@ -163,12 +168,16 @@ class Live:
             subscription.end()
 
     def _tidy(self) -> None:
-        horizon = self.horizon_ns()
+        horizon = self._clock.monotonic_ns() - self.window_ns
         while self._by_age and (self._by_age[0][0] < horizon or self.size > self.max_bytes):
-            accepted_at_ns, manifest_id = heappop(self._by_age)
+            since_ns, manifest_id = heappop(self._by_age)
             self.size -= self._kept.pop(manifest_id).size
-            if accepted_at_ns >= horizon:
-                self.lacks(accepted_at_ns)
+            if since_ns >= horizon:
+                self._lost(since_ns)
+
+    def _lost(self, since_ns: int) -> None:
+        self.evicted += 1
+        self._lacks_since_ns = since_ns if self._lacks_since_ns is None else max(since_ns, self._lacks_since_ns)
 
 
 def size_of(batch: Batch) -> int:

@@ -101,13 +101,15 @@ class _Found:
 
 
 _Series = dict[tuple[Any, ...], _Found]
+_Record = tuple[int, dict[str, Any]]
+"""A log line or an alert, and when its batch was accepted."""
 
 
 def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
     """``series``, ``logs``, ``alerts``, and ``truncated`` if there was more than was asked for."""
     series: _Series = {}
-    logs: list[dict[str, Any]] = []
-    alerts: list[dict[str, Any]] = []
+    logs: list[_Record] = []
+    alerts: list[_Record] = []
     for each, taken in counted_once(kept):
         if not fits(each.identity.agent_id, wanted.agent):
             continue
@@ -115,9 +117,9 @@ def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
             continue
         labels = each.batch.labels()
         _metrics(each, taken, wanted, labels, series)
-        alerts += _alerts(each, taken, wanted, labels)
+        alerts += [(each.accepted_at_ns, one) for one in _alerts(each, taken, wanted, labels)]
         if wanted.name is None:
-            logs += _logs(each, taken, wanted, labels)
+            logs += [(each.accepted_at_ns, one) for one in _logs(each, taken, wanted, labels)]
     most = wanted.series
     # There may be millions of series, of which a few are answered: only those become documents.
     chosen = nsmallest(most, series.values(), key=lambda found: found.order)
@@ -129,8 +131,10 @@ def select(kept: list[Kept], wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _latest(records: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    return sorted(records, key=lambda record: (record["time_ns"], record["seq"]))[-most:]
+def _latest(records: list[_Record], most: int) -> list[dict[str, Any]]:
+    """By their times, but none later than its batch was accepted: a clock that is ahead crowds nobody out."""
+    ordered = sorted(records, key=lambda each: (min(each[0], each[1]["time_ns"]), each[1]["seq"]))
+    return [record for _, record in ordered[-most:]]
 
 
 def _fits(labels: dict[str, str], wanted: Wanted) -> bool:

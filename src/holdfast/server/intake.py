@@ -9,7 +9,7 @@ Errors leave as ``Fault``, ``FrameInvalid`` or what acceptance raises; ``faults`
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -60,6 +60,15 @@ class Times:
     body_ms: int
     accept_ms: int | None
     """None for acceptors that must not be left in the middle, as those on a disk."""
+    accept_s: float | None = field(init=False)
+    too_late: str = field(init=False)
+    """What is said of a batch that was not taken in time."""
+
+    def __post_init__(self) -> None:
+        limit_s = None if self.accept_ms is None else self.accept_ms / 1000
+        within = "in time" if limit_s is None else f"within {limit_s:g} s"
+        object.__setattr__(self, "accept_s", limit_s)
+        object.__setattr__(self, "too_late", f"the store did not take it {within}")
 
 
 class Intake:
@@ -81,7 +90,7 @@ class Intake:
         self._clock = clock
         self._frames = frames
         self._body_timeout_s = times.body_ms / 1000
-        self._accept_timeout_s = None if times.accept_ms is None else times.accept_ms / 1000
+        self._times = times
         self._decoders = asyncio.Semaphore(DECODERS)
         self._repeated = frame.Repeated()
         self.draining = False
@@ -163,11 +172,12 @@ class Intake:
 
     async def _offer(self, submission: Submission) -> Answer:
         try:
-            async with asyncio.timeout(self._accept_timeout_s):
+            async with asyncio.timeout(self._times.accept_s):
                 return await self._acceptor.accept(submission)
         except TimeoutError:
-            waited = f"the store did not take it within {self._accept_timeout_s:g} s"
-            raise Fault("outcome_unknown", f"batch {submission.identity}: {waited}", remedy=_AGAIN) from None
+            raise Fault(
+                "outcome_unknown", f"batch {submission.identity}: {self._times.too_late}", remedy=_AGAIN
+            ) from None
         except IdentityQuarantined as error:
             raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
         except Ambiguous as error:

@@ -46,7 +46,7 @@ async def run_collector(
     """Serve until a signal comes. ``on_serving`` runs beside it and is cancelled at the end."""
     ending = asyncio.Event()
     _on_signals(ending)
-    allow_files(2 * section.connections + FILES)
+    connections = allow_files(section.connections)
     with ExitStack() as sockets:
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
@@ -54,8 +54,8 @@ async def run_collector(
         async with opening as service:
             ingest = IngestApp(service)
             servers = [
-                server_for(ingest, _wire(section, tls=True), ingest.shortcut),
-                server_for(private_app(service), _wire(section, tls=False)),
+                server_for(ingest, _wire(section, connections, tls=True), ingest.shortcut),
+                server_for(private_app(service), _wire(section, connections, tls=False)),
             ]
             scheme = "https" if section.tls_certificate_file is not None else "http"
             serving = Serving(service, f"{scheme}://{at}", f"http://{private_at}")
@@ -92,17 +92,29 @@ async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None
         task.result()
 
 
-def allow_files(wanted: int) -> None:
-    """Every connection is an open file, and most systems allow a process fewer than it may ask for."""
+def allow_files(connections: int) -> int:
+    """Ask for as many open files as two listeners with so many connections need; how many each may have then.
+
+    Every connection is an open file, and most systems allow a process fewer than it may ask for. Where not even that is
+    enough, there are fewer connections, and who comes above that is told: without a file it could not be let in at all.
+    """
+    wanted = 2 * connections + FILES
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY or allowed >= wanted:
-        return
+        return connections
     given = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.setrlimit(resource.RLIMIT_NOFILE, (given, most))
-    if given < wanted:
-        _log.warning(
-            "%d open files are allowed, and %d may be needed: raise the limit, or lower connections", given, wanted
-        )
+    if given >= wanted:
+        return connections
+    fewer = max(1, min(connections, (given - min(FILES, given // 2)) // 2))
+    _log.warning(
+        "%d open files are allowed, and %d may be needed: a listener takes %d connections and not %d; raise the limit",
+        given,
+        wanted,
+        fewer,
+        connections,
+    )
+    return fewer
 
 
 def _on_signals(ending: asyncio.Event) -> None:
@@ -118,11 +130,11 @@ def _on_signals(ending: asyncio.Event) -> None:
             loop.add_signal_handler(number, hear)
 
 
-def _wire(section: IngestSection, *, tls: bool) -> Wire:
+def _wire(section: IngestSection, connections: int, *, tls: bool) -> Wire:
     if section.tls_key_file is not None and section.tls_certificate_file is None:
         raise Invalid("a TLS key is named and no certificate", remedy="give --tls-certificate too")
     return Wire(
-        connections=section.connections,
+        connections=connections,
         header_timeout_s=section.header_timeout_ms / 1000,
         body_timeout_s=section.body_timeout_ms / 1000,
         drain_s=section.drain_ms / 1000,

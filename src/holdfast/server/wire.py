@@ -24,6 +24,7 @@ from holdfast.base.errors import Invalid, Refused
 from holdfast.server.corked import Corked
 from holdfast.server.door import Door
 from holdfast.server.faults import Fault, failure_of
+from holdfast.server.head import Connection
 from holdfast.server.shortcut import Cycle, Shortcut, plain_head, response
 
 HEAD_BYTES = 16 << 10
@@ -124,7 +125,6 @@ def server_for(app: Any, wire: Wire, shortcut: Shortcut | None = None) -> Server
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(wire.drain_s)),
-        h11_max_incomplete_event_size=HEAD_BYTES,
         ssl_certfile=wire.certificate,
         ssl_keyfile=wire.key,
     )
@@ -154,6 +154,10 @@ class _Guarded(H11Protocol):
     _unread: asyncio.TimerHandle | None = None
     _phase: object = None
     _half_closed: bool = False
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.conn = Connection(HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)

@@ -162,3 +162,61 @@ def test_of_many_logs_the_latest_are_answered() -> None:
     live.add(AcceptedManifest(BatchIdentity("a", "b", 0, 499), "0" * 64, 1, "k", watch.wall_ns(), "c", 1, 1), batch)
     found = select(live.kept(), Wanted(series=3))
     assert ([log["message"] for log in found["logs"]], found["truncated"]) == (["2", "1", "0"], True)
+
+
+def test_a_batch_of_a_clock_that_is_ahead_stays_no_longer_than_others_and_crowds_out_none() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=30_000, window_ns=WINDOW_NS)
+    assert add(live, watch.wall_ns() + 10**18, 1)
+    watch.advance(seconds=61)
+    for seq in range(2, 50):
+        add(live, watch.wall_ns(), seq)
+    assert 1.0 not in values(live)
+    assert values(live)[-1] == 49.0
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    assert add(live, watch.wall_ns() + 10**18, 1)
+    watch.advance(seconds=71)
+    assert values(live) == []
+    assert (len(live), live.missing) == (0, False)
+
+
+def test_what_was_lost_under_a_clock_that_is_ahead_is_not_missed_for_ever() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=100, window_ns=WINDOW_NS)
+    assert not add(live, watch.wall_ns() + 10**18, 1)
+    assert live.missing
+    watch.advance(seconds=71)
+    assert not live.missing
+
+
+class SetBack(Watch):
+    """Its wall clock can be corrected."""
+
+    ahead_ns = 0
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + self.ahead_ns
+
+
+def test_what_came_before_the_own_clock_was_set_back_goes_in_time() -> None:
+    watch = SetBack()
+    watch.ahead_ns = 10**18
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    assert add(live, watch.wall_ns(), 1)
+    watch.ahead_ns = 0
+    watch.advance(seconds=11)
+    assert values(live) == []
+    assert len(live) == 0
+
+
+def test_logs_of_a_clock_that_is_ahead_crowd_out_no_others() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    for number, ahead_ns in enumerate((10**18, 0, 0)):
+        watch.advance(seconds=1)
+        records = [Sequenced(seq, Log(f"{number}-{seq}", watch.wall_ns() + ahead_ns)) for seq in range(2)]
+        batch = decode(encode(pack_sequenced(f"web-{number}", "boot", records)))
+        identity = BatchIdentity(f"web-{number}", "boot", 0, 1)
+        live.add(AcceptedManifest(identity, "0" * 64, 1, "k", watch.wall_ns(), "c", 1, 1), batch)
+    found = select(live.kept(), Wanted(series=4))["logs"]
+    assert [one["message"] for one in found] == ["1-0", "1-1", "2-0", "2-1"]

@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.server import door, run
-from holdfast.server.wire import Address, Server, Wire, bound, server_for
+from holdfast.server.wire import HEAD_BYTES, Address, Server, Wire, bound, server_for
 from tests.tidy.tree import ROOT
 
 WIRE = Wire(connections=20, header_timeout_s=0.2, body_timeout_s=0.2, drain_s=30)
+PATIENT = Wire(connections=20, header_timeout_s=20, body_timeout_s=20, drain_s=30)
 
 
 async def endless(scope: Any, receive: Any, send: Any) -> None:
@@ -93,9 +94,11 @@ REQUEST = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\nconnection: close
 
 
 @asynccontextmanager
-async def serving(wire: Wire, listening: socket.socket | None = None) -> AsyncIterator[tuple[Server, Address]]:
+async def serving(
+    wire: Wire, listening: socket.socket | None = None, app: Any = None
+) -> AsyncIterator[tuple[Server, Address]]:
     with bound(Address("127.0.0.1", 0)) as (own, address):
-        server = server_for(after_a_while, wire)
+        server = server_for(app or after_a_while, wire)
         used = own if listening is None else listening
         task = asyncio.create_task(server.serve(sockets=[used]))
         await server.listening.wait()
@@ -158,8 +161,7 @@ async def test_want_of_files_is_said_once_and_waited_for(
     with Scarce() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.setblocking(False)
-        wire = Wire(connections=20, header_timeout_s=20, body_timeout_s=20, drain_s=30)
-        async with serving(wire, listening) as (_, address):
+        async with serving(PATIENT, listening) as (_, address):
             assert (await answer(address)).endswith(b"ok")
         assert listening.refusals == 0
     said = [record.getMessage() for record in caplog.records if record.name == "holdfast.server"]
@@ -171,8 +173,53 @@ def test_a_collector_asks_for_as_many_files_as_it_may_have(
 ) -> None:
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
-    for limits in ((1_024, 1_048_576), (65_536, 65_536), (1_024, 1_500), (1_024, resource.RLIM_INFINITY)):
+    connections: list[int] = []
+    enough = ((1_024, 1_048_576), (65_536, 65_536), (1_024, resource.RLIM_INFINITY))
+    for limits in (*enough, (1_024, 1_500), (64, 96), (2, 2)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, found=limits: found)
-        run.allow_files(2_256)
-    assert asked == [(2_256, 1_048_576), (1_500, 1_500), (2_256, resource.RLIM_INFINITY)]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+        connections.append(run.allow_files(1_000))
+    assert asked == [(2_256, 1_048_576), (2_256, resource.RLIM_INFINITY), (1_500, 1_500), (96, 96), (2, 2)]
+    assert connections == [1_000, 1_000, 1_000, 622, 24, 1]  # fewer, so that who is too much can be told
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+
+
+async def asked_whole(address: Address, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    writer.write(request)
+    found = await reader.read()
+    writer.close()
+    return found
+
+
+async def test_a_head_that_is_too_long_is_refused_in_one_piece_too() -> None:
+    async with serving(PATIENT) as (_, address):
+        for filler in (b"a" * (HEAD_BYTES - 200), b"a" * (HEAD_BYTES + 1), b"a" * 60_000):
+            long = REQUEST.replace(b"host: a", b"host: a\r\nx: " + filler)
+            found = await asked_whole(address, long)
+            expected = b"HTTP/1.1 200" if len(filler) < HEAD_BYTES else b"HTTP/1.1 400"
+            assert found.startswith(expected), found[:200]
+
+
+async def where(scope: Any, receive: Any, send: Any) -> None:
+    told = f"{scope['method']} {scope['path']} {scope['query_string'].decode()}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
+    await send({"type": "http.response.body", "body": told})
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (b"/a/b?c=d", b"GET /a/b c=d"),
+        (b"http://host/a/b?c=d", b"GET /a/b c=d"),
+        (b"HTTPS://[::1]:80/a%20b", b"GET /a b "),
+        (b"http://host", b"GET / "),
+        (b"http://host?c=http://x/y", b"GET / c=http://x/y"),
+        (b"http:///a", b"GET http:///a "),
+        (b"http://user@host/a", b"GET http://user@host/a "),
+        (b"ftp://host/a", b"GET ftp://host/a "),
+    ],
+)
+async def test_a_target_may_be_absolute(target: bytes, told: bytes) -> None:
+    async with serving(PATIENT, app=where) as (_, address):
+        found = await asked_whole(address, b"GET %s HTTP/1.1\r\nhost: b\r\nconnection: close\r\n\r\n" % target)
+        assert found.endswith(b"\r\n\r\n" + told)

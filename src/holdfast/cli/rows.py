@@ -1,5 +1,6 @@
 """Result tables on the command line: for people, or as JSON, JSON lines or CSV."""
 
+import base64
 import csv
 import io
 import json
@@ -109,7 +110,7 @@ def _plain(value: Any) -> Any:
         exponent = value.as_tuple().exponent
         return int(value) if exponent == 0 else _decimal(value)  # sums of whole numbers are whole
     if isinstance(value, bytes):
-        return value.hex()
+        return base64.b64encode(value).decode()  # as the store has it, and as conditions take it
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value

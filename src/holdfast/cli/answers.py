@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from holdfast.base.errors import Invalid
 from holdfast.cli.output import Output
-from holdfast.cli.rows import Format, Read, chosen, documents, group_lines, lines, show, show_groups
+from holdfast.cli.rows import Format, Read, cell, chosen, documents, group_lines, lines, show, show_groups
 from holdfast.ontology.exchange import FileFormat, format_of
 
 LINES = {FileFormat.CSV: Format.CSV, FileFormat.JSONL: Format.JSONL}
@@ -65,7 +65,7 @@ class Answers:
         elif row is None:
             self.out.note("there is none")
         else:
-            self.out.record(row)
+            self.out.record({name: cell(value) for name, value in row.items()})
 
     def groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         if self.path is None:
@@ -95,12 +95,13 @@ class Answers:
 
     def _file(self, path: Path) -> FileFormat:
         wanted = {Format.CSV: FileFormat.CSV, Format.JSONL: FileFormat.JSONL}
+        remedy = "name it .parquet, .arrow, .csv or .jsonl, or say --format csv or jsonl"
         if self.style is not None and self.style not in wanted:
-            raise Invalid(
-                f"a file is not written as {self.style}",
-                remedy="name it .parquet, .arrow, .csv or .jsonl, or say --format csv or jsonl",
-            )
-        return format_of(path, None if self.style is None else wanted[self.style])
+            raise Invalid(f"a file is not written as {self.style}", remedy=remedy)
+        try:
+            return format_of(path, None if self.style is None else wanted[self.style])
+        except Invalid as error:
+            raise Invalid(str(error), remedy=remedy) from error
 
     def _streamed(self) -> Format | None:
         """None if it cannot be written line by line."""

@@ -1,5 +1,6 @@
 """Result tables on the command line: for people, or as JSON, JSON lines or CSV."""
 
+import base64
 import csv
 import io
 import json
@@ -40,7 +41,7 @@ def show(out: Output, found: pa.Table, style: Format | None, *, read: Read | Non
         case Format.JSON:
             out.document(list(documents(found, read)))
         case Format.TABLE:
-            out.table(found.column_names, _rows(found, _cell))
+            out.table(found.column_names, _rows(found, cell))
             out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
         case plain:
             for line in lines(found, plain, read=read):
@@ -69,7 +70,7 @@ def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format 
         case Format.JSON:
             out.document([{name: _plain(value) for name, value in group.items()} for group in groups])
         case Format.TABLE:
-            out.table(names, ([_cell(group[name]) for name in names] for group in groups))
+            out.table(names, ([cell(group[name]) for name in names] for group in groups))
             out.note(f"{len(groups)} {'row' if len(groups) == 1 else 'rows'}")
         case plain:
             for line in group_lines(groups, plain):
@@ -109,7 +110,7 @@ def _plain(value: Any) -> Any:
         exponent = value.as_tuple().exponent
         return int(value) if exponent == 0 else _decimal(value)  # sums of whole numbers are whole
     if isinstance(value, bytes):
-        return value.hex()
+        return base64.b64encode(value).decode()  # as the store has it, and as conditions take it
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
@@ -129,7 +130,8 @@ def _text(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """For people."""
     plain = _plain(value)
     if isinstance(plain, dict | list):
         return json.dumps(plain, ensure_ascii=False)

@@ -29,6 +29,11 @@ class Knows(Relation[Customer, Customer]):
     since: Field[int] = Field(default=0)
 
 
+class Sealed(Entity):
+    id: Field[str] = Field(primary_key=True)
+    seal: Field[bytes] = Field(default=b"")
+
+
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     address = f"file:{tmp_path_factory.mktemp('answers') / 'store'}"
@@ -217,3 +222,16 @@ def test_a_cursor_of_another_question_is_refused(asked: Ask, uri: str, capsys: p
 )
 def test_names_of_columns(text: str, names: tuple[str, ...]) -> None:
     assert _names(text) == names
+
+
+def test_bytes_are_shown_as_conditions_take_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    address = f"file:{tmp_path / 'store'}"
+
+    async def work() -> None:
+        async with holdfast.open(address) as hf, hf.ontology(Sealed) as onto:
+            onto.ensure([Sealed(id="a", seal=b"\x00\xff"), Sealed(id="b", seal=b"")])
+            await onto.commit()
+
+    asyncio.run(work())
+    assert run(["onto", "query", "Sealed", "--where", 'seal == "AP8="', "--store", address, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"id": "a", "seal": "AP8="}]

@@ -29,7 +29,7 @@ from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import typed_table
 from holdfast.ontology.shape import Shape, column_names
 from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of
+from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of, types_of
 from holdfast.ontology.times import LATEST, Moment, When
 
 Shown = tuple[Sql, Callable[[pa.Table], pa.Table]]
@@ -190,7 +190,7 @@ async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
 
         return await engine.warm.table(*await moment.said(ask, f"arrow {wanted}", made))
 
-    return await engine.ask(question)
+    return await engine.ask(question, partial(types_of, ask))
 
 
 def _typed(rows: Rows, wanted: Sequence[str], order: Sql | None = None) -> Shown:
@@ -221,4 +221,4 @@ async def counted(engine: Engine, ask: Ask) -> int:
 
         return await engine.warm.table(await moment.said(ask, "count", made))
 
-    return int((await engine.ask(question)).column("n")[0].as_py())
+    return int((await engine.ask(question, partial(types_of, ask))).column("n")[0].as_py())

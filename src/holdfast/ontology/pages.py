@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from holdfast.base.errors import Conflict, Invalid
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.results import objects
-from holdfast.ontology.statement import MOST, Ask, rows_of
+from holdfast.ontology.statement import MOST, Ask, rows_of, types_of
 from holdfast.ontology.times import When, Window
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
         sql = rows.select(rows.stored)
         return rows.window, erased, await query.engine.warm.table(sql)
 
-    window, erased, found = await query.engine.ask(question)
+    window, erased, found = await query.engine.ask(question, partial(types_of, asked))
     kept = found.slice(0, size)
     cursor = None
     if found.num_rows > size:

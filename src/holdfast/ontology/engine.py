@@ -1,5 +1,6 @@
 """Engine: from a question about types to tables that DuckDB can join, at one pinned head.
 
+A first question reads the indexes of its types beside the manifests: they are proved by those, whichever came first.
 ``pinned`` costs one conditional GET. What the chain says of a type's files is kept from query to query and brought
 forward by the commits in between, so a warm query with nothing new costs that one request. A file that is gone (a
 snapshot that was superseded and collected) makes the engine look again at the same head, once by the index and then by
@@ -7,9 +8,10 @@ the chain: the same rows come out. A file that has lost payload by a later commi
 again at the head of now: one answer is never made of files from before and after.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
@@ -19,7 +21,7 @@ from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.filters.ast import TRUE, And, Predicate
 from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
-from holdfast.ontology.index import Entry, Resolved, entries_of, resolve, resolve_by_chain
+from holdfast.ontology.index import Entry, Index, Resolved, entries_of, read_index, resolve, resolve_by_chain
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.narrow import Wanted
@@ -95,10 +97,12 @@ class Worded(Protocol):
 class Moment:
     """One head, for all of a query."""
 
-    def __init__(self, engine: "Engine", ledger: Ledger, sight: Sight) -> None:
+    def __init__(self, engine: "Engine", ledger: Ledger, sight: Sight, indexes: Iterable[Index] = ()) -> None:
         self.engine = engine
         self.ledger = ledger
         self.sight = sight
+        self._indexes = {each.type_id: each for each in indexes}
+        """Those that were read already, each for one use."""
         self.planned: list[Planned] = []
         self._ahead: set[str] = set()
         """Files that were fetched before the first table was made that has them."""
@@ -166,7 +170,8 @@ class Moment:
 
     async def _found(self, need: Need) -> _Found:
         engine, (shape, span, predicate) = self.engine, need
-        resolved = await engine.files(shape.type_id, self.ledger, span.upper)
+        index = self._indexes.pop(shape.type_id, None)
+        resolved = await engine.files(shape.type_id, self.ledger, span.upper, index)
         self.sight.check_all(resolved.entries)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
@@ -222,6 +227,10 @@ class Engine:
 
     async def pinned(self) -> Ledger:
         """What the chain says at the head of now."""
+        return (await self._pinned(tuple))[0]
+
+    async def _pinned(self, about: Callable[[], Iterable[TypeId]]) -> tuple[Ledger, list[Index]]:
+        """The same, and the indexes of types of which nothing is known, if it had to be read from the beginning."""
         if self._view.known and self._view.ledger.commit_id >= self._ledger.commit_id:
             self._head, self._ledger = self._view.head, self._view.ledger
         version = self._head.version
@@ -230,41 +239,60 @@ class Engine:
         else:
             found = await self.store.get_unless(layout.HEAD, version)
             if isinstance(found, NotModified):
-                return self._ledger
+                return self._ledger, []
             head = parse_head(found)
-        ledger = await self.chain.ledger(head.place, self._ledger)
+        strange = [each for each in about() if each not in self._known] if version is None and head.commit_id else []
+        ledger, indexes = await self._read(head, strange)
         if head.commit_id >= self._ledger.commit_id:
             self._head, self._ledger = head, ledger
-        return ledger
+        return ledger, indexes
 
-    async def ask(self, question: Callable[[Moment], Awaitable[T]]) -> T:
+    async def _read(self, head: Head, types: Sequence[TypeId]) -> tuple[Ledger, list[Index]]:
+        """The ledger of a head, and at the same time the indexes of types."""
+        if not types:
+            return await self.chain.ledger(head.place, self._ledger), []
+        work: list[Callable[[], Awaitable[Any]]] = [partial(self.chain.ledger, head.place, self._ledger)]
+        work += [partial(read_index, self.store, each) for each in types]
+        ledger, *indexes = await map_bounded(work, lambda begin: begin(), limit=len(work))
+        # What an index says of files may be from before a redaction that is known to be carried out by now.
+        return ledger, indexes if ledger.redacted is None else []
+
+    async def ask(self, question: Callable[[Moment], Awaitable[T]], about: Callable[[], Iterable[TypeId]] = tuple) -> T:
         """Put a question at the head of now; again, if a file has gone meanwhile, or has lost payload since.
 
-        ``Refused`` in a closed session.
+        ``about`` tells the types that it will need, as far as that is known. ``Refused`` in a closed session.
         """
         self.warm.check_open()
 
         async def pinned() -> T:
             self.warm.begin()  # which takes longer than what is read of the store before the first statement
-            ledger = await self.pinned()
+            ledger, indexes = await self._pinned(about)
             sight = await self._heed(ledger)
             try:
-                return await self._at(question, ledger, sight)
+                return await self._at(question, ledger, sight, indexes)
             except Overtaken:
                 self._forget()
                 raise
 
         return await steadily(pinned)
 
-    async def _at(self, question: Callable[[Moment], Awaitable[T]], ledger: Ledger, sight: Sight) -> T:
+    async def _at(
+        self,
+        question: Callable[[Moment], Awaitable[T]],
+        ledger: Ledger,
+        sight: Sight,
+        indexes: Iterable[Index] = (),
+    ) -> T:
+        moment = Moment(self, ledger, sight, indexes)
         for distrusted in (False, True):
             try:
-                return await self._put(question, Moment(self, ledger, sight))
+                return await self._put(question, moment)
             except MissingFile:
                 self._forget()
                 self.distrusted = distrusted
+                moment = Moment(self, ledger, sight)
         try:
-            return await self._put(question, Moment(self, ledger, sight))
+            return await self._put(question, moment)
         except MissingFile as error:
             raise Corrupt(str(error), remedy="restore it from a backup of the store") from error
         finally:
@@ -315,8 +343,8 @@ class Engine:
         known = self._known.get(type_id)
         return known is not None and known.head == ledger.head_of(type_id)
 
-    async def files(self, type_id: TypeId, ledger: Ledger, upper: int) -> Resolved:
-        """The files of the life that a type has, or had, at commit ``upper``."""
+    async def files(self, type_id: TypeId, ledger: Ledger, upper: int, index: Index | None = None) -> Resolved:
+        """The files of the life that a type has, or had, at commit ``upper``; ``index``: as it was read just now."""
         if upper < ledger.generation_of(type_id):
             return await self._ended(type_id, ledger, upper)
         head, known = ledger.head_of(type_id), self._known.get(type_id)
@@ -326,7 +354,7 @@ class Engine:
         found = await self._brought_forward(known, ledger, type_id) if known is not None else None
         if found is None:
             resolver = resolve_by_chain(self.chain, ledger, type_id) if self.distrusted else None
-            resolved = await (resolver or resolve(self.store, self.chain, ledger, type_id))
+            resolved = await (resolver or resolve(self.store, self.chain, ledger, type_id, index))
             found = _Known(head, ledger.commit_id, resolved)
         if known is None or found.commit_id >= known.commit_id:
             self._known[type_id] = found

@@ -8,6 +8,7 @@ Groups come ordered by their keys, null last. Moments, conditions and the ends o
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.statement import Ask, Rows, rows_of
+from holdfast.ontology.statement import Ask, Rows, rows_of, types_of
 
 if TYPE_CHECKING:
     from holdfast.ontology.query import Query
@@ -88,7 +89,7 @@ async def worked_out(
         found = await engine.warm.table(sql)
         return decoders, found.select(range(values, found.num_columns))
 
-    decoders, found = await engine.ask(question)
+    decoders, found = await engine.ask(question, partial(types_of, asked))
     return [{name: decoders[name](python_value(one)) for name, one in row.items()} for row in found.to_pylist()]
 
 

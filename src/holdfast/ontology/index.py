@@ -209,12 +209,12 @@ class Resolved:
         ]
 
 
-async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId) -> Resolved:
-    """The files of a type as of ``ledger``, which is on the chain."""
+async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, index: Index | None = None) -> Resolved:
+    """The files of a type as of ``ledger``, which is on the chain; ``index`` if it was read already."""
     head, place, generation = ledger.head_of(type_id), ledger.place, ledger.generation_of(type_id)
     if head.files == 0:
         return Resolved(type_id, (), ledger.commit_id, generation, by_index=True)
-    index = await read_index(store, type_id)
+    index = index if index is not None else await read_index(store, type_id)
     entries = believable(index, ledger, type_id)
     if entries:
         covered = min(entries[-1].last, head.commit_id)

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.keyset import Place
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.results import objects
-from holdfast.ontology.statement import MOST, Ask, Rows, rows_of
+from holdfast.ontology.statement import MOST, Ask, Rows, rows_of, types_of
 from holdfast.ontology.times import When, Window
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def piece_of(
         rows = await rows_of(asked, moment)
         return rows.window, erased, await engine.warm.table(rows.select(columns(rows)))
 
-    window, erased, found = await engine.ask(question)
+    window, erased, found = await engine.ask(question, partial(types_of, asked))
     if begun is not None and ask.order and not found.num_rows:
         raise Conflict("the row that the page before ended with is not there", remedy="begin again")
     kept, cursor = found.slice(0, size), None

@@ -8,6 +8,7 @@ time it is, one head is pinned for all of it. Without ``order_by`` rows come ord
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from holdfast.ontology.pages import Page, page_of
 from holdfast.ontology.paths import STEPS, hop, shortest_path
 from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_of
 from holdfast.ontology.shape import column_names
-from holdfast.ontology.statement import ENDS, Ask, rows_of
+from holdfast.ontology.statement import ENDS, Ask, rows_of, types_of
 from holdfast.ontology.tabular import arrow_of, columns_of, counted
 from holdfast.ontology.telling import told
 from holdfast.ontology.times import Moment as MomentInTime
@@ -127,7 +128,7 @@ class Query(Generic[M]):
             return await self._table(await moment.said(self.ask, "all", made))
 
         try:
-            return await blocking(objects, self.form, await self.engine.ask(question))
+            return await blocking(objects, self.form, await self.engine.ask(question, partial(types_of, self.ask)))
         except OutOfMemory:
             if self.ask.order or self.ask.limit is not None or self.ask.offset:
                 raise

@@ -16,6 +16,7 @@ from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
 from holdfast.ontology.keyset import Place, beyond
 from holdfast.ontology.prune import conjuncts, paths, split
+from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, Window
@@ -159,6 +160,11 @@ async def rows_of(ask: Ask, moment: Moment, window: Window | None = None) -> Row
     window = window if window is not None else await moment.window(ask.when)
     await moment.ahead(list(_needed(ask, window)))
     return await _rows_of(ask, moment, window)
+
+
+def types_of(ask: Ask) -> list[TypeId]:
+    """The types that a question needs."""
+    return list(dict.fromkeys(need.shape.type_id for need in _needed(ask, Window(0, 0, history=False))))
 
 
 def _needed(ask: Ask, window: Window) -> Iterator[Need]:

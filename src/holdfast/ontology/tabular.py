@@ -23,7 +23,7 @@ from holdfast.ontology.pages import Piece, piece_of
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.results import from_bodies, typed_table
 from holdfast.ontology.shape import column_names
-from holdfast.ontology.statement import ALIASES, ENDS, Ask, Rows, rows_of
+from holdfast.ontology.statement import ALIASES, ENDS, Ask, Rows, rows_of, types_of
 
 Shown = tuple[Sql, Callable[[pa.Table], pa.Table]]
 """A statement, and what is made of its result."""
@@ -167,7 +167,7 @@ async def arrow_of(engine: Engine, wanted: Columns) -> pa.Table:
 
         return await engine.warm.table(*await moment.said(ask, f"arrow {wanted.wanted} {wanted.meta}", made))
 
-    return await engine.ask(question)
+    return await engine.ask(question, partial(types_of, ask))
 
 
 async def page_table(engine: Engine, wanted: Columns, size: int, after: str | None) -> Piece:
@@ -186,7 +186,7 @@ async def pieces_of(engine: Engine, wanted: Columns) -> AsyncIterator[pa.Table]:
         ordered = bool(ask.order) or rows.window.history or rows.limited
         return rows, rows.select(wanted.typed(rows), ordered=ordered)
 
-    rows, sql = await engine.ask(question)
+    rows, sql = await engine.ask(question, partial(types_of, ask))
     async for batch in engine.warm.duck.batches(sql.text, list(sql.params)):
         yield await blocking(_piece, wanted, batch, history=rows.window.history)
 
@@ -207,4 +207,4 @@ async def counted(engine: Engine, ask: Ask) -> int:
 
         return await engine.warm.table(await moment.said(ask, "count", made))
 
-    return int((await engine.ask(question)).column("n")[0].as_py())
+    return int((await engine.ask(question, partial(types_of, ask))).column("n")[0].as_py())

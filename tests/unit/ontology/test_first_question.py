@@ -1,5 +1,6 @@
 """A first question: nothing is copied from a folder, and few small files are scanned where they lie."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast
+from holdfast.objects.layer import Layer
 from holdfast.objects.local.store import LocalStore
+from holdfast.objects.store import Object, Store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
@@ -34,6 +37,35 @@ async def test_an_object_of_a_folder_gets_another_name_which_keeps_its_bytes(tmp
         assert await store.link("a/b", tmp_path / "linked") is None
     assert await Desk().store.link("a/b", tmp_path / "other") is None
     assert not (tmp_path / "other").exists()
+
+
+class Patient(Layer):
+    """Manifests come when somebody has asked for an index."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.asked: list[str] = []
+        self._index = asyncio.Event()
+
+    async def get(self, key: str) -> Object:
+        self.asked.append(key)
+        if "indices/" in key:
+            self._index.set()
+        elif key.endswith("manifest.json"):
+            await self._index.wait()
+        return await self.inner.get(key)
+
+
+async def test_an_index_is_read_beside_the_manifest_and_once() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
+        onto.ensure(Customer(id="c1", age=1))
+        await onto.commit()
+    store = Patient(desk.store)
+    async with asyncio.timeout(60), Ontology(store, desk.ambient, [Customer]) as onto:
+        assert await onto.query(Customer).where(Customer.id == "c1").count() == 1
+        kinds = [key.rpartition("/")[2] for key in store.asked]
+        assert sorted(kinds) == ["Customer.json", "Customer.parquet", "head.json", "manifest.json"]
 
 
 async def test_files_of_the_store_are_not_written_into(tmp_path: Path) -> None:

@@ -30,7 +30,10 @@ set_hypothesis_home_dir(_hypothesis_home.name)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONG = ("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/")
+LONG = (
+    *("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/"),
+    *("tests/sim/", "tests/properties/"),
+)
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above

@@ -17,15 +17,21 @@ def covered_files() -> list[str]:
     return [name for name in project_files() if not name.startswith("tests/bad_samples/")]
 
 
+@pytest.fixture(scope="module")
+def findings() -> dict[str, list[str]]:
+    """By rule; every file is read and parsed once for all of them."""
+    found: dict[str, list[str]] = {rule.name: [] for rule in RULES}
+    for name in covered_files():
+        if rules := [rule for rule in RULES if rule.applies(name)]:
+            source = Source(name, (ROOT / name).read_text(encoding="utf-8"))
+            for rule in rules:
+                found[rule.name] += [f"{name}:{each.line}: {each.message}" for each in rule.find(source)]
+    return found
+
+
 @by_name
-def test_project_follows_rule(rule: Rule) -> None:
-    findings = [
-        f"{name}:{finding.line}: {finding.message}"
-        for name in covered_files()
-        if rule.applies(name)
-        for finding in rule.find(Source(name, (ROOT / name).read_text(encoding="utf-8")))
-    ]
-    assert not findings, "\n".join(findings)
+def test_project_follows_rule(rule: Rule, findings: dict[str, list[str]]) -> None:
+    assert not findings[rule.name], "\n".join(findings[rule.name])
 
 
 @by_name

@@ -85,7 +85,7 @@ def ambient(source: Source) -> Iterator[Finding]:
         drawn = module == "random" and rest and rest != "Random"
         if name in AMBIENT_NAMES or drawn or module == "secrets":
             yield Finding(node.lineno, f"{name} is ambient; take a clock, a source of randomness or ids")
-    for call in ast.walk(source.tree):
+    for call in source.nodes:
         if isinstance(call, ast.Call) and not call.args and source.full_name(call.func) == "random.Random":
             yield Finding(call.lineno, "random.Random() without a seed is ambient")
 
@@ -94,14 +94,14 @@ def loop_or_thread(source: Source) -> Iterator[Finding]:
     for node, name in source.named():
         if name in LOOPS_AND_THREADS:
             yield Finding(node.lineno, f"{name}: only the edges start loops, threads or processes")
-    for call in ast.walk(source.tree):
+    for call in source.nodes:
         # Whatever the loop is called here.
         if isinstance(call, ast.Attribute) and call.attr in METHODS_OF_A_LOOP:
             yield Finding(call.lineno, f"{call.attr}: only the edges use the loop itself")
 
 
 def assert_statement(source: Source) -> Iterator[Finding]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Assert):
             yield Finding(node.lineno, "assert vanishes under -O; use check()")
 
@@ -110,13 +110,13 @@ def stub(source: Source) -> Iterator[Finding]:
     for number, line in enumerate(source.lines, 1):
         if NOTE_TO_SELF.search(line):
             yield Finding(number, "a note to self; do it or leave it out")
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name) and node.id == "NotImplementedError":
             yield Finding(node.lineno, "a stub")
 
 
 def swallowed(source: Source) -> Iterator[Finding]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
                 yield Finding(node.lineno, "bare except")

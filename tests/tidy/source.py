@@ -30,14 +30,18 @@ class Source:
         return ast.parse(self.text, self.path)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def functions(self) -> list[FunctionNode]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, FunctionNode)]
+        return [node for node in self.nodes if isinstance(node, FunctionNode)]
 
     @cached_property
     def imported(self) -> dict[str, str]:
         """Local name -> the full dotted name it stands for."""
         names: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     local = alias.asname or alias.name.partition(".")[0]
@@ -59,6 +63,6 @@ class Source:
 
     def named(self) -> Iterator[tuple[ast.expr, str]]:
         """Every expression that names something imported, with its full name."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute | ast.Name) and (name := self.full_name(node)):
                 yield node, name

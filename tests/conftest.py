@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import gc
 import inspect
 import os
 import signal
@@ -33,7 +34,7 @@ LONG = ("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", 
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
-    """Tests run two at a time, those of one module in one process, so that what they share is made once; those of Spark
+    """Tests run side by side, those of one module in one process, so that what they share is made once; those of Spark
     all in one, so that one session serves them.
     """
 
@@ -50,6 +51,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long ones first, or one process would be busy with them when the other has nothing left to do."""
     items.sort(key=lambda item: next((n for n, room in enumerate(LONG) if item.nodeid.startswith(room)), len(LONG)))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import stay to the end: nobody need look through them for garbage."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

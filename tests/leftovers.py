@@ -24,16 +24,16 @@ class Snapshot:
     """Taken before a test; ``leftovers`` says what is there now that was not there then."""
 
     def __init__(self) -> None:
-        self._children = {child.pid for child in _children()}
+        self._children = _children()
         self._threads = set(threading.enumerate())
         self._folder = Path.cwd()
         self._files = _names(self._folder)
 
     def leftovers(self) -> list[str]:
         found = [
-            f"process {child.pid} ({_command(child)})"
-            for child in _children()
-            if child.pid not in self._children | _adopted and not _is_helper(child)
+            f"process {pid} ({command})"
+            for pid in sorted(_children() - self._children - _adopted)
+            if not _is_helper(command := _command(pid))
         ]
         for thread in threading.enumerate():
             if thread.name == "holdfast-apart":
@@ -49,19 +49,25 @@ class Snapshot:
         return found
 
 
-def _children() -> list[psutil.Process]:
-    return psutil.Process().children()
-
-
-def _command(process: psutil.Process) -> str:
+def _children() -> set[int]:
+    """Of this process. Linux says so at once; elsewhere all processes of the machine are looked through."""
     try:
+        lists = [(thread / "children").read_text() for thread in Path("/proc/self/task").iterdir()]
+    except OSError:  # there is no such list, or a thread has just ended
+        return {child.pid for child in psutil.Process().children()}
+    return {int(pid) for each in lists for pid in each.split()}
+
+
+def _command(pid: int) -> str:
+    try:
+        process = psutil.Process(pid)
         return " ".join(process.cmdline()) or process.name()
     except psutil.Error:
         return "ended, not waited for"
 
 
-def _is_helper(process: psutil.Process) -> bool:
-    return any(helper in _command(process) for helper in _INTERPRETER_HELPERS)
+def _is_helper(command: str) -> bool:
+    return any(helper in command for helper in _INTERPRETER_HELPERS)
 
 
 def _is_ours(thread: threading.Thread) -> bool:

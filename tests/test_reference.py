@@ -77,6 +77,15 @@ def test_every_option_of_a_command_is_explained(noun: str) -> None:
     assert [name for name in sorted(options - {"--help"}) if f"`{name}" not in section] == []
 
 
+def test_every_option_of_a_question_in_words_is_explained() -> None:
+    section = (REFERENCE / "cli.md").read_text(encoding="utf-8").partition("`query` says in words")[2]
+    section = section.partition("`verify` compares")[0]
+    command = load(next(each for each in NOUNS if each.name == "onto")).commands["query"]
+    options = {name for parameter in command.params for name in parameter.opts if name.startswith("-")}
+    assert len(options) > 20
+    assert [name for name in sorted(options - {"--help", "-h"}) if f"`{name}" not in section] == []
+
+
 def test_verdicts_are_explained() -> None:
     documented = [verdict.strip("`") for verdict, _, code in rows("cli.md", 3) if code.isdigit()]
     assert documented == [KEPT, BROKEN, UNJUDGED]

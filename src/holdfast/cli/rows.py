@@ -1,5 +1,6 @@
 """Result tables on the command line: for people, or as JSON, JSON lines or CSV."""
 
+import base64
 import csv
 import io
 import json
@@ -26,47 +27,68 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def show(
-    out: Output, found: pa.Table, style: Format | None, *, read: Mapping[str, Callable[[str], Any]] | None = None
-) -> None:
-    """``--json`` means JSON where nothing else is asked for. ``read`` says what a column's text means."""
-    chosen = style if style is not None else Format.JSON if out.as_json else Format.TABLE
-    names = found.column_names
-    match chosen:
+Read = Mapping[str, Callable[[str], Any]]
+"""What the text of a column means to programs."""
+
+
+def chosen(out: Output, style: Format | None) -> Format:
+    """``--json`` means JSON where nothing else is asked for."""
+    return style if style is not None else Format.JSON if out.as_json else Format.TABLE
+
+
+def show(out: Output, found: pa.Table, style: Format | None, *, read: Read | None = None) -> None:
+    match chosen(out, style):
         case Format.JSON:
-            out.document([_named(names, row, read or {}) for row in _rows(found, _plain)])
-        case Format.JSONL:
-            for row in _rows(found, _plain):
-                out.document(_named(names, row, read or {}))
-        case Format.CSV:
-            out.raw(_csv_line(names))
-            for row in _rows(found, _text):
-                out.raw(_csv_line(row))
+            out.document(list(documents(found, read)))
         case Format.TABLE:
-            out.table(names, _rows(found, _cell))
+            out.table(found.column_names, _rows(found, cell))
             out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
+        case plain:
+            for line in lines(found, plain, read=read):
+                out.raw(line)
+
+
+def documents(found: pa.Table, read: Read | None = None) -> Iterator[dict[str, Any]]:
+    """Rows as JSON has them."""
+    return (_named(found.column_names, row, read or {}) for row in _rows(found, _plain))
+
+
+def lines(found: pa.Table, style: Format, *, read: Read | None = None, header: bool = True) -> Iterator[str]:
+    """JSON lines, or CSV."""
+    if style is Format.JSONL:
+        yield from (json.dumps(each, ensure_ascii=False) for each in documents(found, read))
+        return
+    if header:
+        yield _csv_line(found.column_names)
+    yield from (_csv_line(row) for row in _rows(found, _text))
 
 
 def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format | None) -> None:
     """Groups and their figures: values of any kind, also of several in one column."""
-    chosen = style if style is not None else Format.JSON if out.as_json else Format.TABLE
     names = list(groups[0]) if groups else []
-    match chosen:
+    match chosen(out, style):
         case Format.JSON:
             out.document([{name: _plain(value) for name, value in group.items()} for group in groups])
-        case Format.JSONL:
-            for group in groups:
-                out.document({name: _plain(value) for name, value in group.items()})
-        case Format.CSV:
-            out.raw(_csv_line(names))
-            for group in groups:
-                out.raw(_csv_line([_text(group[name]) for name in names]))
         case Format.TABLE:
-            out.table(names, ([_cell(group[name]) for name in names] for group in groups))
+            out.table(names, ([cell(group[name]) for name in names] for group in groups))
             out.note(f"{len(groups)} {'row' if len(groups) == 1 else 'rows'}")
+        case plain:
+            for line in group_lines(groups, plain):
+                out.raw(line)
 
 
-def _named(names: Sequence[str], row: Sequence[Any], read: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def group_lines(groups: Sequence[Mapping[str, Any]], style: Format) -> Iterator[str]:
+    """JSON lines, or CSV."""
+    if style is Format.JSONL:
+        for group in groups:
+            yield json.dumps({name: _plain(value) for name, value in group.items()}, ensure_ascii=False)
+        return
+    yield _csv_line(list(groups[0]) if groups else [])
+    for group in groups:
+        yield _csv_line([_text(value) for value in group.values()])
+
+
+def _named(names: Sequence[str], row: Sequence[Any], read: Read) -> dict[str, Any]:
     values = dict(zip(names, row, strict=True))
     return {name: read[name](one) if name in read and one is not None else one for name, one in values.items()}
 
@@ -88,7 +110,7 @@ def _plain(value: Any) -> Any:
         exponent = value.as_tuple().exponent
         return int(value) if exponent == 0 else _decimal(value)  # sums of whole numbers are whole
     if isinstance(value, bytes):
-        return value.hex()
+        return base64.b64encode(value).decode()  # as the store has it, and as conditions take it
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
@@ -108,8 +130,11 @@ def _text(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """For people."""
     plain = _plain(value)
+    if isinstance(plain, dict | list):
+        return json.dumps(plain, ensure_ascii=False)
     return repr(plain) if isinstance(plain, float) else plain
 
 

@@ -3,10 +3,9 @@
 A question of this kind has the power of a query: the same conditions, moments and tables answer it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,26 +13,22 @@ import pyarrow as pa
 from holdfast.base.errors import NotFound
 from holdfast.ontology import phrases
 from holdfast.ontology.differences import changed_rows
-from holdfast.ontology.engine import Engine
 from holdfast.ontology.engine import Moment as Pinned
-from holdfast.ontology.filters.ast import TRUE
-from holdfast.ontology.filters.errors import InvalidQuery, unknown
-from holdfast.ontology.filters.operand import fill
+from holdfast.ontology.filters.ast import TRUE, And, Predicate
+from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.parse import parse
-from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.groups import worked_out
 from holdfast.ontology.ledger import fate
-from holdfast.ontology.paths import STEPS, Ways, check_depth
+from holdfast.ontology.pages import Piece, commit_of
+from holdfast.ontology.paths import STEPS, Ways, check_depth, of_the_relation
 from holdfast.ontology.phrases import Described
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import typed_table
-from holdfast.ontology.shape import Shape, column_names
+from holdfast.ontology.shape import Shape
 from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.statement import ENDS, Ask, Origin, Rows, rows_of
+from holdfast.ontology.statement import ENDS, Ask, Origin, rows_of
+from holdfast.ontology.tabular import Columns, columns_of, meta_of, page_table, shown
 from holdfast.ontology.times import LATEST, Moment, When
-
-Shown = tuple[Sql, Callable[[pa.Table], pa.Table]]
-"""A statement, and what is made of its result."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,8 @@ class Wording:
     """A question in words."""
 
     type_name: str
-    where: str | None = None
+    where: Sequence[str] = ()
+    """Conditions, all of which must hold."""
     order_by: Sequence[str] = ()
     columns: Sequence[str] = ()
     limit: int | None = None
@@ -51,18 +47,24 @@ class Wording:
     group_by: Sequence[str] = ()
     figures: Sequence[str] = ()
     having: Sequence[str] = ()
+    linked: bool = False
+    meta: bool = False
 
 
-async def understood(tables: SqlTables, wording: Wording) -> tuple[Ask, tuple[str, ...]]:
-    """The question, and the columns of its answer."""
-    ask, described = _ask(wording, await _known(tables, wording, wording.when))
-    names = column_names(ask.shape)
-    for name in wording.columns:
-        if name not in names:
-            raise unknown(ask.shape.type_id.name, name, names)
+async def understood(tables: SqlTables, wording: Wording, *, known: When | None = None) -> Columns:
+    """The question, and the columns of its answer. ``known``: when there were the types, if not at its own moment."""
+    types = await _known(tables, wording, known if known is not None else wording.when)
+    ask, described = _ask(wording, types)
     order = tuple(phrases.order(term, described) for term in wording.order_by)
     asked = replace(ask, order=order, limit=wording.limit, offset=wording.offset)
-    return asked, tuple(wording.columns) or names
+    return columns_of(asked, wording.columns, linked=wording.linked, meta=wording.meta)
+
+
+async def page_in_words(tables: SqlTables, wording: Wording, size: int, after: str | None) -> tuple[Columns, Piece]:
+    """The next rows after a cursor; the types are those of the commit that all pages are of."""
+    known = None if after is None else When(last=commit_of(after))
+    wanted = await understood(tables, wording, known=known)
+    return wanted, await page_table(tables.engine, wanted, size, after)
 
 
 async def _known(tables: SqlTables, wording: Wording, when: When) -> dict[str, Shape]:
@@ -79,6 +81,8 @@ def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
     ask, described = _about(_shape(wording.type_name, known), by_type, wording.where, wording.when)
     for text in wording.via:
         words = phrases.hop(text)
+        order = tuple(phrases.order(term, described) for term in words.by)
+        ask = replace(ask, order=order, limit=words.first, offset=words.skip)
         relation, forward, end = _along(words, ask, known)
         target = by_type.get(end)
         if target is None:
@@ -86,9 +90,8 @@ def _ask(wording: Wording, known: Mapping[str, Shape]) -> tuple[Ask, Described]:
         check_depth(words.least, words.most)
         if words.most != 1 and target.type_id != ask.shape.type_id:
             raise InvalidQuery(f"{words.relation} leads to another type: it can be followed once only")
-        edge = parse(words.where, _described(relation)) if words.where else TRUE
-        origin = Origin(ask, relation, edge, forward, words.least, words.most)
-        ask, described = _about(target, by_type, words.to, wording.when)
+        origin = Origin(ask, relation, _edge(words, relation, by_type), forward, words.least, words.most)
+        ask, described = _about(target, by_type, [words.to] if words.to else [], wording.when)
         ask = replace(ask, origin=origin)
     return ask, described
 
@@ -117,17 +120,31 @@ def _shape(name: str, known: Mapping[str, Shape]) -> Shape:
     return found
 
 
-def _about(shape: Shape, by_type: Mapping[TypeId, Shape], where: str | None, when: When) -> tuple[Ask, Described]:
-    sides = [by_type[each] for each in shape.ends or () if each in by_type]
-    complete = len(sides) == len(ENDS)
-    ends = (_described(sides[0]), _described(sides[1])) if complete else None
-    described = Described(shape.type_id.name, shape.nodes, ends)
-    found = dict(zip(ENDS, sides, strict=True)) if complete else {}
-    return Ask(shape, found, where=parse(where, described) if where else TRUE, when=when), described
+def _about(shape: Shape, by_type: Mapping[TypeId, Shape], where: Sequence[str], when: When) -> tuple[Ask, Described]:
+    sides = dict(zip(ENDS, shape.ends or (), strict=False))
+    found = {end: by_type[each] for end, each in sides.items() if each in by_type}
+    described = _described(shape, by_type)
+    terms = [parse(text, described) for text in where]
+    condition = terms[0] if len(terms) == 1 else And(tuple(terms))
+    return Ask(shape, found, where=condition, when=when), described
 
 
-def _described(shape: Shape) -> Described:
-    return Described(shape.type_id.name, shape.nodes)
+def _edge(words: phrases.HopWords, relation: Shape, known: Mapping[TypeId, Shape]) -> Predicate:
+    """What a hop says of its relation."""
+    if not words.where:
+        return TRUE
+    return of_the_relation(
+        parse(words.where, _described(relation, known)), remedy="filter the far end with: to CONDITION"
+    )
+
+
+def _described(shape: Shape, known: Mapping[TypeId, Shape] | None = None) -> Described:
+    """A relation has keys of its ends whether or not there is anything of their types yet."""
+    if shape.ends is None:
+        return Described(shape.type_id.name, shape.nodes)
+    fields = [known[end].nodes if known and end in known else {} for end in shape.ends]
+    left, right = (Described(end.name, nodes) for end, nodes in zip(shape.ends, fields, strict=True))
+    return Described(shape.type_id.name, shape.nodes, (left, right))
 
 
 async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str, Any]]:
@@ -145,14 +162,17 @@ async def figures_in_words(tables: SqlTables, wording: Wording) -> list[dict[str
     return [group for group in found if all(phrases.passes(test, group) for test in tests)]
 
 
-async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> pa.Table:
+async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> tuple[Columns, pa.Table]:
     """The entities on a shortest way from those of the question along a relation; no rows if there is none."""
-    ask, wanted = await understood(tables, wording)
-    words = phrases.hop(text)
+    wanted = await understood(tables, wording)
+    ask, words = wanted.ask, phrases.hop(text)
     if words.to is None:
         raise InvalidQuery(f"{text!r} does not say where it leads", remedy='say so, as in: Knows to name == "Ada"')
-    relation, forward, _ = _along(words, ask, await _known(tables, wording, wording.when))
-    edge = parse(words.where, _described(relation)) if words.where else TRUE
+    if words.first is not None or words.skip or words.by:
+        raise InvalidQuery(f"{text!r} says where it begins", remedy="use --order-by, --limit and --offset")
+    known = await _known(tables, wording, wording.when)
+    relation, forward, _ = _along(words, ask, known)
+    edge = _edge(words, relation, {each.type_id: each for each in known.values()})
     most = words.most if words.told and words.most is not None else STEPS
     ways = Ways(ask, relation, edge, parse(words.to, _described(ask.shape)), forward, most)
 
@@ -162,9 +182,9 @@ async def way_in_words(tables: SqlTables, wording: Wording, text: str) -> pa.Tab
         those = Sql("r.entity_key IN (SELECT unnest(CAST(? AS VARCHAR[])))", (keys,))
         rows = replace(rows, conditions=(*rows.conditions, those))
         order = Sql("list_position(CAST(? AS VARCHAR[]), r.entity_key)", (keys,))
-        return await tables.engine.warm.table(*_typed(rows, wanted, order))
+        return await tables.engine.warm.table(*shown(rows, wanted, order))
 
-    return await tables.engine.ask(question)
+    return wanted, await tables.engine.ask(question)
 
 
 async def difference_in_words(tables: SqlTables, wording: Wording, older: Moment, newer: Moment) -> pa.Table:
@@ -178,47 +198,8 @@ async def difference_in_words(tables: SqlTables, wording: Wording, older: Moment
         for old, new in zip(before, after, strict=True)
     ]
     keys = {name: found.column(name) for name in ask.shape.keys}
-    return pa.table({**keys, "action": actions, "before": before, "after": after})
-
-
-async def arrow_of(engine: Engine, ask: Ask, wanted: Sequence[str]) -> pa.Table:
-    """One column per field; in history also ``commit_id`` and ``retracted``."""
-
-    async def question(moment: Pinned) -> pa.Table:
-        async def made() -> Shown:
-            return _typed(await rows_of(ask, moment), wanted)
-
-        return await engine.warm.table(*await moment.said(ask, f"arrow {wanted}", made))
-
-    return await engine.ask(question)
-
-
-def _typed(rows: Rows, wanted: Sequence[str], order: Sql | None = None) -> Shown:
-    """A statement for the columns that are wanted of rows, as they are ordered, or in another order; and what makes
-    the table of its result."""
-    shape = rows.ask.shape
-    typed = [name for name in wanted if name in shape.payload and name not in rows.table.lacking]
-    columns = [f"r.{quoted(name)}" for name in typed]
-    columns += [] if shape.ends is None else rows.keys
-    columns += ["r.commit_id", "r._retracted"] if rows.window.history else []
-    if len(typed) < len([name for name in wanted if name in shape.payload]):
-        columns.append("r.fields_json")
-    sql = rows.select(columns, ordered=order is None)
-    if order is not None:
-        sql = fill("{} ORDER BY {}", sql, order)
-    return sql, partial(typed_table, shape, names=wanted, history=rows.window.history)
-
-
-async def counted(engine: Engine, ask: Ask) -> int:
-    """How many rows there are."""
-
-    async def question(moment: Pinned) -> pa.Table:
-        async def made() -> Sql:
-            rows = await rows_of(ask, moment)
-            if ask.limit is None and not ask.offset:
-                return rows.select(["count(*) AS n"], ordered=False)
-            return fill("SELECT count(*) AS n FROM ({})", rows.select(["1"], ordered=False))
-
-        return await engine.warm.table(await moment.said(ask, "count", made))
-
-    return int((await engine.ask(question)).column("n")[0].as_py())
+    told = {}
+    if wording.meta:
+        listed = list(zip(*(column.to_pylist() for column in keys.values()), strict=True))
+        told = {f"{side}._meta": meta_of(listed, found, side) for side in ("before", "after")}
+    return pa.table({**keys, "action": actions, "before": before, "after": after, **told})

@@ -23,8 +23,8 @@ from holdfast.ontology import layout
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
 from holdfast.ontology.manifest import Manifest, parse
 from holdfast.ontology.redactions import disk_cache, finished, rewritten
-from holdfast.ontology.refs import FileRef, Place, file_ref, file_row
-from holdfast.ontology.stats import FileStats
+from holdfast.ontology.refs import FileRef, Place, file_refs, file_row
+from holdfast.ontology.stats import StatsByPath
 
 KEPT = 256
 """Manifests kept in memory."""
@@ -61,7 +61,7 @@ class Chain:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._kept: OrderedDict[str, Manifest] = OrderedDict()
-        self.stats: dict[str, FileStats] = {}
+        self.stats = StatsByPath()
         """Of the files of manifests that were read, by path."""
         self._heeded: Place | None = None
         """The latest redaction that is known to be finished, and reflected in what is kept."""
@@ -202,7 +202,7 @@ class Chain:
             where = Place(int(before[0]), str(before[1])) if before is not None else None
             if where is not None and where.commit_id >= place.commit_id:
                 return None
-            return Checkpoint(where, tuple(file_ref(*row) for row in document["files"]))
+            return Checkpoint(where, file_refs(document["files"]))
         except (HoldfastError, KeyError, TypeError, ValueError):
             return None  # advice that cannot be read is no advice
 
@@ -223,12 +223,11 @@ class Chain:
         self._kept.move_to_end(manifest.path)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        if len(self.stats) > STATS_KEPT:
+        if self.stats.most > STATS_KEPT:
             self.stats.clear()
         if manifest.summary is not None:
-            for path, stats in manifest.summary.stats.items():
-                self.stats.setdefault(path, stats)
-        self.stats.update((entry.path, entry.stats) for entry in manifest.files if entry.stats is not None)
+            self.stats.learn(manifest.summary.stats)
+        self.stats.learn({each.path: each.stats for each in manifest.files if each.stats is not None}, better=True)
         return manifest
 
 

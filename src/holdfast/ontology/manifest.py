@@ -43,12 +43,12 @@ from holdfast.ontology.refs import (
     SchemaRef,
     TypeHead,
     TypeId,
-    file_ref,
+    file_refs,
     file_row,
     type_id,
     whole,
 )
-from holdfast.ontology.stats import FileStats, parse_stats
+from holdfast.ontology.stats import FileStats, StatsByPath, parse_stats
 
 FORMAT = "holdfast.ontology.manifest"
 VERSION = 1
@@ -272,15 +272,15 @@ def _parse_summary(document: Document, path: str) -> Summary | None:
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=path)
     base, outbox_before = document["base"], document.get("outbox_before")
     schemas = document["schemas"]
-    recent = tuple(file_ref(*item) for item in document["recent"])
-    stats = zip(recent, map(parse_stats, document.get("recent_stats") or ()), strict=False)
+    recent = file_refs(document["recent"])
+    stats = zip(recent, document.get("recent_stats") or (), strict=False)
     return Summary(
         attempt_id=str(document["attempt_id"]),
         full=bool(document["full"]),
         base=_parse_place(base),
         skips=tuple(Place(int(number), str(at)) for number, at in document["skips"]),
         recent=recent,
-        stats={ref.path: each for ref, each in stats if each is not None},
+        stats=StatsByPath({ref.path: each for ref, each in stats if each is not None}),
         type_heads={
             type_id(*label.split("/", 1)): TypeHead(int(value[0]), int(value[1]), str(value[2])) if value else None
             for label, value in document["type_heads"].items()

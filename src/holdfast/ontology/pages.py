@@ -1,13 +1,17 @@
 """Pages: a long result in pieces that fit together.
 
 A cursor names the commit that the first page saw, so that all pages are of one state whatever is committed meanwhile;
-and where the next page begins: after a key, or, in history and where rows are ordered otherwise, at a number of rows.
-It also knows of which query it is, because another one would silently skip rows.
+and the row that the page before ended with, by its identity alone: where rows are ordered by other fields, these are
+looked up again. It also knows of which query it is, because another one would silently skip rows.
+
+Erasing is all that changes what a commit says. Pages by key, and history by commit, go on after it; where rows are
+ordered by fields, some may have moved, and the next page is ``Conflict``.
 """
 
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -15,10 +19,11 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Conflict, Invalid
-from holdfast.ontology.engine import Moment
+from holdfast.ontology.engine import Engine, Moment
+from holdfast.ontology.keyset import Place
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.results import objects
-from holdfast.ontology.statement import MOST, Ask, rows_of
+from holdfast.ontology.statement import MOST, Ask, Rows, rows_of
 from holdfast.ontology.times import When, Window
 
 if TYPE_CHECKING:
@@ -36,39 +41,56 @@ class Page(Generic[M]):
     """The commit that all pages are as of."""
 
 
+class Piece(NamedTuple):
+    """A page as the database has it."""
+
+    found: pa.Table
+    cursor: str | None
+    window: Window
+
+
 async def page_of(query: "Query[M]", size: int, after: str | None) -> Page[M]:
+    piece = await piece_of(query.engine, query.ask, size, after, lambda rows: rows.stored)
+    return Page(await blocking(objects, query.form, piece.found), piece.cursor, piece.window.upper)
+
+
+async def piece_of(
+    engine: Engine, ask: Ask, size: int, after: str | None, columns: Callable[[Rows], list[str]]
+) -> Piece:
+    """The next rows of a question. ``columns`` are those of the answer, identity and commit among them."""
     if type(size) is not int or size < 1:
         raise Invalid(f"{size!r} is not the size of a page", remedy="give a whole number from 1 on")
-    ask = query.ask
     if ask.limit is not None or ask.offset:
         raise Invalid("a query with a limit has no pages", remedy="leave out limit and offset")
-    digest = _digest(ask)
-    by_key = not ask.order and ask.when.mode == "state"
+    digest, history = _digest(ask), ask.when.mode == "history"
     size = min(size, MOST - 1)
-    asked = replace(ask, limit=size + 1)
-    place = None
+    asked, begun = replace(ask, limit=size + 1), None
     if after is not None:
-        place = _opened(after, digest, len(ask.shape.keys) if by_key else None)
-        begin = {"beyond": place.key} if by_key else {"offset": place.skip}
-        asked = replace(asked, when=When(ask.when.mode, after=place.after, last=place.commit), **begin)
+        begun = _opened(after, digest, len(ask.shape.keys), history=history)
+        when = When(ask.when.mode, after=begun.after if history else None, last=begun.commit)
+        asked = replace(asked, when=when, beyond=begun.place)
 
     async def question(moment: Moment) -> tuple[Window, int, pa.Table]:
         erased = 0 if moment.ledger.redacted is None else moment.ledger.redacted.commit_id
-        if place is not None and not by_key and place.erased != erased:
+        if begun is not None and ask.order and begun.erased != erased:
             raise Conflict("rows were erased since the page before, so that others moved up", remedy="begin again")
         rows = await rows_of(asked, moment)
-        sql = rows.select(rows.stored)
-        return rows.window, erased, await query.engine.warm.table(sql)
+        return rows.window, erased, await engine.warm.table(rows.select(columns(rows)))
 
-    window, erased, found = await query.engine.ask(question)
-    kept = found.slice(0, size)
-    cursor = None
+    window, erased, found = await engine.ask(question)
+    if begun is not None and ask.order and not found.num_rows:
+        raise Conflict("the row that the page before ended with is not there", remedy="begin again")
+    kept, cursor = found.slice(0, size), None
     if found.num_rows > size:
-        last = [kept.column(name)[size - 1].as_py() for name in ask.shape.keys]
-        skip = size + (0 if place is None else place.skip)
-        begins = {"key": last} if by_key else {"skip": skip, "after": window.lower, "erased": erased}
-        cursor = _closed({"commit": window.upper, "of": digest, **begins})
-    return Page(await blocking(objects, query.form, kept), cursor, window.upper)
+        last = {name: kept.column(name)[size - 1].as_py() for name in ("commit_id", *ask.shape.keys)}
+        said = {"commit": window.upper, "of": digest, "erased": erased, "key": [last[name] for name in ask.shape.keys]}
+        cursor = _closed({**said, **({"at": last["commit_id"], "after": window.lower} if history else {})})
+    return Piece(kept, cursor, window)
+
+
+def commit_of(cursor: str) -> int:
+    """The commit that all pages are as of."""
+    return _said(cursor)["commit"]  # type: ignore[no-any-return]  # it was looked at
 
 
 def _digest(ask: Ask) -> str:
@@ -84,45 +106,54 @@ def _digest(ask: Ask) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
-def _closed(place: dict[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place, separators=(",", ":")).encode()).decode()
+def _closed(said: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode()
 
 
-class _Place(NamedTuple):
+class _Begun(NamedTuple):
     """What a cursor says."""
 
     commit: int
-    key: tuple[str, ...] = ()
-    skip: int = 0
+    place: Place
+    erased: int
+    """The latest commit that erased payload."""
     after: int = 0
-    erased: int = 0
-    """The latest commit that erased payload: erasing is all that changes the state of a commit."""
+    """Of history: the commit that it begins after."""
 
 
-def _opened(cursor: str, digest: str, keys: int | None) -> _Place:
-    """``keys``: of how many parts the key is that it must name; None for a number of rows instead."""
-    try:
-        said = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        of, commit = said["of"], said["commit"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _no_cursor() from error
-    if of != digest:
+def _opened(cursor: str, digest: str, parts: int, *, history: bool) -> _Begun:
+    """``parts``: of how many the key is that it must name."""
+    said = _said(cursor)
+    if said["of"] != digest:
         raise Invalid("this cursor is of another query", remedy="ask with the same conditions and order for all pages")
-    if not _is_count(commit):
+    key = said.get("key")
+    if not isinstance(key, list) or len(key) != parts or not all(map(_is_text, key)):
         raise _no_cursor()
-    if keys is not None:
-        key = said.get("key")
-        if not isinstance(key, list) or len(key) != keys or not all(isinstance(part, str) for part in key):
-            raise _no_cursor()
-        return _Place(commit, tuple(key))
-    counts = [said.get(name) for name in ("skip", "after", "erased")]
+    counts = [said.get(name, 0) for name in ("erased", "after", "at")]
     if not all(map(_is_count, counts)):
         raise _no_cursor()
-    return _Place(commit, (), *counts)
+    erased, after, at = counts
+    return _Begun(said["commit"], (at, *key) if history else tuple(key), erased, after)
+
+
+def _said(cursor: str) -> dict[str, Any]:
+    try:
+        said = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        known = isinstance(said["of"], str) and _is_count(said["commit"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_cursor() from error
+    if not known:
+        raise _no_cursor()
+    return said  # type: ignore[no-any-return]  # a document, as above
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST
+
+
+def _is_text(value: Any) -> bool:
+    """Without halves of surrogate pairs, which no key has."""
+    return isinstance(value, str) and value.encode(errors="replace").decode() == value
 
 
 def _no_cursor() -> Invalid:

@@ -203,8 +203,11 @@ def _about(relation: type[Mixin], where: Condition | None) -> Predicate:
         return TRUE
     if where.root is not relation:
         raise Invalid(f"this condition is about {where.root.__name__}, not about {relation.__name__}")
-    if any(path.end != "own" for path in paths(where.predicate)):
-        raise Invalid(
-            "a hop is filtered by the relation's own fields", remedy="filter its ends with where() around via()"
-        )
-    return where.predicate
+    return of_the_relation(where.predicate, remedy="filter its ends with where() around via()")
+
+
+def of_the_relation(where: Predicate, *, remedy: str) -> Predicate:
+    """A condition on the relation of a hop; ``Invalid`` if it looks at the ends."""
+    if any(path.end != "own" for path in paths(where)):
+        raise Invalid("a hop is filtered by the relation's own fields", remedy=remedy)
+    return where

@@ -3,6 +3,7 @@
 age desc nulls first                             an order
 count()  n=count_where(age > 3)  avg(age)  p90=quantile(age, 0.9)
 reverse Knows depth 1..3 where since > 2000 to name == "Ada"
+first 3 skip 1 by age desc, id along Knows       a hop from some of them
 """
 
 import base64
@@ -36,6 +37,9 @@ from holdfast.ontology.typespec import Anything, Node, Primitive, without_null
 _ORDER = re.compile(r"(?P<way>asc|desc)?\s*(?:nulls\s+(?P<nulls>first|last))?", re.IGNORECASE)
 _FIGURE = re.compile(r"(?:(?P<name>\w+)\s*=(?!=)\s*)?(?P<function>\w+)\s*\((?P<inside>.*)\)", re.DOTALL)
 _DEPTH = re.compile(r"(?P<least>\d+)(?:(?P<span>\.\.)(?P<most>\d*))?")
+_BEGIN = re.compile(
+    r"(?:first\s+(?P<first>\d+)(?:\s+|$))?(?:skip\s+(?P<skip>\d+)(?:\s+|$))?(?:by\s+(?P<by>.+))?", re.DOTALL
+)
 _NUMBERS = ("number", "real", "float", "decimal")
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
 
@@ -70,6 +74,10 @@ class HopWords:
     to: str | None
     told: bool
     """Whether it says how often."""
+    first: int | None = None
+    """From so many of the entities, in an order; None for all."""
+    skip: int = 0
+    by: tuple[str, ...] = ()
 
 
 def field(text: str, described: Described) -> tuple[FieldPath, Node]:
@@ -117,7 +125,8 @@ def order(text: str, described: Described) -> Order:
 def key(text: str, described: Described) -> tuple[Key, Node]:
     """What rows are grouped by."""
     path, node = field(text, described)
-    return Key(text.strip(), path, reading_of(node, text, "grouped by")), node
+    name = ".".join((*(() if path.end == "own" else (path.end,)), path.field, *path.steps))
+    return Key(name, path, reading_of(node, text, "grouped by")), node
 
 
 def figure(text: str, described: Described) -> Figured:
@@ -214,17 +223,33 @@ def hop(text: str) -> HopWords:
             f"{text!r} is not a hop",
             remedy='write a relation, as in "Knows", or "reverse Knows depth 1..3 where since > 2000 to age > 30"',
         )
+    first, skip, by = _beginning(text, parts.get("begin", ""))
     least, most = 1, cast("int | None", 1)
     if depth is not None:
         least = int(depth["least"])
         most = least if not depth["span"] else int(depth["most"]) if depth["most"] else None
-    return HopWords(words[0], reverse, least, most, parts.get("where"), parts.get("to"), depth is not None)
+    said = (parts.get("where"), parts.get("to"), depth is not None)
+    return HopWords(words[0], reverse, least, most, *said, first, skip, by)
+
+
+def _beginning(text: str, begin: str) -> tuple[int | None, int, tuple[str, ...]]:
+    """``first 3 skip 1 by age desc, id``: from which of the entities a hop leads."""
+    found = _BEGIN.fullmatch(begin)
+    if found is None:
+        raise InvalidQuery(
+            f"{text!r} does not say where it begins", remedy="write it as in: first 3 by age desc along Knows"
+        )
+    by = found["by"] or ""
+    commas = [token.position for token in tokens(by) if token.kind == "symbol" and token.value == ","]
+    spans = zip([0, *(comma + 1 for comma in commas)], [*commas, len(by)], strict=True)
+    orders = tuple(by[start:end].strip() for start, end in spans) if by.strip() else ()
+    return int(found["first"]) if found["first"] else None, int(found["skip"] or 0), orders
 
 
 def _parts(text: str) -> dict[str, str]:
-    """What comes before ``where``, after it, and after ``to``: words that stand by themselves, not in quotes."""
+    """What comes before ``along``, after it, after ``where``, and after ``to``: words by themselves, not in quotes."""
     marks: list[tuple[str, int]] = [("hop", 0)]
-    wanted: Sequence[str] = ("where", "to")
+    wanted: Sequence[str] = ("along", "where", "to")
     for token in tokens(text.replace("..", "  ")):  # a span of depths is no token of conditions
         if token.plain and token.kind == "name" and token.value in wanted:
             marks.append((token.value, token.position))
@@ -233,4 +258,4 @@ def _parts(text: str) -> dict[str, str]:
     found = {}
     for (name, position), end in zip(marks, ends, strict=True):
         found[name] = text[position + (0 if name == "hop" else len(name)) : end].strip()
-    return found
+    return found if "along" not in found else {**found, "begin": found["hop"], "hop": found["along"]}

@@ -15,7 +15,6 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
-from holdfast.ontology.asked import arrow_of, counted
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Order, Predicate
@@ -30,6 +29,7 @@ from holdfast.ontology.paths import STEPS, hop, shortest_path
 from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_of
 from holdfast.ontology.shape import column_names
 from holdfast.ontology.statement import ENDS, Ask, rows_of
+from holdfast.ontology.tabular import arrow_of, columns_of, counted
 from holdfast.ontology.telling import told
 from holdfast.ontology.times import Moment as MomentInTime
 from holdfast.sql.duck import OutOfMemory
@@ -155,7 +155,7 @@ class Query(Generic[M]):
 
         Whole numbers beyond 64 bits and Decimals of many digits make their column a wider one.
         """
-        return await arrow_of(self.engine, self.ask, self.columns or column_names(self.ask.shape))
+        return await arrow_of(self.engine, columns_of(self.ask, self.columns))
 
     async def pandas(self) -> "pd.DataFrame":
         return (await self.arrow()).to_pandas()  # type: ignore[no-any-return]  # pyarrow has no types

@@ -88,8 +88,16 @@ def file_row(ref: FileRef) -> list[Any]:
     return [ref.commit_id, ref.type_id.kind, ref.type_id.name, ref.path]
 
 
-def file_ref(commit_id: Any, kind: str, name: str, path: str) -> FileRef:
-    return FileRef(whole(commit_id), type_id(kind, name), str(path))
+def file_refs(rows: Iterable[Iterable[Any]]) -> tuple[FileRef, ...]:
+    """What ``file_row`` makes rows of. Their types are few, and each is made once."""
+    types: dict[tuple[str, str], TypeId] = {}
+    found: list[FileRef] = []
+    for commit_id, kind, name, path in rows:
+        known = types.get((kind, name))
+        if known is None:
+            known = types[kind, name] = type_id(kind, name)
+        found.append(FileRef(whole(commit_id), known, str(path)))
+    return tuple(found)
 
 
 def type_id(kind: str, name: str) -> TypeId:

@@ -115,12 +115,11 @@ def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history:
     What DuckDB did not give typed is read from fields_json.
     """
     lacking = [name for name in names if name in shape.payload and name not in found.column_names]
-    read = typed_columns({name: shape.nodes[name] for name in lacking}, _bodies(found)) if lacking else {}
+    read = from_bodies(shape, lacking, found.column("fields_json").to_pylist()) if lacking else {}
     columns: dict[str, Any] = {}
     for name in names:
         if name in read:
-            wide = widened(shape.nodes[name], name, _bodies(found)) if read[name].partial else None
-            columns[name] = read[name].array if wide is None else wide
+            columns[name] = read[name]
         elif name in shape.payload:
             column, kind = found.column(name), arrow_type(shape.nodes[name])
             columns[name] = column if column.type == kind else column.cast(kind)
@@ -133,8 +132,13 @@ def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history:
     return pa.table(columns)
 
 
-def _bodies(found: pa.Table) -> list[str]:
-    return found.column("fields_json").to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+def from_bodies(shape: Shape, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
+    """Typed columns of these fields from the ``fields_json`` of rows; wider ones where they cannot hold all."""
+    columns: dict[str, pa.Array] = {}
+    for name, read in typed_columns({name: shape.nodes[name] for name in names}, bodies).items():
+        wide = widened(shape.nodes[name], name, bodies) if read.partial else None
+        columns[name] = read.array if wide is None else wide
+    return columns
 
 
 def one_of(found: Iterable[M], label: str) -> M:

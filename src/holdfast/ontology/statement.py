@@ -14,6 +14,7 @@ from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.ordersql import compile_order
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.keyset import Place, beyond
 from holdfast.ontology.prune import conjuncts, paths, split
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.tables import Table
@@ -38,8 +39,8 @@ class Ask:
     offset: int = 0
     when: When = LATEST
     hydrate: bool = False
-    beyond: tuple[str, ...] | None = None
-    """Where a page begins: after the row with this identity, in the order of keys."""
+    beyond: Place | None = None
+    """Where a page begins: after this row, in the order that is asked for."""
     touching: tuple[FieldPath, ...] = ()
     """Fields that the answer is made of, so that their ends are joined."""
     origin: "Origin | None" = None
@@ -84,10 +85,17 @@ class Rows:
     joined: Mapping[End, Table]
     """The states of the ends, where they are needed."""
     conditions: tuple[Sql, ...]
+    last: Sql | None = None
+    """Of a page in an order of its own: what the row before it is ordered by, for the conditions."""
 
     @property
     def keys(self) -> list[str]:
         return [f"r.{quoted(name)}" for name in self.ask.shape.keys]
+
+    @property
+    def identity(self) -> list[str]:
+        """What tells rows apart, and orders them where nothing else does."""
+        return [*(["r.commit_id"] if self.window.history else []), *self.keys]
 
     @property
     def limited(self) -> bool:
@@ -98,8 +106,7 @@ class Rows:
     def order(self) -> Sql:
         """As asked for, and then by identity, so that the order is always the same one."""
         terms = [compile_order(order, self.scope) for order in self.ask.order]
-        first = [Sql("r.commit_id")] if self.window.history else []
-        return joined(", ", [*terms, *first, *(Sql(key) for key in self.keys)])
+        return joined(", ", [*terms, *map(Sql, self.identity)])
 
     def source(self, using: str) -> Sql:
         """FROM and WHERE, for a statement that uses the columns named in this SQL."""
@@ -109,6 +116,8 @@ class Rows:
             alias, key = ALIASES[end], self.ask.shape.keys[ENDS.index(end)]
             state = other.only(text, alias).live()
             found = fill(f"{{}} LEFT JOIN ({{}}) {alias} ON {alias}.entity_key = r.{key}", found, state)
+        if self.last is not None:
+            found = fill("{} CROSS JOIN ({}) mark", found, self.last)
         return fill("{} WHERE {}", found, joined(" AND ", self.conditions)) if self.conditions else found
 
     @property
@@ -179,13 +188,11 @@ async def _rows_of(ask: Ask, moment: Moment, window: Window) -> Rows:
         scope[end] = other.source(ALIASES[end])
         others[end] = other
     conditions = [compile_where(term, scope) for term in split(ask.where, ask.shape).rest.terms]
-    if ask.beyond is not None:
-        keys = ", ".join(f"r.{quoted(name)}" for name in ask.shape.keys)
-        conditions.append(Sql(f"({keys}) > ({', '.join(['?'] * len(ask.beyond))})", ask.beyond))
     if ask.origin is not None:
         reached = await reached_from(ask.origin, moment, window.upper)
         conditions.append(fill("r.entity_key IN ({})", reached))
-    return Rows(ask, window, table, scope, others, tuple(conditions))
+    rows = Rows(ask, window, table, scope, others, tuple(conditions))
+    return rows if ask.beyond is None else beyond(rows, ask.beyond)
 
 
 async def reached_from(origin: Origin, moment: Moment, commit_id: int) -> Sql:

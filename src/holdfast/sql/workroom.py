@@ -2,7 +2,8 @@
 
 To open a database takes longer than what most questions read of a store, so both go on at the same time: after
 ``begin`` there is first the folder (``placed``), in which files can be put, and then the database, for which statements
-wait. What dead processes left is swept meanwhile. The database may be one that a session before has left (``spare``).
+wait. What dead processes left is swept a while later, or at the end: it would take from a first question. The database
+may be one that a session before has left (``spare``).
 """
 
 import asyncio
@@ -24,6 +25,8 @@ T = TypeVar("T")
 Placed = tuple[Duck, LocalFiles]
 KEPT_BYTES = 8 << 20
 """Of files that a database has read which is left for the next session: memory for more might stay with it."""
+SWEEP_AFTER_SECONDS = 1.0
+"""After the session has got its folder."""
 
 
 class Workroom:
@@ -39,6 +42,8 @@ class Workroom:
         self._placed: asyncio.Future[Placed] | None = None
         self._opening: asyncio.Future[None] | None = None
         self._sweeping: asyncio.Future[list[Path]] | None = None
+        self._due: asyncio.TimerHandle | None = None
+        """The time of sweeping."""
         self._scratch: Scratch | None = None
 
     def begin(self) -> None:
@@ -75,10 +80,14 @@ class Workroom:
             duck.open()
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
-        self._sweeping = _in_background(blocking(scratch.sweep))
+        self._due = asyncio.get_running_loop().call_later(SWEEP_AFTER_SECONDS, self._sweep, scratch)
         duck.opening = self._opening
         if self._placed is not None:
             self._placed.set_result((duck, files))
+
+    def _sweep(self, scratch: Scratch) -> None:
+        if self._sweeping is None:
+            self._sweeping = _in_background(blocking(scratch.sweep))
 
     async def close(self) -> None:
         """Close the database, and let go of folder and files."""
@@ -90,6 +99,9 @@ class Workroom:
         if scratch is None or self._placed is None:
             return
         await asyncio.wait([self._placed])
+        if self._due is not None:
+            self._due.cancel()
+        self._sweep(scratch)
         if self._sweeping is not None:
             await asyncio.wait([self._sweeping])
         duck, files = self._placed.result()

@@ -8,11 +8,13 @@ from typing import Any
 from holdfast.ontology import meta
 from holdfast.ontology.query import Query
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.sqltables import SqlTables
 from tests.properties.query_model.classes import Buys, Knows, Person
 from tests.properties.query_model.conditions import Where, about_own, some_people
 from tests.properties.query_model.past import Past, Sight, Version, When
 from tests.properties.query_model.referee import Referee
 from tests.properties.query_model.walks import Road, bought
+from tests.properties.query_model.words import repeat_keys
 
 
 @dataclass(frozen=True)
@@ -43,20 +45,20 @@ class Journey:
         return self.road(as_of).led_to(self.starts(as_of))
 
 
-async def travel(rng: Random, onto: Ontology, past: Past, referee: Referee) -> None:
+async def travel(rng: Random, onto: Ontology, tables: SqlTables, past: Past, referee: Referee) -> None:
     begins, along, ends = some_people(rng), about_own(rng, "Knows", 1), some_people(rng)
     free, reverse = rng.random() < 0.5, rng.random() < 0.3
     journey = Journey(onto, past, begins, None if free else along, ends, reverse)
     as_of = rng.randint(0, past.head)
-    await _hops(journey, as_of, referee)
+    await _hops(journey, tables, as_of, referee)
     await _differences(journey, rng.randint(0, as_of), as_of, referee)
     least = rng.randint(0, 2)
     most = rng.choice((None, least + 1, least + 2)) if least < 2 else least + 1
-    await _walk(journey, as_of, least, most, referee)
+    await _walk(journey, tables, as_of, (least, most), referee)
     await _shortest(journey, as_of, referee)
 
 
-async def _hops(journey: Journey, as_of: int, referee: Referee) -> None:
+async def _hops(journey: Journey, tables: SqlTables, as_of: int, referee: Referee) -> None:
     past, query = journey.past, journey.hop(journey.start.as_of(as_of))
     met = journey.road(as_of).step(journey.starts(as_of))
     referee.agree("via", query, [one.id for one in await query.all()], sorted(met))
@@ -68,6 +70,7 @@ async def _hops(journey: Journey, as_of: int, referee: Referee) -> None:
     wanted = bought(past, as_of, met & past.people(as_of, journey.ends.holds))
     referee.agree("via two", items, [str(one.sku) for one in await items.all()], wanted)
     referee.agree("count via two", items, await items.count(), len(wanted))
+    await repeat_keys(tables, items, wanted, referee)
 
 
 async def _differences(journey: Journey, older: int, newer: int, referee: Referee) -> None:
@@ -81,10 +84,13 @@ async def _differences(journey: Journey, older: int, newer: int, referee: Refere
     referee.agree("diff via", (query, older, newer), got, journey.past.differences("Person", older, newer, among))
 
 
-async def _walk(journey: Journey, as_of: int, least: int, most: int | None, referee: Referee) -> None:
-    query = journey.hop(journey.start.as_of(as_of), depth=(least, most))
-    wanted = journey.road(as_of).walked(journey.starts(as_of), least, most)
+async def _walk(
+    journey: Journey, tables: SqlTables, as_of: int, depth: tuple[int, int | None], referee: Referee
+) -> None:
+    query = journey.hop(journey.start.as_of(as_of), depth=depth)
+    wanted = journey.road(as_of).walked(journey.starts(as_of), *depth)
     referee.agree("depth", query, [one.id for one in await query.all()], sorted(wanted))
+    await repeat_keys(tables, query, sorted(wanted), referee)
 
 
 async def _shortest(journey: Journey, as_of: int, referee: Referee) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.ontology import Figure, count, count_where, left, meta
 from holdfast.ontology.query import Query
 from holdfast.ontology.session import Ontology
-from tests.properties.query_model import answers
+from holdfast.ontology.sqltables import SqlTables
+from tests.properties.query_model import answers, words
 from tests.properties.query_model.answers import By
 from tests.properties.query_model.classes import CLASSES, FIELDS, Person
 from tests.properties.query_model.conditions import Where, about
@@ -49,19 +50,20 @@ def drawn_when(rng: Random, query: Query[Any], head: int) -> tuple[When, Query[A
     return When(first, last, history=True), query.between(first, last)
 
 
-async def ask(rng: Random, onto: Ontology, past: Past, referee: Referee) -> None:
+async def ask(rng: Random, onto: Ontology, tables: SqlTables, past: Past, referee: Referee) -> None:
     kind = rng.choice(OFTEN)
     where = about(rng, kind, rng.randint(0, 3))
     when, query = drawn_when(rng, onto.query(CLASSES[kind]).where(where.asked), past.head)
     rows = past.rows(kind, where.holds, when)
     await _whole(query, kind, rows, referee)
+    await words.repeat(tables, query, rows, referee)
     if kind in ENDS:
         await _ends(query, kind, past, when, rows, referee)
     elif kind == "Person":
         way = rng.choice((_streamed, _in_order, _in_groups))
-        await way(rng, query, when, rows, referee)
+        await way(rng, query, tables, when, rows, referee)
     else:
-        await _streamed(rng, query, when, rows, referee)
+        await _streamed(rng, query, tables, when, rows, referee)
     if rng.random() < 0.6:
         await _differences(rng, onto, past, kind, where, referee)
 
@@ -78,7 +80,9 @@ def _fact(one: Any, kind: Kind) -> dict[str, Any]:
     return {name: getattr(one, name) for name in FIELDS[kind]}
 
 
-async def _streamed(rng: Random, query: Query[Any], when: When, rows: list[Version], referee: Referee) -> None:
+async def _streamed(
+    rng: Random, query: Query[Any], tables: SqlTables, when: When, rows: list[Version], referee: Referee
+) -> None:
     """A state streams in any order, history in its own."""
     got = [meta(one).key async for one in query.stream()]
     wanted = [row.key for row in rows]
@@ -96,7 +100,9 @@ async def _pages(query: Query[Any], size: int) -> list[Key]:
     return [meta(one).key for one in found]
 
 
-async def _in_order(rng: Random, query: Query[Any], when: When, rows: list[Version], referee: Referee) -> None:
+async def _in_order(
+    rng: Random, query: Query[Any], tables: SqlTables, when: When, rows: list[Version], referee: Referee
+) -> None:
     names = rng.sample(ORDERED, rng.randint(1, 3))
     terms = [By(name, rng.random() < 0.5, rng.choice(("first", "last"))) for name in names]
     fields = [getattr(Person, term.name) for term in terms]
@@ -107,10 +113,14 @@ async def _in_order(rng: Random, query: Query[Any], when: When, rows: list[Versi
     limit, offset = rng.randint(0, 5), rng.randint(0, 5)
     some = await ordered.limit(limit).offset(offset).all()
     referee.agree("order", (ordered, limit, offset), [meta(one).key for one in some], wanted[offset : offset + limit])
-    referee.agree("ordered pages", ordered, await _pages(ordered, 3), wanted)
+    size = 1 + len(rows) % 4
+    referee.agree("ordered pages", ordered, await _pages(ordered, size), wanted)
+    referee.agree("ordered pages in words", ordered, await words.pages(tables, ordered, size), wanted)
 
 
-async def _in_groups(rng: Random, query: Query[Any], when: When, rows: list[Version], referee: Referee) -> None:
+async def _in_groups(
+    rng: Random, query: Query[Any], tables: SqlTables, when: When, rows: list[Version], referee: Referee
+) -> None:
     names = rng.sample(GROUPED, rng.randint(1, 2))
     found = await query.group_by(*(getattr(Person, name) for name in names)).agg(**FIGURES)
     groups = answers.grouped(rows, names)

@@ -5,6 +5,7 @@ from random import Random
 
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.sqltables import SqlTables
 from holdfast.platform.open import Holdfast
 from tests.properties.query_model.classes import CLASSES
 from tests.properties.query_model.journeys import travel
@@ -21,24 +22,28 @@ COMPACTED = {1: False, 2: True}
 async def trial(hf: Holdfast, seed: int, *, commits: int, questions: int) -> list[Objection]:
     """What the model has to object to. So many commits per stage, and so many questions to each session of it."""
     rng, past, objections = Random(seed), Past(), list[Objection]()
-    async with hf.ontology(*CLASSES.values()) as onto:
+    async with hf.ontology(*CLASSES.values()) as onto, SqlTables(hf.store) as tables:
         for stage in range(STAGES):
             await grow(rng, onto, past, commits)
-            objections += await _examined(rng, onto, past, questions, f"seed {seed}, stage {stage}")
+            objections += await _examined(rng, onto, tables, past, questions, f"seed {seed}, stage {stage}")
             async with hf.ontology(*CLASSES.values()) as fresh:
-                objections += await _examined(rng, fresh, past, questions, f"seed {seed}, stage {stage}, fresh")
+                objections += await _examined(rng, fresh, tables, past, questions, f"seed {seed}, stage {stage}, fresh")
             if stage in COMPACTED:
                 await _compact(hf, whole=COMPACTED[stage])
-                objections += await _examined(rng, onto, past, questions, f"seed {seed}, stage {stage}, compacted")
+                objections += await _examined(
+                    rng, onto, tables, past, questions, f"seed {seed}, stage {stage}, compacted"
+                )
     return objections
 
 
-async def _examined(rng: Random, onto: Ontology, past: Past, questions: int, label: str) -> list[Objection]:
+async def _examined(
+    rng: Random, onto: Ontology, tables: SqlTables, past: Past, questions: int, label: str
+) -> list[Objection]:
     referee = Referee(label)
     for number in range(questions):
-        await ask(rng, onto, past, referee)
+        await ask(rng, onto, tables, past, referee)
         if number % 2:
-            await travel(rng, onto, past, referee)
+            await travel(rng, onto, tables, past, referee)
     return referee.objections
 
 

@@ -98,7 +98,7 @@ def test_rows_as_text(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
         (["Customer", "--where", "age >"], 2, "expected"),
         (["Customer", "--columns", "idd"], 2, "did you mean id?"),
         (["Customer", "--order-by", "age up"], 2, "is not an order"),
-        (["Customer", "--since", "1", "--as-of", "2"], 2, "two kinds"),
+        (["Customer", "--since", "1", "--between", "1", "2"], 2, "two kinds"),
     ],
 )
 def test_mistakes(uri: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:

@@ -11,9 +11,10 @@ import pytest
 from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.asked import Wording, arrow_of, figures_in_words, understood
+from holdfast.ontology.asked import Wording, figures_in_words, understood
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.tabular import arrow_of
 from holdfast.ontology.times import When
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, everything
@@ -231,8 +232,8 @@ async def test_names_of_fields_are_never_sql() -> None:
         for name in ODD:
             field = f"`{name.replace('`', '``')}`"
             where = f"{field} == {json.dumps(f'{name}!')}"
-            ask, columns = await understood(sql, Wording("Odd", where, order_by=[f"{field} desc nulls first"]))
-            assert (await arrow_of(sql.engine, ask, columns)).column(name).to_pylist() == [f"{name}!"]
+            wanted = await understood(sql, Wording("Odd", [where], order_by=[f"{field} desc nulls first"]))
+            assert (await arrow_of(sql.engine, wanted)).column(name).to_pylist() == [f"{name}!"]
             groups = await figures_in_words(sql, Wording("Odd", group_by=[field], figures=["n=count()"]))
             assert sorted(group["n"] for group in groups) == [1, 1]
 

@@ -153,3 +153,12 @@ async def test_what_cannot_be_opened_is_told_to_everybody_who_asks(tmp_path: Pat
     await found.close()
     with pytest.raises(Refused):
         await found.placed()
+
+
+async def test_what_a_dead_process_left_is_swept_at_the_end_of_a_short_session() -> None:
+    async with room() as first:
+        left = first.folder.with_name(f"{first.folder.name}-dead")
+        left.mkdir()
+        (left / "1.parquet").touch()
+        assert await read(first, 1) == (1, [1])
+    assert not left.exists()

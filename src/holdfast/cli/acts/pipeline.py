@@ -43,7 +43,7 @@ async def goes_on(stage: Stage) -> str:
         f"its driver is killed (SIGKILL) among the rollups: {_chunks(root)} chunks are there, {visible} visible hours"
     )
     left = await _unfinished(stage)
-    ran = await _driven(stage, "driver-2.log", "--takeover")
+    ran = await _driven(stage, "driver-2.log")
     resumed = {each["run_id"] for each in ran if each["resumed"]}
     prove(resumed == left, f"{sorted(left)} were left unfinished, {sorted(resumed)} were gone on with")
     stage.tell(f"another driver goes on with {', '.join(sorted(resumed)) or 'the next job, between two runs'}:")
@@ -84,10 +84,10 @@ async def corrected(stage: Stage) -> str:
     return f"{first} has generation {after[first]} from {made['inputs']} inputs; the other hours were not touched"
 
 
-async def _driven(stage: Stage, log: str, *options: str, master: str | None = None) -> list[dict[str, Any]]:
-    """What the jobs of one driver say."""
+async def _driven(stage: Stage, log: str, *, master: str | None = None) -> list[dict[str, Any]]:
+    """What the jobs of one driver say. It does not wait for the turn of the one that was killed to run out."""
     stage.status = "a driver starts"
-    async with stage.command(*_words(stage, *options, master=master), log=log, **STALE) as driver:
+    async with stage.command(*_words(stage, "--takeover", master=master), log=log, **STALE) as driver:
         stdout, _ = await driver.communicate()
         prove(driver.returncode == 0, f"the driver failed: {stage.last_words(log)}")
     try:

@@ -6,7 +6,9 @@ Afterwards a witness that knows none of our code reads the objects: what was ack
 import asyncio
 import hashlib
 import json
+import shutil
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +236,11 @@ async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: 
 async def test_tls_is_spoken_where_batches_come_in(tmp_path: Path) -> None:
     place = folder(tmp_path / "store")
     token = make_token(tmp_path / "tokens.toml", "web-*")
-    tls = ROOT / "tests" / "golden" / "tls"  # a key of no use to anybody but this test
-    options = ("--tls-certificate", str(tls / "certificate.pem"), "--tls-key", str(tls / "key.pem"))
+    tls = ROOT / "tests" / "golden" / "tls"  # keys of no use to anybody but this test
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    shutil.copy(tls / "certificate.pem", certificate)
+    shutil.copy(tls / "key.pem", key)
+    options = ("--tls-certificate", str(certificate), "--tls-key", str(key))
     with collectors(place, tmp_path / "tokens.toml", options) as (one,):
         assert one.ingest.startswith("https://")
         trusted = ssl.create_default_context(cafile=str(tls / "certificate.pem"))
@@ -243,4 +248,17 @@ async def test_tls_is_spoken_where_batches_come_in(tmp_path: Path) -> None:
         assert receipt.records == 1
         with pytest.raises(Undelivered, match="CERTIFICATE_VERIFY_FAILED"):
             await Client(one.ingest, agent_id="web-1", token=token, tries=1).send(Gauge("load", 1.0, 1))
-    assert len(witness(place.contents())) == 1
+        shutil.copy(tls / "second-key.pem", key)  # which does not belong to the certificate that is still there
+        await Client(one.ingest, agent_id="web-1", token=token, verify=trusted).send(Gauge("load", 1.0, 1))
+        shutil.copy(tls / "second-certificate.pem", certificate)
+        renewed = ssl.create_default_context(cafile=str(tls / "second-certificate.pem"))
+        sent = False
+        while not sent:  # within a second or two
+            with suppress(Undelivered):
+                await Client(one.ingest, agent_id="web-1", token=token, verify=renewed, tries=1).send(
+                    Gauge("a", 1.0, 1)
+                )
+                sent = True
+        certificate.write_bytes(b"torn")
+        await Client(one.ingest, agent_id="web-1", token=token, verify=renewed).send(Gauge("load", 1.0, 1))
+    assert len(witness(place.contents())) == 4

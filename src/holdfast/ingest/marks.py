@@ -14,6 +14,7 @@ Errors: ``begin`` raises what the store does; later failures are logged, and the
 """
 
 import asyncio
+import hashlib
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -34,6 +35,7 @@ SCHEMA = "holdfast.collector_mark.v1"
 LAPSES_AFTER = 2
 SILENT_AFTER = 3
 """Times ``every_ms``."""
+MOST_FILLER = 1 << 20
 
 _MS = 1_000_000
 _log = logger("ingest")
@@ -60,7 +62,8 @@ class Mark:
         """It is written long before it is so old, if its collector is alive."""
         return SILENT_AFTER * self.every_ms * _MS
 
-    def encode(self) -> bytes:
+    def encode(self, filler: str = "") -> bytes:
+        """``filler`` makes it longer, and says nothing."""
         document: Document = {
             "schema": SCHEMA,
             "session": self.session,
@@ -70,7 +73,7 @@ class Mark:
             "every_ms": self.every_ms,
             "ended": self.ended,
         }
-        return codec.encode(document)
+        return codec.encode({**document, "filler": filler} if filler else document)
 
     @classmethod
     def read(cls, found: Object) -> "Mark":
@@ -102,6 +105,7 @@ class Marks:
         self._every_ms = every_ms
         self._written_ns = (0, 0)
         self._failed: str | None = None
+        self._refused_bytes = 0
         self._writing: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -119,9 +123,14 @@ class Marks:
             return "the store has not taken the mark of this collector for long"
         return self._failed
 
-    def failed(self, why: str | None) -> None:
-        """What became of the newest write: none but this one counts."""
-        self._failed = why
+    def accepted(self) -> None:
+        """A batch was taken: none but the newest write counts."""
+        self._failed, self._refused_bytes = None, 0
+
+    def refused(self, why: str, size: int) -> None:
+        """A batch of so many bytes was not taken. The next mark is as long: a store that is nearly full has room for
+        a short one."""
+        self._failed, self._refused_bytes = why, min(size, MOST_FILLER)
 
     async def write(self, *, ended: bool = False) -> None:
         began = (self._clock.wall_ns(), self._clock.monotonic_ns())
@@ -134,7 +143,8 @@ class Marks:
             every_ms=self._every_ms,
             ended=ended,
         )
-        await self._store.put(mark.key, mark.encode(), OVERWRITE)
+        filler = hashlib.shake_256(b"nothing").hexdigest(self._refused_bytes // 2) if self._failed else ""
+        await self._store.put(mark.key, mark.encode(filler), OVERWRITE)
         self._written_ns = began
         self._failed = None
 
@@ -187,12 +197,12 @@ class Marked:
         try:
             answer = await self._inner.accept(submission)
         except (Unavailable, Ambiguous, Denied) as error:
-            self._marks.failed(str(error))
+            self._marks.refused(str(error), len(submission.body))
             raise
         except asyncio.CancelledError:
-            self._marks.failed("the store did not take a batch in time")
+            self._marks.refused("the store did not take a batch in time", len(submission.body))
             raise
-        self._marks.failed(None)
+        self._marks.accepted()
         if self._marks.lapsed:
             await self._marks.renew()
         return answer

@@ -35,10 +35,10 @@ class Door:
         handshake_s: float,
     ) -> None:
         """``inside`` are the connections that were let in, ``most`` how many they and those with TLS to begin may be;
-        without TLS whoever comes is let in, and told."""
+        without TLS whoever comes is let in, and told. ``context`` may be replaced by another."""
         self._listening = listening
         self._make = make
-        self._context = context
+        self.context = context
         self._inside = inside
         self._most = most
         self._handshake_s = handshake_s
@@ -66,7 +66,7 @@ class Door:
                     await self._wait(error)
                 continue
             self._short = False
-            if self._context is not None and len(self._greeting) + len(self._inside) >= self._most:
+            if self.context is not None and len(self._greeting) + len(self._inside) >= self._most:
                 arrived.close()
                 continue
             task = loop.create_task(self._greet(arrived))
@@ -74,10 +74,10 @@ class Door:
             task.add_done_callback(self._greeting.discard)
 
     async def _greet(self, arrived: socket.socket) -> None:
-        limit = None if self._context is None else self._handshake_s
+        limit = None if self.context is None else self._handshake_s
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._make, arrived, ssl=self._context, ssl_handshake_timeout=limit
+                self._make, arrived, ssl=self.context, ssl_handshake_timeout=limit
             )
         except OSError as error:  # also what ssl raises
             _log.debug("a connection was not established: %s", error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid
 from holdfast.base.telemetry import logger
+from holdfast.ingest.lasting import lasting
 from holdfast.objects.stack import OpenStore
 from holdfast.server.app import IngestApp, private_app
 from holdfast.server.service import OVERLAP_S, Service, open_service
@@ -61,7 +62,7 @@ async def run_collector(
             serving = Serving(service, f"{scheme}://{at}", f"http://{private_at}")
             pairs = zip(servers, (listen, private), strict=True)
             tasks = [asyncio.create_task(server.serve(sockets=[socket])) for server, socket in pairs]
-            beside = asyncio.create_task(_beside(servers, serving, on_serving))
+            beside = asyncio.gather(_beside(servers, serving, on_serving), *map(_renewed, servers))
             try:
                 await _until(ending, tasks)
             finally:
@@ -79,6 +80,12 @@ async def _beside(servers: list[Server], serving: Serving, on_serving: Callable[
     for server in servers:
         await server.listening.wait()
     await on_serving(serving)
+
+
+async def _renewed(server: Server) -> None:
+    certificates = server.certificates()
+    if certificates is not None:
+        await lasting("looking at certificates", certificates.run)
 
 
 async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:

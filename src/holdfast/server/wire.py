@@ -9,6 +9,7 @@ past the parser (``shortcut``), under the same limits.
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.base.errors import Invalid, Refused
+from holdfast.base.errors import Invalid, Refused, check
+from holdfast.server.certificates import Certificates
 from holdfast.server.corked import Corked
 from holdfast.server.door import Door
 from holdfast.server.faults import Fault, failure_of
@@ -90,11 +92,28 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.listening = asyncio.Event()
         self._wire = wire
+        self._doors: list[Door] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        self.servers = [self._door(each) for each in sockets or []]  # type: ignore[misc]  # uvicorn closes them
+        self._doors = [self._door(each) for each in sockets or []]
+        self.servers = self._doors  # type: ignore[assignment]  # uvicorn closes them
         self.listening.set()
+
+    def certificates(self) -> Certificates | None:
+        """What keeps the certificate new; None without TLS."""
+        paths = tuple(path for path in (self._wire.certificate, self._wire.key) if path is not None)
+        return Certificates(paths, self._context, self._speak) if paths else None
+
+    def _context(self) -> ssl.SSLContext:
+        again = server_for(self.config.app, self._wire).config.ssl
+        check(again is not None, "a listener with a certificate speaks TLS")
+        return again  # type: ignore[return-value]  # checked
+
+    def _speak(self, context: ssl.SSLContext) -> None:
+        self.config.ssl = context
+        for door in self._doors:
+            door.context = context
 
     def _door(self, listening: socket.socket) -> Door:
         state, wire = self.server_state, self._wire

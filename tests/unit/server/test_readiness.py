@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Unavailable
+from holdfast.ingest.marks import Mark
 from holdfast.ingest.notes import Notes
+from holdfast.ingest.records import Log
 from holdfast.ingest.spool import BALLAST, TRIAL, TRIAL_BYTES, Spool
 from holdfast.objects.memory import MemoryStore
 from holdfast.server.readiness import Readiness
@@ -40,6 +42,16 @@ async def test_without_batches_the_mark_tells_whether_the_store_takes_writes(tmp
         assert "collectors/v1" in await problem(desk)
         await marks.renew()
         assert (await desk.get("/readyz"))["store_problem"] is None
+        desk.script.script += ["busy"] * 2
+        body = frame(Log("x" * 5_000, 1))
+        assert (await desk.post(body)).status_code == 503
+        await marks.renew()
+        [key] = [key async for key in desk.service.store.keys("collectors/")]
+        kept = (await desk.service.store.get(key)).body
+        assert len(body) <= len(kept) <= len(body) + 500  # a store with room for no more than a short mark would not do
+        assert Mark.read(await desk.service.store.get(key)).session == marks.session
+        await marks.renew()
+        assert len((await desk.service.store.get(key)).body) < 500
         desk.watch.advance(seconds=60)  # a write that hangs says nothing, and neither does the mark
         assert "has not taken the mark" in await problem(desk)
         await marks.renew()

@@ -386,7 +386,8 @@ class Warm:
         for _, group in groupby(on_disk, key=alike):
             same = sorted(group, key=lambda each: not each.until)
             listed = ", ".join(projected(shape, same[0], columns))
-            text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[], union_by_name = true)"
+            several = ", union_by_name = true" if len(same) > 1 else ""
+            text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[]{several})"
             latest = lasting(same, latest_at)
             found.append((f"{text} WHERE {latest}" if latest else text, [[each.path for each in same]]))
         return found

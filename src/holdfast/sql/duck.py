@@ -112,11 +112,13 @@ class Duck:
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
         # The files that it gets never change. Of these settings none can be given to connect().
-        root.execute("SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true")
+        root.execute(
+            "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; SET allowed_directories = $folders",
+            {"folders": self._folders},
+        )
         if not self.memory_bytes:
             (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
             self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        root.execute("SET allowed_directories = $folders", {"folders": self._folders})
         root.execute("SET enable_external_access = false; SET lock_configuration = true")
         self._root = root
 

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base import codec
-from holdfast.base.errors import Ambiguous, Denied, Invalid, Refused, Unavailable
+from holdfast.base.errors import Ambiguous, Denied, Incompatible, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Submission
@@ -42,7 +42,6 @@ from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.notes import Notes
-from holdfast.ingest.spool_v1 import upgrade
 from holdfast.objects.local import LocalStore
 from holdfast.objects.store import CREATE, OVERWRITE, Object, Store, Written
 
@@ -102,7 +101,6 @@ class Spool:
     async def load(self) -> None:
         await self._store.put(STAYS, b"", CREATE)
         await self._notes.load()
-        await upgrade(self._store, self._notes, pending_key)
 
     async def spool_id(self, ambient: Ambient) -> str:
         """The id under which an authority knows this spool; drawn when it is first asked for."""
@@ -114,9 +112,12 @@ class Spool:
         )
         await self._store.put(ABOUT, codec.encode(drawn), CREATE)
         document = codec.decode((await self._store.get(ABOUT)).body, key=ABOUT)
-        if codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT) < VERSION:
-            document["version"] = VERSION
-            await self._store.put(ABOUT, codec.encode(document), OVERWRITE)
+        version = codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
+        if version < VERSION:
+            raise Incompatible(
+                f"the spool is of version {version}, and its batches would not be found",
+                remedy="let the version that made it land them, and name another folder",
+            )
         return str(document["spool_id"])
 
     async def take(self, submission: Submission) -> Taken | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.base import codec
-from holdfast.base.errors import Corrupt, Denied, NotFound, Refused, Unavailable
+from holdfast.base.errors import Corrupt, Denied, Incompatible, NotFound, Refused, Unavailable
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Accepted, IdentityConflict
 from holdfast.ingest.authority import Acceptance
@@ -340,23 +340,15 @@ async def test_a_batch_takes_two_syncs_to_accept_and_two_for_all_that_land_at_a_
         assert forced == {"file": 1, "folder": 1}
 
 
-async def test_a_spool_of_an_earlier_version_keeps_what_it_held(tmp_path: Path) -> None:
+async def test_a_spool_of_an_earlier_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     desk = SpoolDesk()
     store = LocalStore(tmp_path / FOLDER, clock=desk.watch)
-    waits, landed = submission(1), submission(2)
-    manifest = landed.manifest(accepted_at_unix_ns=5, collector_id="earlier", authority_id=None, write_id="w")
-    await store.put(f"pending/v1/{layout.identity_path(waits.identity)}.lmbatch", waits.body, CREATE)
-    note = codec.encode({"accepted_manifest": manifest.document()})
-    await store.put(f"landed/v1/{layout.identity_path(landed.identity)}.json", note, CREATE)
-    about = codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=1, write_id="w")
-    await store.put(ABOUT, codec.encode(about), CREATE)
-    for _ in range(2):
-        async with open_spool(tmp_path, desk.ambient()) as spool:
-            assert await spool.spool_id(desk.ambient()) == "disk-1"
-            assert [one.identity async for one in spool.pending()] == [waits.identity]
-            again = await desk.spooler(spool).accept(landed)
-            assert isinstance(again, Accepted)
-            assert (again.duplicate, again.manifest.collector_id) == (True, "earlier")
-            assert again.manifest.accepted_at_unix_ns == 5
-    assert not (tmp_path / FOLDER / "landed").exists()
-    assert codec.decode((await store.get(ABOUT)).body, key=ABOUT)["version"] == 2
+    waits = f"pending/v1/{layout.identity_path(submission(1).identity)}.lmbatch"
+    await store.put(waits, submission(1).body, CREATE)
+    about = codec.encode(codec.stamp({"spool_id": "disk-1"}, format_name=FORMAT, version=1, write_id="w"))
+    await store.put(ABOUT, about, CREATE)
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        with pytest.raises(Incompatible, match="version 1"):
+            await spool.spool_id(desk.ambient())
+    assert (await store.get(waits)).body == submission(1).body
+    assert (await store.get(ABOUT)).body == about

@@ -108,7 +108,9 @@ def _close(idle: list[Connection]) -> None:
 
 
 def _spoke(connection: Connection) -> bool:
-    """Whether the server sent something while nobody asked: nearly always that it has closed the connection."""
+    """Whether the server did something while nobody asked: nearly always it has closed the connection."""
+    if connection.transport.is_closing():
+        return True
     fileno = connection.transport.get_extra_info("socket").fileno()
     poll = select.poll()
     poll.register(fileno, select.POLLIN)

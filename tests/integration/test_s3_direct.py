@@ -82,7 +82,7 @@ async def test_one_that_waited_is_looked_at_first(monkeypatch: pytest.MonkeyPatc
         first.close()
         # Up to here the loop had no turn to hear of it.
         writing = asyncio.ensure_future(store.put("k", b"x", CREATE))
-        second, _ = await loop.sock_accept(listener)
+        second, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
         await serve(second)
         assert isinstance(await writing, Written)
         second.close()

@@ -4,10 +4,11 @@
         ...
         assert server.seen == ["PUT /bucket/key"]
 
-It runs in the test's own loop; obstore asks from its own threads.
+It runs in the test's own loop; obstore asks from its own threads. With ``tls`` it speaks TLS.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -51,9 +52,14 @@ def error_body(code: str, message: str = "as scripted") -> bytes:
 class ScriptedServer:
     """``reply`` answers every request, or is called with each one."""
 
-    def __init__(self, reply: Reply | Callable[[Request], Reply | Awaitable[Reply]]) -> None:
+    def __init__(
+        self, reply: Reply | Callable[[Request], Reply | Awaitable[Reply]], *, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.reply = reply
         self.requests: list[Request] = []
+        self.connections = 0
+        """How many were made so far."""
+        self._tls = tls
         self._end = asyncio.Event()
         self._connections: set[asyncio.StreamWriter] = set()
 
@@ -61,9 +67,19 @@ class ScriptedServer:
     def seen(self) -> list[str]:
         return [f"{request.method} {request.target}" for request in self.requests]
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
+    def hang_up(self) -> None:
+        """Close every connection, as a server does with those that are idle for long."""
+        for connection in self._connections:
+            connection.close()
+
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        scheme = "http" if self._tls is None else "https"
+        self.endpoint = f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(
@@ -79,6 +95,7 @@ class ScriptedServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
+        self.connections += 1
         try:
             while await self._one(reader, writer):
                 pass

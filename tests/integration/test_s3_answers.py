@@ -1,4 +1,4 @@
-"""What the port makes of every answer, with obstore in between: it is obstore's behaviour that is pinned down here."""
+"""What the port makes of every answer: asked directly, and with obstore in between, whose behaviour is pinned here."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,6 +9,7 @@ from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotF
 from holdfast.objects.cloud import CloudStore, CloudTarget
 from holdfast.objects.cloud.errors import NoBucket
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Version
+from tests.integration import clients
 from tests.integration.scripted_server import (
     HANG_UP,
     SILENCE,
@@ -24,8 +25,18 @@ IF_MATCH = IfMatch(Version('"etag"'))
 CONDITIONAL: list[Mode] = [CREATE, ADDRESSED, IF_MATCH]
 
 
+ENVIRON: dict[str, str] = {}
+
+
+@pytest.fixture(params=clients.BOTH, ids=clients.IDS, autouse=True)
+def each_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in request.param.items():
+        monkeypatch.setitem(ENVIRON, name, value)
+
+
 def store_at(endpoint: str, **options: str) -> CloudStore:
-    return CloudStore(CloudTarget("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS), environ={})
+    target = CloudTarget("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS)
+    return CloudStore(target, environ=ENVIRON)
 
 
 async def first_page(store: CloudStore) -> object:

@@ -19,11 +19,19 @@ def open_store():
     return CloudStore(CloudTarget("s3", sys.argv[2], "", options, keys), environ={})
 
 def use(store):
+    "A write and a listing: the first is ours, the second goes through obstore."
+    return told(written(store))
+
+def told(work):
     try:
-        asyncio.run(store.put("k", b"x"))
+        asyncio.run(work)
         return "used"
     except HoldfastError as error:
         return f"{type(error).__name__}: {error} / {error.remedy}"
+
+async def written(store):
+    await store.put("k", b"x")
+    [page async for page in store.list()]
 """
 
 LOOK = """
@@ -77,6 +85,11 @@ def test_a_child_of_a_process_that_has_used_a_store_is_told_why_it_cannot(s3_ser
     assert parent == "used"
     assert child.startswith("Invalid: cloud stores cannot be used in this process: it was forked")
     assert "spawn or forkserver" in child
+
+
+def test_what_is_asked_directly_knows_no_such_trouble(s3_server: S3Server, bucket: str) -> None:
+    script = OPEN + FORK + "print(use(open_store()))\nin_child(lambda: told(open_store().put('k', b'y')))"
+    assert run(script, s3_server, bucket) == ["used", "used"]
 
 
 def test_a_child_may_use_stores_if_its_parent_has_not(s3_server: S3Server, bucket: str) -> None:

@@ -1,4 +1,7 @@
-"""From a target to an obstore client, with every choice made explicit.
+"""From a target to a client, with every choice made explicit.
+
+S3 is asked directly (``direct``) where keys are known and no proxy stands between; obstore is then made only for what
+that leaves: listings, uploads in parts, many deletes in one request, large bodies.
 
 obstore reads the environment by itself, value by value: a session token found there would go with keys from a file, and
 ``AWS_ENDPOINT_URL_S3`` would beat an endpoint that was given. So what matters is decided here and passed on in full;
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -21,18 +25,19 @@ from holdfast.objects.cloud.credentials import (
     Environ,
     Keys,
     Profile,
+    Role,
     Unsigned,
     find_credentials,
     read_profile,
 )
+from holdfast.objects.cloud.direct import Bucket, Direct, is_straight
 from holdfast.objects.cloud.errors import Place
+from holdfast.objects.cloud.sdk import Backend, Sdk
 from holdfast.objects.cloud.target import CloudTarget, check_endpoint
 from holdfast.objects.cloud.versions import Etags, Generations, Versions
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config, S3Credential
-
-Backend = S3Store | GCSStore | AzureStore
 
 _NO_RETRIES: "RetryConfig" = {"max_retries": 0}
 _CONNECT_MS = 5_000
@@ -41,25 +46,34 @@ _REQUEST_MS = 30_000
 
 @dataclass(frozen=True)
 class Client:
-    backend: Backend
+    """Nothing of obstore's is made before it is wanted."""
+
+    target: CloudTarget
+    make: Callable[[], Backend]
     place: Place
     versions: Versions
-    bulk_delete: bool
+    bulk_delete: bool = False
     """Many keys in one request, each answered for; without it obstore stops at the first missing key."""
+    direct: Direct | None = None
+
+    @cached_property
+    def backend(self) -> Backend:
+        try:
+            return self.make()
+        except (BaseError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise Invalid(f"{self.target.uri}: these settings do not work: {reason}", remedy="correct them") from None
+
+    @cached_property
+    def sdk(self) -> Sdk:
+        return Sdk(self.backend, self.versions)
 
 
 def connect(target: CloudTarget, environ: Environ) -> Client:
-    try:
-        match target.scheme:
-            case "s3":
-                return _s3(target, environ)
-            case "gs":
-                return _gs(target, environ)
-            case _:
-                return _az(target, environ)
-    except (BaseError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise Invalid(f"{target.uri}: these settings do not work: {reason}", remedy="correct them") from None
+    client = {"s3": _s3, "gs": _gs, "az": _az}[target.scheme](target, environ)
+    if client.direct is None:
+        _ = client.backend  # settings that cannot work are refused at once
+    return client
 
 
 class _Aws:
@@ -102,16 +116,39 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
         config["metadata_endpoint"] = metadata.rstrip("/")
     credentials = find_credentials(target, environ, lambda: aws.profile)
     config["skip_signature"] = isinstance(credentials, Unsigned)
-    backend = S3Store(
-        target.bucket,
-        config=config,
-        client_options=_http(target, endpoint),
-        retry_config=_NO_RETRIES,
-        credential_provider=_provider(credentials) if isinstance(credentials, Keys) else None,
-    )
+    http = _http(target, endpoint)
+
+    def make() -> Backend:
+        return S3Store(
+            target.bucket,
+            config=config,
+            client_options=http,
+            retry_config=_NO_RETRIES,
+            credential_provider=_provider(credentials) if isinstance(credentials, Keys) else None,
+        )
+
     place = Place("s3", target.bucket, endpoint, credentials.source, WHERE_TO_PUT_KEYS)
-    versions = Etags(unquoted=target.switch("unquoted_if_match", default=False))
-    return Client(backend, place, versions, bulk_delete=not config["disable_bulk_delete"])
+    unquoted = target.switch("unquoted_if_match", default=False)
+    direct = None
+    if is_straight(environ) and not isinstance(credentials, Role):
+        direct = Direct(_bucket(target, endpoint, region, in_host=in_host, unquoted=unquoted), credentials)
+    return Client(target, make, place, Etags(unquoted=unquoted), not config["disable_bulk_delete"], direct)
+
+
+def _bucket(target: CloudTarget, endpoint: str, region: str, *, in_host: bool, unquoted: bool) -> Bucket:
+    named = {
+        "x-amz-server-side-encryption": target.text("sse"),
+        "x-amz-server-side-encryption-aws-kms-key-id": target.text("sse_kms_key_id"),
+    }
+    return Bucket(
+        address=check_endpoint(target.uri, endpoint),
+        path="" if in_host else f"/{quote(target.bucket)}",
+        region=region,
+        unquoted_if_match=unquoted,
+        encryption=tuple((name, value) for name, value in named.items() if value),
+        connect_seconds=target.millis("connect_timeout_ms", default=_CONNECT_MS) / 1000,
+        request_seconds=target.millis("request_timeout_ms", default=_REQUEST_MS) / 1000,
+    )
 
 
 def _gs(target: CloudTarget, environ: Environ) -> Client:
@@ -125,10 +162,14 @@ def _gs(target: CloudTarget, environ: Environ) -> Client:
         config["service_account_key"] = key
     if token := target.secret("bearer_token"):
         config["bearer_token"] = token
-    backend = GCSStore(target.bucket, config=config, client_options=_http(target, endpoint), retry_config=_NO_RETRIES)
+    http = _http(target, endpoint)
+
+    def make() -> Backend:
+        return GCSStore(target.bucket, config=config, client_options=http, retry_config=_NO_RETRIES)
+
     source, remedy = "the application default credentials", "set GOOGLE_APPLICATION_CREDENTIALS"
     place = Place("gs", target.bucket, endpoint, source, remedy)
-    return Client(backend, place, Generations(), bulk_delete=False)
+    return Client(target, make, place, Generations())
 
 
 def _az(target: CloudTarget, environ: Environ) -> Client:
@@ -147,10 +188,14 @@ def _az(target: CloudTarget, environ: Environ) -> Client:
         config["account_key"] = key
     if token := target.secret("sas_token"):
         config["sas_key"] = token
-    backend = AzureStore(target.bucket, config=config, client_options=_http(target, endpoint), retry_config=_NO_RETRIES)
+    http = _http(target, endpoint)
+
+    def make() -> Backend:
+        return AzureStore(target.bucket, config=config, client_options=http, retry_config=_NO_RETRIES)
+
     source, remedy = f"the credentials of account {account}", "set AZURE_STORAGE_ACCOUNT_KEY"
     place = Place("az", target.bucket, endpoint, source, remedy)
-    return Client(backend, place, Etags(), bulk_delete=False)
+    return Client(target, make, place, Etags())
 
 
 def _http(target: CloudTarget, endpoint: str) -> "ClientConfig":

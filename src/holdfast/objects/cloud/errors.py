@@ -1,4 +1,4 @@
-"""From a failure of obstore's to an error of ours: one line that names the object, the endpoint and the remedy.
+"""From a client's failure to an error of ours: one line that names the object, the endpoint and the remedy.
 
     what came back                                on a write       on a read
     ---------------------------------------------------------------------------------------------
@@ -10,6 +10,7 @@
     429, SlowDown, ServerBusy                     Unavailable      Unavailable
     408, 5xx, no answer, half an answer           Unavailable, *   Unavailable
     not connected                                 Unavailable      Unavailable
+    a redirect                                    Invalid          Invalid
     any other status                              Invalid          Invalid
 
 ``*`` is ``maybe_applied``: the write may have landed. What cannot be told is taken for that. A race is ``Lost`` only if
@@ -102,7 +103,7 @@ def _without_answer(failure: Failure, place: Place, key: str, *, writing: bool) 
             remedy="give Holdfast a bucket or a prefix of its own",
         )
     if _WRONG_REGION in failure.said:
-        return Invalid(f"{place.uri()}: the bucket is in another region", remedy="set region to the bucket's own")
+        return _elsewhere(place)
     if not failure.sent:
         ours = failure.said == TOO_MANY_FILES
         return Unavailable(
@@ -114,9 +115,18 @@ def _without_answer(failure: Failure, place: Place, key: str, *, writing: bool) 
     return Unavailable(f"{uri}: no usable answer from {place.endpoint}: {failure.said}", maybe_applied=writing)
 
 
+def _elsewhere(place: Place) -> Invalid:
+    return Invalid(
+        f"{place.uri()}: {place.endpoint} sends its clients elsewhere: the bucket is in another region",
+        remedy="set region to the bucket's own, or endpoint to where it is",
+    )
+
+
 def _refused(failure: Failure, place: Place, key: str, *, writing: bool) -> HoldfastError:
     uri, words = place.uri(key), _words(failure)
     status, code = failure.status or 0, failure.code
+    if status in (301, 302, 307, 308):
+        return _elsewhere(place)
     if status == 404 and (writing or code in _NO_BUCKET):
         return NoBucket(
             f"{place.uri()}: no such bucket at {place.endpoint}",

@@ -1,6 +1,6 @@
-"""What obstore raised, read once.
+"""What a client raised, read once. Our own says what it knows; the rest is about obstore.
 
-The class of the exception does not tell outcomes apart: a create that meets 412 and one that meets 409 both raise
+The class of its exception does not tell outcomes apart: a create that meets 412 and one that meets 409 both raise
 ``AlreadyExistsError``, an update of a missing key raises ``PreconditionError`` like one that lost, and a listing raises
 ``GenericError`` for everything. So the HTTP status and the store's own error code are read from the text. It has two
 parts: a sentence that repeats the key and the server's words as they are, and, after ``Debug source:``, a dump in which
@@ -14,6 +14,16 @@ import html
 import re
 from dataclasses import dataclass
 from typing import Self
+
+from holdfast.objects.cloud.http1 import (
+    CONNECTION_CLOSED,
+    CONNECTION_RESET,
+    CUT_OFF,
+    NO_ANSWER,
+    NOT_HTTP,
+    Broken,
+    Refused,
+)
 
 _STATUS_AND_BODY = re.compile(r'^ +status: (\d{3}),\n +body: (?:Some\(\n +)?(?:"(.*)",$)?', re.MULTILINE)
 _DELETE = re.compile(r'DeleteFailed \{\n +path: "(.*)",\n +code: "(\w+)",\n +\w+: "(.*)",$', re.MULTILINE)
@@ -30,12 +40,12 @@ _REASONS = (
     ("dns error", "the name is not known"),
     ("InvalidCertificate", "its certificate is not trusted"),
     ("InvalidMessage", "it does not speak TLS"),
-    ("TimedOut", "no answer in time"),
-    ("IncompleteMessage", "the connection was closed before the answer"),
-    ("ConnectionReset", "the connection was reset"),
+    ("TimedOut", NO_ANSWER),
+    ("IncompleteMessage", CONNECTION_CLOSED),
+    ("ConnectionReset", CONNECTION_RESET),
     ("BrokenPipe", "the connection was closed"),
-    ("IncompleteBody", "the answer was cut off"),
-    ("Parse(", "it does not speak HTTP"),
+    ("IncompleteBody", CUT_OFF),
+    ("Parse(", NOT_HTTP),
 )
 _LONGEST_MESSAGE = 200
 
@@ -57,6 +67,13 @@ class Failure:
 
     @classmethod
     def read(cls, error: Exception) -> Self:
+        """What was raised. One of our own client's knows by itself."""
+        if isinstance(error, Refused):
+            body = error.answer.body.decode("utf-8", "replace")
+            said = _plain(_first(_MESSAGE, body))
+            return cls(error, error.answer.status, _first(_CODE, body), said, sent=True, address=None)
+        if isinstance(error, Broken):
+            return cls(error, None, None, error.said, sent=error.sent, address=None)
         sentence, _, dump = str(error).rpartition("\n\nDebug source:\n")
         answer = _STATUS_AND_BODY.search(dump)
         if answer is not None:

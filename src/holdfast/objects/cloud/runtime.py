@@ -23,19 +23,24 @@ _started_in: int | None = None
 """The process whose threads these are; None before the first request."""
 
 
+def stay(owner: int) -> None:
+    """Called before every request, with the process that the client was made in: no connection crosses a fork."""
+    if owner != os.getpid():
+        raise Invalid(
+            "a cloud store was opened before a fork and used after it",
+            remedy="open a new store from its StoreSpec in the child process",
+        )
+
+
 def enter(owner: int) -> None:
-    """Called before every request, with the process that the client was made in."""
+    """Called before every request of obstore's."""
     if not owner == _started_in == os.getpid():
         _start(owner)
 
 
 def _start(owner: int) -> None:
     global _started_in  # noqa: PLW0603  # the pool itself is one per process
-    if owner != os.getpid():
-        raise Invalid(
-            "a cloud store was opened before a fork and used after it",
-            remedy="open a new store from its StoreSpec in the child process",
-        )
+    stay(owner)
     if _started_in is not None:
         raise Invalid(
             "cloud stores cannot be used in this process: it was forked from one that had used them",

@@ -1,5 +1,6 @@
-"""The port's verbs on a cloud store, through obstore. Every verb is one request; nothing is repeated here. At most
-``requests_in_flight`` are under way at once; the others wait for their turn (``slots``).
+"""The port's verbs on a cloud store. Every verb is one request; nothing is repeated here. What concerns one object goes
+through ``verbs``, the rest through obstore. At most ``requests_in_flight`` are under way at once; the others wait for
+their turn (``slots``).
 
 A conditional write is a single PUT, whatever its size. A large body without a condition, or under a key that names its
 bytes, goes up in parts; an upload that breaks off becomes visible to nobody, and a lifecycle rule of the bucket should
@@ -13,27 +14,29 @@ Errors are those of the port; ``errors`` has the table. A client belongs to the 
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import BaseError, NotModifiedError
+from obstore.exceptions import BaseError
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.config import REQUESTS_IN_FLIGHT
 from holdfast.base.errors import HoldfastError, Invalid, check
 from holdfast.objects.cloud import runtime
 from holdfast.objects.cloud.client import connect
+from holdfast.objects.cloud.direct import LARGEST_BODY
 from holdfast.objects.cloud.errors import explain, is_lost, is_missing
 from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.cloud.http1 import Broken, Refused
+from holdfast.objects.cloud.sdk import Backend, Sdk, nanoseconds
 from holdfast.objects.cloud.slots import Slots
 from holdfast.objects.cloud.target import CloudTarget
+from holdfast.objects.cloud.verbs import Found, Verbs
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
     Capabilities,
     Entry,
-    IfMatch,
     Lost,
     Meta,
     Mode,
@@ -51,7 +54,7 @@ from holdfast.objects.store import (
 )
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
-    from obstore import GetResult, ObjectMeta, PutMode, PutResult
+    from obstore import ObjectMeta
 
 PAGE_SIZE = 1000
 """What S3 and Google's store put on a page, so that a page of ours is a request of theirs."""
@@ -60,19 +63,14 @@ PART_BYTES = 8 * 1024 * 1024
 _PARALLEL_PARTS = 4
 _PARALLEL_DELETES = 16
 
-_RAISED = (BaseError, OSError)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+_RAISED = (Broken, Refused, BaseError, OSError)
 
 
 class CloudStore(Store):
     def __init__(self, target: CloudTarget, *, environ: Mapping[str, str] | None = None) -> None:
         self.target = target
-        client = connect(target, os.environ if environ is None else environ)
-        self._backend = client.backend
+        self._client = client = connect(target, os.environ if environ is None else environ)
         self._place = client.place
-        self._versions = client.versions
-        self._bulk_delete = client.bulk_delete
         self._slots = Slots(target.number("requests_in_flight", default=REQUESTS_IN_FLIGHT))
         self._root = f"{target.prefix}/" if target.prefix else ""
         self._room = len(self._root.encode())
@@ -86,32 +84,28 @@ class CloudStore(Store):
         path = self._path(key)
         try:
             async with self._slots.taken():
-                answer = await obstore.get_async(self._backend, path)
-                return await self._received(key, path, answer)
+                found = await self._verbs.get(path)
         except _RAISED as error:
             raise self._trouble(path, error) from None
+        return self._object(key, path, found)
 
     async def get_unless(self, key: str, version: Version) -> Object | NotModified:
         path = self._path(key)
         try:
             async with self._slots.taken():
-                answer = await obstore.get_async(self._backend, path, options=self._versions.unless(version))
-                if self._version(path, answer.meta) == version:
-                    return NotModified()
-                return await self._received(key, path, answer)
-        except NotModifiedError:
-            return NotModified()
+                found = await self._verbs.get_unless(path, version)
         except _RAISED as error:
             raise self._trouble(path, error) from None
+        return found if isinstance(found, NotModified) else self._object(key, path, found)
 
     async def head(self, key: str) -> Meta:
         path = self._path(key)
         try:
             async with self._slots.taken():
-                meta = await obstore.head_async(self._backend, path)
+                found = await self._verbs.head(path)
         except _RAISED as error:
             raise self._trouble(path, error) from None
-        return Meta(key, meta["size"], _nanoseconds(meta["last_modified"]), self._version(path, meta))
+        return Meta(key, found.size, found.modified_ns, self._version(path, found.version))
 
     async def range(self, key: str, start: int, end: int) -> bytes:
         if start < 0:
@@ -122,13 +116,12 @@ class CloudStore(Store):
         path = self._path(key)
         try:
             async with self._slots.taken():
-                body = await obstore.get_range_async(self._backend, path, start=start, end=end)
+                return (await self._verbs.part(path, start, end)).body
         except _RAISED as error:
             failure = Failure.read(error)
             if failure.status == 416:
                 return b""
             raise explain(failure, self._place, path, writing=False) from None
-        return body.to_bytes()
 
     async def part(self, key: str, start: int, end: int) -> Part:
         if start < 0:
@@ -137,30 +130,24 @@ class CloudStore(Store):
             path = self._path(key)
             try:
                 async with self._slots.taken():
-                    answer = await obstore.get_async(self._backend, path, options={"range": (start, end)})
-                    meta = answer.meta
-                    body = (await answer.bytes_async()).to_bytes()
-                    return Part(body, meta["size"], self._version(path, meta))
+                    found = await self._verbs.part(path, start, end)
+                return Part(found.body, found.size, self._version(path, found.version))
             except _RAISED as error:
                 failure = Failure.read(error)
                 if failure.status != 416:
                     raise explain(failure, self._place, path, writing=False) from None
-        found = await self.head(key)
-        return Part(b"", found.size, found.version)
+        meta = await self.head(key)
+        return Part(b"", meta.size, meta.version)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)
         if _in_parts(len(body), mode):
             return await self._put_in_parts(path, body)
-        condition: PutMode
-        if isinstance(mode, IfMatch):
-            condition = self._versions.condition(mode.version)
-        else:
-            condition = "overwrite" if isinstance(mode, Overwrite) else "create"
+        verbs = self._verbs if len(body) <= LARGEST_BODY else self._sdk
         if not self._slots.take_now():  # as ``taken`` does, which costs coroutines
             await self._slots.take()
         try:
-            result = await obstore.put_async(self._backend, path, body, mode=condition, use_multipart=False)
+            version = await verbs.put(path, body, mode)
         except _RAISED as error:
             failure = Failure.read(error)
             if not isinstance(mode, Overwrite) and is_lost(failure, self._place, mode):
@@ -168,7 +155,7 @@ class CloudStore(Store):
             raise explain(failure, self._place, path, writing=True) from None
         finally:
             self._slots.give_back()
-        return Written(self._version(path, result))
+        return Written(self._version(path, version))
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
         """As ``put`` would send it, in parts if it is large; some parts of it are held."""
@@ -205,7 +192,7 @@ class CloudStore(Store):
             if isinstance(error, _RAISED):
                 raise self._trouble(path, error, writing=True) from None
             raise
-        return Written(self._version(path, result))
+        return Written(self._version(path, self._client.versions.of(result)))
 
     def put_requests(self, size: int, mode: Mode) -> int:
         """A body in parts: the beginning, each part, the end. Azure needs no beginning."""
@@ -220,13 +207,17 @@ class CloudStore(Store):
         paths = [self._path(key) for key in keys]
         if not paths:
             return
-        if self._bulk_delete:
-            await self._delete(paths)
+        if self._client.bulk_delete:
+            await self._delete_all(paths)
         else:
             await map_bounded(paths, self._delete, limit=_PARALLEL_DELETES)
 
+    async def close(self) -> None:
+        if self._client.direct is not None:
+            await self._client.direct.close()
+
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
-        runtime.enter(self._made_in)
+        runtime.stay(self._made_in)
         start = self._root + check_prefix(prefix)
         floor = self._root + _item(after) if after else ""
         return self._folded(start, floor) if delimiter else self._flat(start, floor)
@@ -271,13 +262,10 @@ class CloudStore(Store):
         for meta in found:
             path = meta["path"]
             if path > floor and path.startswith(start):
-                yield Entry(path[cut:], meta["size"], _nanoseconds(meta["last_modified"]))
+                yield Entry(path[cut:], meta["size"], nanoseconds(meta["last_modified"]))
 
-    async def _received(self, key: str, path: str, answer: "GetResult") -> Object:
-        meta = answer.meta
-        version = self._version(path, meta)
-        body = await answer.bytes_async()
-        return Object(key, body.to_bytes(), _nanoseconds(meta["last_modified"]), version)
+    def _object(self, key: str, path: str, found: Found) -> Object:
+        return Object(key, found.body, found.modified_ns, self._version(path, found.version))
 
     async def _put_in_parts(self, path: str, body: bytes) -> Written:
         parallel = min(_PARALLEL_PARTS, self._slots.limit)
@@ -293,29 +281,49 @@ class CloudStore(Store):
                 )
         except _RAISED as error:
             raise self._trouble(path, error, writing=True) from None
-        return Written(self._version(path, result))
+        return Written(self._version(path, self._client.versions.of(result)))
 
-    async def _delete(self, paths: "str | Sequence[str]") -> None:
+    async def _delete(self, path: str) -> None:
+        try:
+            async with self._slots.taken():
+                await self._verbs.delete(path)
+        except _RAISED as error:
+            failure = Failure.read(error)
+            if not is_missing(failure):
+                raise explain(failure, self._place, path, writing=True) from None
+
+    async def _delete_all(self, paths: Sequence[str]) -> None:
+        """In one request. One missing key among many would hide what befell the others."""
         try:
             async with self._slots.taken():
                 await obstore.delete_async(self._backend, paths)
         except _RAISED as error:
             failure = Failure.read(error)
-            # One missing key among many would hide what befell the others.
-            if not (isinstance(paths, str) and is_missing(failure)):
-                path = paths if isinstance(paths, str) else failure.key or ""
-                raise explain(failure, self._place, path, writing=True) from None
+            raise explain(failure, self._place, failure.key or "", writing=True) from None
 
     def _path(self, key: str) -> str:
         """The key as the bucket has it, if this process may ask for it."""
-        runtime.enter(self._made_in)
+        runtime.stay(self._made_in)
         return self._root + check_key(key, room=self._room)
 
-    def _version(self, path: str, found: "ObjectMeta | PutResult") -> Version:
-        version = self._versions.of(found)
+    @property
+    def _verbs(self) -> Verbs:
+        return self._client.direct or self._sdk
+
+    @property
+    def _sdk(self) -> Sdk:
+        runtime.enter(self._made_in)
+        return self._client.sdk
+
+    @property
+    def _backend(self) -> Backend:
+        runtime.enter(self._made_in)
+        return self._client.backend
+
+    def _version(self, path: str, version: Version | None) -> Version:
         if version is None:
             raise Invalid(
-                f"{self._place.uri(path)}: {self._place.endpoint} gave no version with its answer",
+                f"{self._place.uri(path)}: {self._place.endpoint} gave no version, or no time, with its answer",
                 remedy="run holdfast doctor on this store: the server may lack what Holdfast needs",
             )
         return version
@@ -346,7 +354,3 @@ def _item(name: str) -> str:
     """A key, or a folder with its slash."""
     check_key(name.removesuffix("/"))
     return name
-
-
-def _nanoseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND * 1000

@@ -1,0 +1,163 @@
+"""Answers, however they come in, against h11 as a second reader; and what is left of the connection afterwards."""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from itertools import pairwise
+
+import h11
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.objects.cloud.http1 import CONNECTION_CLOSED, CUT_OFF, NO_ANSWER, NOT_HTTP, Answer, Broken, Connection
+
+REQUEST = b"GET /k HTTP/1.1\r\nhost: h\r\n\r\n"
+OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 5\r\n\r\nhello'
+
+
+async def told(pieces: Sequence[bytes], *, ends: bool = False, bodiless: bool = False) -> tuple[Answer, bool]:
+    """What a connection makes of these pieces, and whether it may be used again."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
+        asked = asyncio.ensure_future(connection.ask(REQUEST, b"", bodiless=bodiless, seconds=30))
+        await asyncio.sleep(0)
+        for piece in pieces:
+            connection.data_received(piece)
+        if ends:
+            assert theirs.recv(1000) == REQUEST
+            theirs.close()
+        try:
+            return await asked, connection.usable
+        finally:
+            connection.abort()
+            await asyncio.sleep(0)
+
+
+async def broken(pieces: Sequence[bytes], *, ends: bool = False) -> str:
+    with pytest.raises(Broken) as trouble:
+        await told(pieces, ends=ends)
+    assert trouble.value.sent
+    return trouble.value.said
+
+
+def split(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+    at = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    return [data[a:b] for a, b in pairwise(at)]
+
+
+def chunked(body: bytes, cuts: Sequence[int]) -> bytes:
+    chunks = [piece for piece in split(body, cuts) if piece]
+    return b"".join(b"%x;some=thing\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nlate: header\r\n\r\n"
+
+
+def by_h11(data: bytes) -> tuple[int, bytes, bool]:
+    reader = h11.Connection(h11.CLIENT)
+    reader.send(h11.Request(method="GET", target="/k", headers=[("host", "h")]))
+    reader.send(h11.EndOfMessage())
+    reader.receive_data(data)
+    status, body = 0, b""
+    while not isinstance(event := reader.next_event(), h11.EndOfMessage):
+        if isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            body += event.data
+    return status, body, reader.their_state is h11.DONE
+
+
+@given(
+    status=st.sampled_from([200, 201, 206, 400, 403, 404, 409, 412, 500, 503]),
+    body=st.binary(max_size=300),
+    in_chunks=st.booleans(),
+    closes=st.booleans(),
+    interim=st.booleans(),
+    cuts=st.lists(st.integers(0, 10_000), max_size=12),
+    again=st.lists(st.integers(0, 10_000), max_size=12),
+)
+def test_an_answer_reads_alike_however_it_is_cut(
+    status: int, body: bytes, in_chunks: bool, closes: bool, interim: bool, cuts: list[int], again: list[int]
+) -> None:
+    head = b"HTTP/1.1 %d Some Words\r\nX-A:  b \r\n" % status
+    head += b"Connection: close\r\n" if closes else b""
+    if in_chunks:
+        data = head + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(body, cuts)
+    else:
+        data = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    data = (b"HTTP/1.1 100 Continue\r\n\r\n" if interim else b"") + data
+    answer, usable = asyncio.run(told(split(data, again)))
+    assert (answer.status, answer.body, usable) == by_h11(data)
+    assert answer.headers["x-a"] == "b"
+
+
+async def test_a_body_without_a_length_goes_on_to_the_end() -> None:
+    answer, usable = await told([b"HTTP/1.0 200 OK\r\n\r\nhel", b"lo"], ends=True)
+    assert (answer.body, usable) == (b"hello", False)
+
+
+async def test_some_answers_have_no_body_whatever_they_say() -> None:
+    for status in (204, 304):
+        answer, usable = await told([b"HTTP/1.1 %d X\r\nContent-Length: 5\r\n\r\n" % status])
+        assert (answer.status, answer.body, usable) == (status, b"", True)
+    answer, usable = await told([b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"], bodiless=True)
+    assert (answer.body, answer.headers["content-length"], usable) == (b"", "5", True)
+
+
+async def test_an_older_server_keeps_a_connection_only_if_it_says_so() -> None:
+    for says, usable in ((b"", False), (b"Connection: Keep-Alive\r\n", True)):
+        assert (await told([b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n" + says + b"\r\n"]))[1] is usable
+
+
+async def test_bytes_beyond_an_answer_are_never_taken_for_the_next_one() -> None:
+    answer, usable = await told([OK + b"HTTP/1.1 404 Not Found\r\n"])
+    assert (answer.body, usable) == (b"hello", False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH\r\n",
+        b"\x15\x03\x01\x00\x02",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 70_000,
+    ],
+)
+async def test_what_is_no_answer(data: bytes) -> None:
+    assert await broken([data]) == NOT_HTTP
+
+
+async def test_an_end_before_the_answer_and_one_within_it() -> None:
+    assert await broken([], ends=True) == CONNECTION_CLOSED
+    assert await broken([OK[:10]], ends=True) == CONNECTION_CLOSED
+    assert await broken([OK[:-2]], ends=True) == CUT_OFF
+    assert await broken([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel"], ends=True) == CUT_OFF
+
+
+async def test_a_server_that_says_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
+        with pytest.raises(Broken, match=NO_ANSWER):
+            await connection.ask(REQUEST, b"", bodiless=False, seconds=0.01)
+        assert not connection.usable
+        await asyncio.sleep(0)
+
+
+async def test_an_answer_before_all_was_sent_counts_and_ends_the_connection() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
+        theirs.sendall(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n")
+        answer = await connection.ask(REQUEST, bytes(64 * 1024 * 1024), bodiless=False, seconds=30)
+        assert (answer.status, connection.usable) == (412, False)
+        connection.abort()
+        await asyncio.sleep(0)

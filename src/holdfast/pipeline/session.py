@@ -6,15 +6,19 @@
 Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct; what Spark itself has
 to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster has given up, is
 ``lost``: it can only be stopped, and another be started.
+
+Whatever a JVM of ours writes on this machine is in one folder below the temporary one. It is removed when the session
+is stopped, however the JVM ended, or at the end of this process; if that was killed, by the next session.
 """
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -22,11 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.base.errors import Invalid
+from holdfast.base.scratch import Scratch
 from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, WrongMaster
 
 DEFAULT_MASTER = "local[*]"
 OLDEST_JAVA = 17
 ANSWER_S = 10.0
+FOLDER = "holdfast-spark-"
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|sc)://[^\s:/]+:\d+\S*|k8s://\S+"
 )
@@ -60,13 +66,17 @@ _DEFAULTS = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(512 << 20),
 }
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _ON_THIS_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     # A JVM that lives for a minute gains nothing from the second compiler.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    _DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+_NO_TRACE = "-XX:-UsePerfData"
+"""Otherwise every JVM writes figures about itself into a folder that stays, and that no setting moves."""
 
 
 @dataclass
@@ -78,7 +88,11 @@ class Spark:
     remote: bool = False
     """Spark Connect: there is no context, so tasks are neither counted nor cancelled from here."""
     log: Path | None = None
-    folder: "tempfile.TemporaryDirectory[str] | None" = field(default=None, repr=False)
+    scratch: Scratch | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.scratch is not None:
+            atexit.register(self.stop)  # for whoever forgets to
 
     @property
     def cores(self) -> int:
@@ -100,14 +114,15 @@ class Spark:
         if not self.ours:
             return
         self.ours = False
+        atexit.unregister(self.stop)
         if self.lost() is None:
             self.session.stop()
         else:
             _forget(self.session)
         if not self.remote:
             _end_gateway()
-        if self.folder is not None:
-            self.folder.cleanup()
+        if self.scratch is not None:
+            self.scratch.close()
 
 
 def unanswered() -> tuple[type[Exception], ...]:
@@ -218,19 +233,22 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  # as above
     from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
 
-    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="holdfast-spark-")
-    log = Path(folder.name, "spark.log")
+    scratch = Scratch(FOLDER)
+    scratch.sweep()
+    log = scratch.path / "spark.log"
     settings = SparkConf()
     # Who submits has said where and how; only what was asked for here is added.
-    chosen = conf if submitted else _settings(master, conf, Path(folder.name), verbose=verbose)
+    chosen = conf if submitted else _settings(master, conf, scratch.path, verbose=verbose)
     for name, value in chosen.items():
         settings.set(name, value)
     if not submitted:
         settings.setMaster(master)
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_TRACE)  # of the JVM that finds out how to start the other
     try:
         with log.open("wb") as errors:
             streams = {} if verbose else {"stderr": errors, "stdout": errors}
-            gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
+            owned = {"pass_fds": (scratch.descriptor,)}  # by the JVM too, which may outlive us by a moment
+            gateway = launch_gateway(settings, streams | owned)  # type: ignore[no-untyped-call]  # PySpark's own
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
         if not verbose:
             session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
@@ -238,16 +256,15 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
             session.sparkContext.setLogLevel("ERROR")
         if _REACHED.match(master):
             _check_workers(session, master, log)
-    except WrongMaster:
-        folder.cleanup()
-        raise
-    except Exception as error:  # py4j, PySpark and the JVM each have their own
+    except BaseException as error:  # py4j, PySpark and the JVM each have their own, and somebody may press Ctrl-C
         told = _told(log) or _first_line(error)
         _end_gateway()
-        folder.cleanup()
+        scratch.close()
+        if isinstance(error, WrongMaster) or not isinstance(error, Exception):
+            raise
         kind = WrongMaster if _REACHED.match(master) or "master" in told.lower() else SparkFailed
         raise kind(f"{master}: Spark did not start ({told})") from error
-    return Spark(session, ours=True, log=log, folder=folder)
+    return Spark(session, ours=True, log=log, scratch=scratch)
 
 
 def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bool) -> dict[str, str]:
@@ -258,11 +275,12 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bo
         found["spark.sql.warehouse.dir"] = str(folder / "warehouse")
     quiet = folder / "log4j2.properties"
     quiet.write_text(_QUIET.format(level="info" if verbose else "error"), encoding="utf-8")
-    options = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
-    for side in ("driver", "executor") if master.startswith("local") else ("driver",):
-        name = f"spark.{side}.extraJavaOptions"
-        found[name] = f"{found.get(name, '')} {options}".strip()
-    return {**found, **conf}
+    options = f"-Dlog4j2.configurationFile={quiet.as_uri()} {shlex.quote(f'-Djava.io.tmpdir={folder}')} {_NO_TRACE}"
+    java = (_DRIVER_OPTIONS, _EXECUTOR_OPTIONS) if master.startswith("local") else (_DRIVER_OPTIONS,)
+    for name in java:
+        # What was asked for comes last, so it counts.
+        found[name] = " ".join(filter(None, (found.get(name), options, conf.get(name))))
+    return {**found, **{name: value for name, value in conf.items() if name not in java}}
 
 
 def _check_workers(session: Any, master: str, log: Path) -> None:
@@ -290,7 +308,9 @@ def _check_java() -> None:
     told = ""
     if java is not None:
         try:
-            answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+            answer = subprocess.run(
+                [java, _NO_TRACE, "-version"], capture_output=True, text=True, timeout=60, check=False
+            )
             told = answer.stderr + answer.stdout
         except OSError as error:
             raise NoJava(f"Java cannot be run at {java}: {error.strerror}", remedy=_GET_JAVA) from error

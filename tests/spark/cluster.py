@@ -33,8 +33,10 @@ LEASE_MS = 3_000
 
 def java_options(folder: Path) -> dict[str, str]:
     """For a JVM and those that it starts: nothing of theirs is left elsewhere, however they end."""
-    (folder / "tmp").mkdir(exist_ok=True)
-    return {"JDK_JAVA_OPTIONS": f"{QUICK} -XX:-UsePerfData -Djava.io.tmpdir={folder / 'tmp'}"}
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    own = f"-XX:-UsePerfData -Djava.io.tmpdir={temporary}"
+    return {"JDK_JAVA_OPTIONS": f"{QUICK} {own}", "TMPDIR": str(temporary)}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 run. And an S3 server, as in integration."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,17 @@ def spark(private_temporary_folder: None) -> Iterator[Spark]:
 @pytest.fixture
 def connect(spark: Spark) -> str:
     """The address of the Spark Connect server, which lives in the same JVM."""
+    return f"sc://127.0.0.1:{_connect_service(spark).localPort()}"
+
+
+def forget_sessions(spark: Spark) -> None:
+    """As a server does that ends, and is started again at the same address."""
+    _connect_service(spark).sessionManager().invalidateAllSessions()
+
+
+def _connect_service(spark: Spark) -> Any:
     services = spark.session.sparkContext._jvm.org.apache.spark.sql.connect.service
-    service = getattr(getattr(services, "SparkConnectService$"), "MODULE$")  # what Scala calls an object
-    return f"sc://127.0.0.1:{service.localPort()}"
+    return getattr(getattr(services, "SparkConnectService$"), "MODULE$")  # what Scala calls an object
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@
 ``sc://host:port``. Under spark-submit, or in a notebook with a session, that session is used and never stopped.
 
 Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct; what Spark itself has
-to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster has given up, is
-``lost``: it can only be stopped, and another be started.
+to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster or a server has given
+up, is ``lost``: it can only be stopped, and another be started.
 
 Whatever a JVM of ours writes on this machine is in one folder below the temporary one. It is removed when the session
 is stopped, however the JVM ended, or at the end of this process; if that was killed, by the next session.
@@ -16,7 +16,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -27,11 +26,11 @@ from typing import Any
 
 from holdfast.base.errors import Invalid
 from holdfast.base.scratch import Scratch
+from holdfast.pipeline.connect import check_reachable, connect, first_line, forget, lost
 from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, WrongMaster
 
 DEFAULT_MASTER = "local[*]"
 OLDEST_JAVA = 17
-ANSWER_S = 10.0
 FOLDER = "holdfast-spark-"
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|sc)://[^\s:/]+:\d+\S*|k8s://\S+"
@@ -87,6 +86,8 @@ class Spark:
     ours: bool
     remote: bool = False
     """Spark Connect: there is no context, so tasks are neither counted nor cancelled from here."""
+    server: str | None = None
+    """Of Spark Connect, if the session is ours."""
     log: Path | None = None
     scratch: Scratch | None = field(default=None, repr=False)
 
@@ -102,12 +103,12 @@ class Spark:
     def lost(self) -> str | None:
         """What became of the session, if it answers no more. Blocking."""
         if self.remote:
-            return None
+            return None if self.server is None else lost(self.session, self.server)
         context = self.session.sparkContext
         try:
             return "its context was stopped" if context._jsc is None or context._jsc.sc().isStopped() else None
         except unanswered() as error:
-            return f"its JVM has ended or does not answer ({_first_line(error)})"
+            return f"its JVM has ended or does not answer ({first_line(error)})"
 
     def stop(self) -> None:
         """End a session of ours and its JVM, whether it still answers or not. Idempotent."""
@@ -117,6 +118,8 @@ class Spark:
         atexit.unregister(self.stop)
         if self.lost() is None:
             self.session.stop()
+        elif self.remote:
+            forget(self.session)
         else:
             _forget(self.session)
         if not self.remote:
@@ -140,17 +143,17 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     try:
         found = SparkSession.getActiveSession()
     except unanswered() as error:
-        told = f"the Spark session of this process does not answer ({_first_line(error)})"
+        told = f"the Spark session of this process does not answer ({first_line(error)})"
         raise SparkFailed(told, remedy="stop it and start another, or start this process again") from error
     if found is not None:
         return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
     wanted = check_master(master)
     _choose_python(wanted)
     if wanted.startswith("sc://"):
-        _check_reachable(wanted)
-        return _connect(wanted, conf or {})
+        check_reachable(wanted)
+        return Spark(connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True, server=wanted)
     if not _submitted():
-        _check_reachable(wanted)
+        check_reachable(wanted)
         _check_java()
     return _launch(wanted, conf or {}, submitted=_submitted(), verbose=verbose)
 
@@ -160,9 +163,9 @@ def check_ready(master: str | None) -> None:
     _check_pyspark()
     wanted = check_master(master)
     if wanted.startswith("sc://"):
-        _check_reachable(wanted)
+        check_reachable(wanted)
     elif not _submitted():
-        _check_reachable(wanted)
+        check_reachable(wanted)
         _check_java()
 
 
@@ -189,43 +192,6 @@ def check_master(master: str | None) -> str:
             remedy="use local[*], local[4], spark://host:port, yarn, k8s://..., or sc://host:port for Spark Connect",
         )
     return wanted
-
-
-def _check_reachable(master: str) -> None:
-    """Spark itself gives up on a master that does not answer only after a minute and a half. Of several, which stand in
-    for each other, one that answers is enough.
-    """
-    found = re.match(r"(?:spark|sc)://([^\s/;]+)", master)
-    if found is None:
-        return
-    told: list[str] = []
-    for place in found[1].split(","):
-        host, _, port = place.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
-        except (OSError, OverflowError, ValueError) as error:  # nobody, a port beyond all ports, no name of a host
-            told.append(str(error))
-        else:
-            return
-    raise WrongMaster(f"{master}: nobody answers there ({'; '.join(told)})", remedy="check host and port")
-
-
-def _connect(master: str, conf: Mapping[str, str]) -> Spark:
-    if find_spec("grpc") is None or find_spec("grpc_status") is None:
-        raise NoSpark(
-            f"{master}: Spark Connect needs packages that are not installed", remedy="pip install 'pyspark[connect]'"
-        )
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
-
-    builder = SparkSession.builder.remote(master)
-    for name, value in {PUSHDOWN: "true", **conf}.items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-        session.range(1).count()
-    except Exception as error:  # its errors have no common base, and a server that is not there is one of many
-        raise WrongMaster(f"{master}: no Spark Connect server answers ({_first_line(error)})") from error
-    return Spark(session, ours=True, remote=True)
 
 
 def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: bool) -> Spark:
@@ -257,7 +223,7 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
         if _REACHED.match(master):
             _check_workers(session, master, log)
     except BaseException as error:  # py4j, PySpark and the JVM each have their own, and somebody may press Ctrl-C
-        told = _told(log) or _first_line(error)
+        told = _told(log) or first_line(error)
         _end_gateway()
         scratch.close()
         if isinstance(error, WrongMaster) or not isinstance(error, Exception):
@@ -366,10 +332,6 @@ def _told(log: Path) -> str:
         return ""
     telling = [line.strip() for line in lines if re.search(r"exception|error|failed|unable", line, re.IGNORECASE)]
     return (telling[0] if telling else "")[:300]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def read_conf(text: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,14 +117,11 @@ class Spark:
             return
         self.ours = False
         atexit.unregister(self.stop)
-        if self.lost() is None:
-            self.session.stop()
-        elif self.remote:
-            forget(self.session)
+        told = self.lost()
+        if self.remote:
+            self.session.stop() if told is None else forget(self.session)
         else:
-            _forget(self.session)
-        if not self.remote:
-            _end_gateway()
+            _end(self.session, told)
         if self.scratch is not None:
             self.scratch.close()
 
@@ -216,8 +214,7 @@ def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: b
             owned = {"pass_fds": (scratch.descriptor,)}  # by the JVM too, which may outlive us by a moment
             gateway = launch_gateway(settings, streams | owned)  # type: ignore[no-untyped-call]  # PySpark's own
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
-        if not verbose:
-            session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
+        session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
         if submitted and not verbose:
             session.sparkContext.setLogLevel("ERROR")
         if _REACHED.match(master):
@@ -296,11 +293,18 @@ def _untold(request: object, client_address: object) -> None:
     """Of a JVM that is gone: its connection for accumulators ends, of which a server tells with a traceback."""
 
 
-def _forget(session: Any) -> None:
-    """Let go of a session that answers no more, so that another can be started in this process."""
+def _end(session: Any, told: str | None) -> None:
+    """End a session and its JVM, so that another can be started in this process; ``told`` if it answers no more.
+
+    PySpark lets go of a session last: while the JVM lives, it looks only every second whether it is to end itself.
+    """
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
 
     context = session.sparkContext
+    if told is None:
+        with suppress(*unanswered()):  # it has just ended
+            context._jsc.stop()
+    _end_gateway()
     context._jsc = None  # nobody is there to be told that it ends
     context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None

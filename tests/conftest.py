@@ -28,6 +28,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RUN = pytest.StashKey[Temporary]()
+# That Spark is well built need not be proven every time that one is started.
+SPARK_SUBMIT_OPTS = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LONG = (
     *("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/"),
     *("tests/sim/", "tests/properties/"),
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         run = config.stash[RUN] = Temporary()
         config.option.basetemp = config.option.basetemp or str(run.tests)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it is removed then, too
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_SUBMIT_OPTS)
     # Hypothesis keeps notes on the source it has seen, some of them before the first fixture runs.
     set_hypothesis_home_dir(Path(tempfile.gettempdir(), "own", f"hypothesis-{os.getpid()}"))
 

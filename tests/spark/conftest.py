@@ -2,6 +2,8 @@
 run. And an S3 server, as in integration."""
 
 from collections.abc import Callable, Iterator
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,15 @@ CONNECT = {
 
 
 @pytest.fixture(scope="session")
-def spark(private_temporary_folder: None) -> Iterator[Spark]:
-    started = start("local[2]", CONNECT)
+def home(spark: Spark) -> Path:
+    """The working folder of the session, and of its workers."""
+    return Path(spark.session.sparkContext._jvm.java.lang.System.getProperty("user.dir"))
+
+
+@pytest.fixture(scope="session")
+def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    with chdir(tmp_path_factory.mktemp("home")):
+        started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started
     started.stop()

@@ -32,14 +32,16 @@ SPARK_PAGES = [name for name in EXAMPLES if "pipeline.session" in (ROOT / name).
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in SPARK_PAGES])
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    examples_run(name, monkeypatch)
+    ran, shown = examples_run(name, monkeypatch)
+    assert ran == shown
 
 
-def examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How many examples of a page ran, and how many there are to run."""
     ours = {kind: cls for kind, cls in event._registry.items() if cls.__module__.startswith("holdfast.")}
     monkeypatch.setattr(event, "_registry", ours)  # a page is a program of its own; tests have events of these names
     shown = [block for block in blocks((ROOT / name).read_text(encoding="utf-8")) if block.runs]
-    assert run_examples(ROOT / name) == len(shown)
+    return run_examples(ROOT / name), len(shown)
 
 
 def test_few_examples_are_only_shown() -> None:

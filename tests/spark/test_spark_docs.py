@@ -15,4 +15,5 @@ def test_there_is_such_a_page() -> None:
 def test_examples_run(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folder of the session: a store may be named by a path that Spark's workers must know too."""
     monkeypatch.chdir(home)
-    examples_run(name, monkeypatch)
+    ran, shown = examples_run(name, monkeypatch)
+    assert ran == shown

@@ -71,7 +71,7 @@ test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; instal
 
 docs: $(STAMP)  ## check links and run the examples in README and docs
 	@tools/need java >/dev/null
-	$(BIN)/pytest -q tests/test_docs.py
+	$(BIN)/pytest -q tests/test_docs.py tests/spark/test_spark_docs.py
 
 clean:  ## remove what was generated
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,7 +1,6 @@
 """Shared by all tests: async tests, hypothesis profiles, and the check that a test leaves nothing behind."""
 
 import asyncio
-import atexit
 import gc
 import inspect
 import os
@@ -9,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,19 +17,19 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it has no types
 
 from tests.leftovers import Snapshot
+from tests.temporary import Temporary
 
 # `make test` tries the same examples every time; `make soak` looks for new ones.
 settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=50, print_blob=True)
 settings.register_profile("soak", deadline=None, database=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "test"))
-# Hypothesis keeps notes on the source it has seen, some of them before the first fixture runs.
-_hypothesis_home = tempfile.TemporaryDirectory(prefix="hypothesis-")
-atexit.register(_hypothesis_home.cleanup)
-set_hypothesis_home_dir(_hypothesis_home.name)
 # A shell without job control starts background jobs deaf to Ctrl-C, and their children inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+RUN = pytest.StashKey[Temporary]()
+# That Spark is well built need not be proven every time that one is started.
+SPARK_SUBMIT_OPTS = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LONG = (
     *("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/"),
     *("tests/sim/", "tests/properties/"),
@@ -48,6 +48,43 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
     config.option.loadscopereorder = False  # but as below
     return OneSpark(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that starts the others makes the temporary folder of all."""
+    if not hasattr(config, "workerinput"):
+        run = config.stash[RUN] = Temporary()
+        config.option.basetemp = config.option.basetemp or str(run.tests)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it is removed then, too
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_SUBMIT_OPTS)
+    # Hypothesis keeps notes on the source it has seen, some of them before the first fixture runs.
+    set_hypothesis_home_dir(Path(tempfile.gettempdir(), "own", f"hypothesis-{os.getpid()}"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    run = session.config.stash.get(RUN, None)
+    if run is None or session.exitstatus == pytest.ExitCode.INTERRUPTED:
+        return
+    run.interrupted, run.failed = False, session.testsfailed > 0
+    if run.find_leftovers() and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    run = config.stash[RUN]
+    if run.leftovers:
+        terminalreporter.section("left behind by the run", red=True)
+        for each in run.leftovers:
+            terminalreporter.write_line(each)
+    if run.failed:
+        terminalreporter.write_line(f"folders of failed tests are kept until the next run: {run.tests}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (run := config.stash.get(RUN, None)) is not None:
+        run.close()
 
 
 @pytest.hookimpl(trylast=True)
@@ -86,24 +123,31 @@ def _in_a_loop(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def private_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def private_temporary_folder(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[None]:
     """Whatever uses ``tempfile``, here or in a subprocess, does so below the folder that pytest removes."""
-    folder = str(tmp_path_factory.mktemp("tmp"))
-    before = os.environ.get("TMPDIR"), tempfile.tempdir
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    folder = tmp_path_factory.mktemp("tmp")
+    before = os.environ["TMPDIR"]
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     yield
-    os.environ.pop("TMPDIR")
-    if before[0] is not None:
-        os.environ["TMPDIR"] = before[0]
-    tempfile.tempdir = before[1]
+    os.environ["TMPDIR"] = tempfile.tempdir = before
+    left = sorted(each.name for each in folder.iterdir())
+    if left and not was_interrupted(request):
+        pytest.fail(f"left behind in the temporary folder by what tests share: {', '.join(left)}")
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing_behind(private_temporary_folder: None) -> Iterator[None]:
+def leaves_nothing_behind(private_temporary_folder: None, request: pytest.FixtureRequest) -> Iterator[None]:
     before = Snapshot()
     yield
-    if left := before.leftovers():
+    if not was_interrupted(request) and (left := before.leftovers()):
         pytest.fail("left behind: " + "; ".join(left))
+
+
+def was_interrupted(request: pytest.FixtureRequest) -> bool:
+    """By Ctrl-C: no test can be blamed for what it could not remove."""
+    return request.session.exitstatus == pytest.ExitCode.INTERRUPTED
 
 
 @pytest.fixture(autouse=True)

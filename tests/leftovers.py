@@ -1,8 +1,9 @@
-"""What a test must not leave behind: processes, threads, files in the working folder.
+"""What a test must not leave behind: processes, threads, files in the working folder or in the temporary one.
 
 A fixture that outlives one test and owns a process (a server for the whole session) calls ``adopt`` with its pid.
 """
 
+import tempfile
 import threading
 from pathlib import Path
 
@@ -28,12 +29,14 @@ class Snapshot:
         self._threads = set(threading.enumerate())
         self._folder = Path.cwd()
         self._files = _names(self._folder)
+        self._temporary = Path(tempfile.gettempdir())
+        self._temporaries = _names(self._temporary)
 
     def leftovers(self) -> list[str]:
         found = [
             f"process {pid} ({command})"
             for pid in sorted(_children() - self._children - _adopted)
-            if not _is_helper(command := _command(pid))
+            if not _is_helper(command := command_of(pid))
         ]
         for thread in threading.enumerate():
             if thread.name == "holdfast-apart":
@@ -46,7 +49,8 @@ class Snapshot:
         if Path.cwd() != self._folder:
             found.append(f"working folder {Path.cwd()}")
         found += [f"file {name} in the working folder" for name in sorted(_names(self._folder) - self._files)]
-        return found
+        more = _names(self._temporary) - self._temporaries
+        return found + [f"{name} in the temporary folder" for name in sorted(more)]
 
 
 def _children() -> set[int]:
@@ -58,7 +62,7 @@ def _children() -> set[int]:
     return {int(pid) for each in lists for pid in each.split()}
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     try:
         process = psutil.Process(pid)
         return " ".join(process.cmdline()) or process.name()

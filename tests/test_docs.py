@@ -1,9 +1,6 @@
 """Docs cannot drift: examples run, links lead somewhere, the reference names everything there is."""
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,28 +25,23 @@ def reference() -> str:
     return "\n".join(page.read_text(encoding="utf-8") for page in sorted(REFERENCE.rglob("*.md")))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+SPARK_PAGES = [name for name in EXAMPLES if "pipeline.session" in (ROOT / name).read_text(encoding="utf-8")]
+"""In tests/spark, where there is a session."""
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in SPARK_PAGES])
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    ran, shown = examples_run(name, monkeypatch)
+    assert ran == shown
+
+
+def examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How many examples of a page ran, and how many there are to run."""
     ours = {kind: cls for kind, cls in event._registry.items() if cls.__module__.startswith("holdfast.")}
     monkeypatch.setattr(event, "_registry", ours)  # a page is a program of its own; tests have events of these names
     shown = [block for block in blocks((ROOT / name).read_text(encoding="utf-8")) if block.runs]
-    if any("pipeline.session" in block.text for block in shown):
-        assert run_apart(ROOT / name) == len(shown)
-    else:
-        assert run_examples(ROOT / name) == len(shown)
-
-
-def run_apart(page: Path) -> int:
-    """In a process of its own: a page that starts Spark ends it too, and other tests share theirs."""
-    script = (
-        "import sys, pathlib; from tests.tidy.docs import run_examples as run; print(run(pathlib.Path(sys.argv[1])))"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", script, str(page)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.split()[-1])
+    return run_examples(ROOT / name), len(shown)
 
 
 def test_few_examples_are_only_shown() -> None:

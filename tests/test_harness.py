@@ -8,20 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.base.scratch import sweep
+from tests.temporary import FOLDER, PATIENCE, processes_below
 from tests.tidy.tree import ROOT, SAMPLES
+
+
+def pytest_over(*words: str | Path, litter: Path) -> "subprocess.CompletedProcess[str]":
+    """A pytest of its own over bad samples, in a folder that it may litter."""
+    (litter / "tmp").mkdir()
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-rA", "-p", "no:randomly", *words]
+    own = {"PYTHONPATH": str(ROOT), "COLUMNS": "400", "TMPDIR": str(litter / "tmp"), PATIENCE: "0"}
+    return subprocess.run(
+        command, cwd=litter, env={**os.environ, **own}, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Verdict by test name, from a pytest of its own over the bad sample, in a folder that it may litter."""
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-rA", "-p", "no:randomly", SAMPLES / "pytest"],
-        cwd=tmp_path_factory.mktemp("litter"),
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "400"},  # a verdict on one line
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """Verdict by test name."""
+    result = pytest_over(SAMPLES / "pytest", litter=tmp_path_factory.mktemp("litter"))
     assert result.returncode == 1, result.stdout + result.stderr
     return {name: line for line in result.stdout.splitlines() if (name := verdict_of(line))}
 
@@ -40,6 +45,7 @@ def verdict_of(line: str) -> str | None:
         ("test_leaves_a_thread", "left behind: thread forgotten"),
         ("test_leaves_a_portal", "left behind: thread holdfast-portal"),
         ("test_leaves_a_file", r"left behind: file forgotten\.txt"),
+        ("test_leaves_a_temporary_file", r"left behind: forgotten\.tmp in the temporary folder"),
         ("test_warns", "UserWarning"),
     ],
 )
@@ -58,3 +64,29 @@ async def test_async_tests_get_fixtures(tmp_path: Path) -> None:
 
 def test_settings_from_outside_do_not_reach_a_test() -> None:
     assert not [name for name in os.environ if name.startswith("AWS_") or name == "HOLDFAST_STORE"]
+
+
+def test_a_run_that_litters_fails_though_its_tests_pass(tmp_path: Path) -> None:
+    result = pytest_over(SAMPLES / "run" / "test_passes_and_litters.py", "-n", "1", litter=tmp_path)
+    assert (result.returncode, " 1 passed" in result.stdout) == (1, True), result.stdout + result.stderr
+    told = result.stdout.partition(" left behind by the run ")[2]
+    assert re.search(r"^process \d+ \(sleep 600\)$", told, re.MULTILINE)
+    assert re.search(r"^forgotten-\w+ in the temporary folder$", told, re.MULTILINE)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert processes_below(tmp_path) == []
+
+
+def test_a_run_that_is_told_to_end_removes_its_folder(tmp_path: Path) -> None:
+    result = pytest_over(SAMPLES / "run" / "test_is_interrupted.py", litter=tmp_path)
+    assert (result.returncode, "KeyboardInterrupt" in result.stdout) == (2, True), result.stdout + result.stderr
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert processes_below(tmp_path) == []
+
+
+def test_folders_of_failed_tests_are_kept_until_the_next_run(tmp_path: Path) -> None:
+    result = pytest_over(SAMPLES / "pytest", "-k", "test_async_body_runs", litter=tmp_path)
+    (kept,) = re.findall("^folders of failed tests are kept until the next run: (.+)$", result.stdout, re.MULTILINE)
+    (folder,) = (tmp_path / "tmp").iterdir()
+    assert (Path(kept).parent, [each.name for each in folder.iterdir()]) == (folder, ["t"])
+    assert "test_async_body_runs0" in [each.name for each in Path(kept).iterdir()]
+    assert sweep(FOLDER, tmp_path / "tmp") == [folder]

@@ -111,6 +111,7 @@ def running_ministack(folder: Path) -> Iterator[tuple[S3Server, int]]:
         "GATEWAY_PORT": str(port),
         "SERVICES": "s3",
         "HOME": str(folder),
+        "TMPDIR": str(folder),
     }
     log = folder / "ministack.log"
     with log.open("wb") as output:

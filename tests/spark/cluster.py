@@ -25,10 +25,18 @@ from tests.tidy.tree import ROOT
 PATIENCE_S = 240
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SPARK_HOME = Path(pyspark.__file__).parent
-# A JVM that lives for a minute gains nothing from the second compiler.
-QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# A JVM that lives for a minute gains nothing from the second compiler, or from proving again that Spark is well built.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LEASE_MS = 3_000
 """Of the write lock, as the driver takes it: whoever comes after a killed one waits that out."""
+
+
+def java_options(folder: Path) -> dict[str, str]:
+    """For a JVM and those that it starts: nothing of theirs is left elsewhere, however they end."""
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    own = f"-XX:-UsePerfData -Djava.io.tmpdir={temporary}"
+    return {"JDK_JAVA_OPTIONS": f"{QUICK} {own}", "TMPDIR": str(temporary)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ def daemon(folder: Path, name: str, host: str, *words: str) -> Iterator[Server]:
     """One of Spark's own servers."""
     log = folder / f"{name}.log"
     own = {"SPARK_HOME": str(SPARK_HOME), "SPARK_DAEMON_MEMORY": "600m", "SPARK_LOCAL_IP": host}
-    environ = {**os.environ, **own, **QUICK, "PYSPARK_PYTHON": sys.executable}
+    environ = {**os.environ, **own, **java_options(folder), "PYSPARK_PYTHON": sys.executable}
     anywhere = ("--host", host, "--port", "0", "--webui-port", "0")
     command = [str(SPARK_HOME / "bin" / "spark-class"), *words, *anywhere]
     with log.open("wb") as output:
@@ -132,7 +140,7 @@ class Driver:
                 stdout=errors,
                 stderr=errors,
                 cwd=ROOT,
-                env={**os.environ, **QUICK, **own},
+                env={**os.environ, **java_options(self.folder), **own},
             )
         adopt(process.pid)
         return process

@@ -2,6 +2,9 @@
 run. And an S3 server, as in integration."""
 
 from collections.abc import Callable, Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,8 +25,15 @@ CONNECT = {
 
 
 @pytest.fixture(scope="session")
-def spark(private_temporary_folder: None) -> Iterator[Spark]:
-    started = start("local[2]", CONNECT)
+def home(spark: Spark) -> Path:
+    """The working folder of the session, and of its workers."""
+    return Path(spark.session.sparkContext._jvm.java.lang.System.getProperty("user.dir"))
+
+
+@pytest.fixture(scope="session")
+def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    with chdir(tmp_path_factory.mktemp("home")):
+        started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started
     started.stop()
@@ -32,9 +42,17 @@ def spark(private_temporary_folder: None) -> Iterator[Spark]:
 @pytest.fixture
 def connect(spark: Spark) -> str:
     """The address of the Spark Connect server, which lives in the same JVM."""
+    return f"sc://127.0.0.1:{_connect_service(spark).localPort()}"
+
+
+def forget_sessions(spark: Spark) -> None:
+    """As a server does that ends, and is started again at the same address."""
+    _connect_service(spark).sessionManager().invalidateAllSessions()
+
+
+def _connect_service(spark: Spark) -> Any:
     services = spark.session.sparkContext._jvm.org.apache.spark.sql.connect.service
-    service = getattr(getattr(services, "SparkConnectService$"), "MODULE$")  # what Scala calls an object
-    return f"sc://127.0.0.1:{service.localPort()}"
+    return getattr(getattr(services, "SparkConnectService$"), "MODULE$")  # what Scala calls an object
 
 
 @pytest.fixture

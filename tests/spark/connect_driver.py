@@ -1,6 +1,8 @@
 """A driver through Spark Connect: runs the pipeline, reads a table, and prints what it found as JSON.
 
 python -m tests.spark.connect_driver STORE MASTER
+
+Then it waits for a line, and says what two tasks said that it runs one after the other.
 """
 
 import asyncio
@@ -8,21 +10,39 @@ import json
 import sys
 
 from holdfast import pipeline
+from holdfast.base.codec import Document
 from holdfast.objects.stack import open_store
+from holdfast.objects.store import Store
 from holdfast.pipeline.datasource import frame
-from holdfast.pipeline.session import start
+from holdfast.pipeline.engine import unwatched
+from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.spark import SparkEngine
 
 
+async def answering(store: Store, payload: bytes) -> list[Document]:
+    return [{"said": payload.decode()}]
+
+
 async def main(uri: str, master: str) -> None:
-    started = start(master)
-    try:
-        async with open_store(uri) as store:
-            ran = await pipeline.run(store, engine=SparkEngine(started, store.spec))
-        rows = frame(started.session, uri, "rollup").collect()
-        print(json.dumps({"statuses": sorted({each.status for each in ran}), "rows": len(rows)}))
-    finally:
-        started.stop()
+    async with open_store(uri) as store:
+        engine = SparkEngine.at(store.spec, master)
+        try:
+            ran = await pipeline.run(store, engine=engine)
+            rows = frame((await engine.spark()).session, uri, "rollup").collect()
+            tell({"statuses": sorted({each.status for each in ran}), "rows": len(rows)})
+            sys.stdin.readline()
+            for word in (b"first", b"second"):
+                try:
+                    tell(await engine.run("answering", answering, [word], unwatched))
+                except SparkFailed as error:
+                    tell(str(error))
+        finally:
+            await engine.close()
 
 
-asyncio.run(main(*sys.argv[1:]))
+def tell(found: object) -> None:
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":  # a task is found again by its module's name
+    asyncio.run(main(*sys.argv[1:]))

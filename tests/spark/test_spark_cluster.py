@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from holdfast.pipeline.gc.record import intents
 from holdfast.pipeline.session import Spark
 from holdfast.pipeline.tables import everything
 from tests.spark.cluster import PATIENCE_S, Driver, driver_at_a_cluster, executor_of
+from tests.spark.conftest import forget_sessions
 from tests.spark.readings import batches, readings, waiting
 from tests.spark.test_spark_audit import audit
 from tests.spark.test_spark_write import arrived, written
@@ -179,11 +181,23 @@ async def collected(store: OpenStore) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(3 * PATIENCE_S)
-def test_spark_connect_runs_the_pipeline_and_reads_tables(connect: str, tmp_path: Path) -> None:
+def test_spark_connect_runs_the_pipeline_and_reads_tables(spark: Spark, connect: str, tmp_path: Path) -> None:
+    """And when the server does not know its session any more, it says so, and connects again."""
     uri = f"file:{tmp_path / 'store'}"
     field = asyncio.run(prepared(uri))
     command = [sys.executable, "-m", "tests.spark.connect_driver", uri, connect]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=2 * PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    with (
+        (tmp_path / "errors").open("w") as errors,
+        subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, cwd=ROOT) as driver,
+    ):
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        told = driver.stdout.readline()
+        forget_sessions(spark)
+        rest, _ = driver.communicate("go on\n", timeout=2 * PATIENCE_S)
+    assert driver.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
+    found: dict[str, Any] = json.loads(told)
     assert found == {"statuses": ["success"], "rows": asyncio.run(compared(uri, field))}
+    first, second = map(json.loads, rest.splitlines())
+    assert first.startswith("the Spark session is gone: its Spark Connect server has ended, or does not know it")
+    assert second == [{"said": "second"}]

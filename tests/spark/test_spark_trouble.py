@@ -6,14 +6,17 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from holdfast import pipeline
+from holdfast.base.scratch import sweep
 from holdfast.metrics.manifest import Kind
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import open_store
+from holdfast.pipeline.session import FOLDER
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
 from tests.spark.conftest import Engines
@@ -46,6 +49,9 @@ async def test_a_run_of_a_killed_driver_is_gone_on_with(engine: Engines, tmp_pat
         ran = await pipeline.run(store, engine=engine(spec), options=QUICK)
         assert [(each.job, each.resumed) for each in ran] == [("rollup", True), ("index", False), ("feed", False)]
     await compared(place.uri, field)
+    while not (swept := sweep(FOLDER, Path(tempfile.gettempdir()))):
+        await asyncio.sleep(0.05)  # its JVM is about to end
+    assert len(swept) == 1  # and not that of the session that is alive
 
 
 @pytest.mark.timeout(2 * PATIENCE_S)

@@ -4,29 +4,35 @@
 ``sc://host:port``. Under spark-submit, or in a notebook with a session, that session is used and never stopped.
 
 Errors: ``NoSpark``, ``NoJava`` and ``WrongMaster`` say in one line what to install or to correct; what Spark itself has
-to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster has given up, is
-``lost``: it can only be stopped, and another be started.
+to say goes to a file that only a failure quotes. A session whose JVM has died, or that a cluster or a server has given
+up, is ``lost``: it can only be stopped, and another be started.
+
+Whatever a JVM of ours writes on this machine is in one folder below the temporary one. It is removed when the session
+is stopped, however the JVM ended, or at the end of this process; if that was killed, by the next session.
 """
 
+import atexit
 import os
 import re
+import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from holdfast.base.errors import Invalid
+from holdfast.base.scratch import Scratch
+from holdfast.pipeline.connect import check_reachable, connect, first_line, forget, lost
 from holdfast.pipeline.errors import NoJava, NoSpark, SparkFailed, WrongMaster
 
 DEFAULT_MASTER = "local[*]"
 OLDEST_JAVA = 17
-ANSWER_S = 10.0
+FOLDER = "holdfast-spark-"
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|sc)://[^\s:/]+:\d+\S*|k8s://\S+"
 )
@@ -60,13 +66,17 @@ _DEFAULTS = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(512 << 20),
 }
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 _ON_THIS_MACHINE = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     # A JVM that lives for a minute gains nothing from the second compiler.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    _DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+_NO_TRACE = "-XX:-UsePerfData"
+"""Otherwise every JVM writes figures about itself into a folder that stays, and that no setting moves."""
 
 
 @dataclass
@@ -77,8 +87,14 @@ class Spark:
     ours: bool
     remote: bool = False
     """Spark Connect: there is no context, so tasks are neither counted nor cancelled from here."""
+    server: str | None = None
+    """Of Spark Connect, if the session is ours."""
     log: Path | None = None
-    folder: "tempfile.TemporaryDirectory[str] | None" = field(default=None, repr=False)
+    scratch: Scratch | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.scratch is not None:
+            atexit.register(self.stop)  # for whoever forgets to
 
     @property
     def cores(self) -> int:
@@ -88,26 +104,26 @@ class Spark:
     def lost(self) -> str | None:
         """What became of the session, if it answers no more. Blocking."""
         if self.remote:
-            return None
+            return None if self.server is None else lost(self.session, self.server)
         context = self.session.sparkContext
         try:
             return "its context was stopped" if context._jsc is None or context._jsc.sc().isStopped() else None
         except unanswered() as error:
-            return f"its JVM has ended or does not answer ({_first_line(error)})"
+            return f"its JVM has ended or does not answer ({first_line(error)})"
 
     def stop(self) -> None:
         """End a session of ours and its JVM, whether it still answers or not. Idempotent."""
         if not self.ours:
             return
         self.ours = False
-        if self.lost() is None:
-            self.session.stop()
+        atexit.unregister(self.stop)
+        told = self.lost()
+        if self.remote:
+            self.session.stop() if told is None else forget(self.session)
         else:
-            _forget(self.session)
-        if not self.remote:
-            _end_gateway()
-        if self.folder is not None:
-            self.folder.cleanup()
+            _end(self.session, told)
+        if self.scratch is not None:
+            self.scratch.close()
 
 
 def unanswered() -> tuple[type[Exception], ...]:
@@ -125,17 +141,17 @@ def start(master: str | None = None, conf: Mapping[str, str] | None = None, *, v
     try:
         found = SparkSession.getActiveSession()
     except unanswered() as error:
-        told = f"the Spark session of this process does not answer ({_first_line(error)})"
+        told = f"the Spark session of this process does not answer ({first_line(error)})"
         raise SparkFailed(told, remedy="stop it and start another, or start this process again") from error
     if found is not None:
         return Spark(found, ours=False, remote=not hasattr(found, "_jsparkSession"))
     wanted = check_master(master)
     _choose_python(wanted)
     if wanted.startswith("sc://"):
-        _check_reachable(wanted)
-        return _connect(wanted, conf or {})
+        check_reachable(wanted)
+        return Spark(connect(wanted, {PUSHDOWN: "true", **(conf or {})}), ours=True, remote=True, server=wanted)
     if not _submitted():
-        _check_reachable(wanted)
+        check_reachable(wanted)
         _check_java()
     return _launch(wanted, conf or {}, submitted=_submitted(), verbose=verbose)
 
@@ -145,9 +161,9 @@ def check_ready(master: str | None) -> None:
     _check_pyspark()
     wanted = check_master(master)
     if wanted.startswith("sc://"):
-        _check_reachable(wanted)
+        check_reachable(wanted)
     elif not _submitted():
-        _check_reachable(wanted)
+        check_reachable(wanted)
         _check_java()
 
 
@@ -176,78 +192,42 @@ def check_master(master: str | None) -> str:
     return wanted
 
 
-def _check_reachable(master: str) -> None:
-    """Spark itself gives up on a master that does not answer only after a minute and a half. Of several, which stand in
-    for each other, one that answers is enough.
-    """
-    found = re.match(r"(?:spark|sc)://([^\s/;]+)", master)
-    if found is None:
-        return
-    told: list[str] = []
-    for place in found[1].split(","):
-        host, _, port = place.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
-        except (OSError, OverflowError, ValueError) as error:  # nobody, a port beyond all ports, no name of a host
-            told.append(str(error))
-        else:
-            return
-    raise WrongMaster(f"{master}: nobody answers there ({'; '.join(told)})", remedy="check host and port")
-
-
-def _connect(master: str, conf: Mapping[str, str]) -> Spark:
-    if find_spec("grpc") is None or find_spec("grpc_status") is None:
-        raise NoSpark(
-            f"{master}: Spark Connect needs packages that are not installed", remedy="pip install 'pyspark[connect]'"
-        )
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
-
-    builder = SparkSession.builder.remote(master)
-    for name, value in {PUSHDOWN: "true", **conf}.items():
-        builder = builder.config(name, value)
-    try:
-        session = builder.getOrCreate()
-        session.range(1).count()
-    except Exception as error:  # its errors have no common base, and a server that is not there is one of many
-        raise WrongMaster(f"{master}: no Spark Connect server answers ({_first_line(error)})") from error
-    return Spark(session, ours=True, remote=True)
-
-
 def _launch(master: str, conf: Mapping[str, str], *, submitted: bool, verbose: bool) -> Spark:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # an extra, and slow to import
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415  # as above
     from pyspark.sql import SparkSession  # noqa: PLC0415  # as above
 
-    folder: tempfile.TemporaryDirectory[str] = tempfile.TemporaryDirectory(prefix="holdfast-spark-")
-    log = Path(folder.name, "spark.log")
+    scratch = Scratch(FOLDER)
+    scratch.sweep()
+    log = scratch.path / "spark.log"
     settings = SparkConf()
     # Who submits has said where and how; only what was asked for here is added.
-    chosen = conf if submitted else _settings(master, conf, Path(folder.name), verbose=verbose)
+    chosen = conf if submitted else _settings(master, conf, scratch.path, verbose=verbose)
     for name, value in chosen.items():
         settings.set(name, value)
     if not submitted:
         settings.setMaster(master)
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_TRACE)  # of the JVM that finds out how to start the other
     try:
         with log.open("wb") as errors:
             streams = {} if verbose else {"stderr": errors, "stdout": errors}
-            gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # PySpark leaves it untyped
+            owned = {"pass_fds": (scratch.descriptor,)}  # by the JVM too, which may outlive us by a moment
+            gateway = launch_gateway(settings, streams | owned)  # type: ignore[no-untyped-call]  # PySpark's own
         session = SparkSession(SparkContext(conf=settings, gateway=gateway))
-        if not verbose:
-            session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
+        session.sparkContext._accumulatorServer.handle_error = _untold  # type: ignore[method-assign]  # on purpose
         if submitted and not verbose:
             session.sparkContext.setLogLevel("ERROR")
         if _REACHED.match(master):
             _check_workers(session, master, log)
-    except WrongMaster:
-        folder.cleanup()
-        raise
-    except Exception as error:  # py4j, PySpark and the JVM each have their own
-        told = _told(log) or _first_line(error)
+    except BaseException as error:  # py4j, PySpark and the JVM each have their own, and somebody may press Ctrl-C
+        told = _told(log) or first_line(error)
         _end_gateway()
-        folder.cleanup()
+        scratch.close()
+        if isinstance(error, WrongMaster) or not isinstance(error, Exception):
+            raise
         kind = WrongMaster if _REACHED.match(master) or "master" in told.lower() else SparkFailed
         raise kind(f"{master}: Spark did not start ({told})") from error
-    return Spark(session, ours=True, log=log, folder=folder)
+    return Spark(session, ours=True, log=log, scratch=scratch)
 
 
 def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bool) -> dict[str, str]:
@@ -258,11 +238,12 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path, *, verbose: bo
         found["spark.sql.warehouse.dir"] = str(folder / "warehouse")
     quiet = folder / "log4j2.properties"
     quiet.write_text(_QUIET.format(level="info" if verbose else "error"), encoding="utf-8")
-    options = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
-    for side in ("driver", "executor") if master.startswith("local") else ("driver",):
-        name = f"spark.{side}.extraJavaOptions"
-        found[name] = f"{found.get(name, '')} {options}".strip()
-    return {**found, **conf}
+    options = f"-Dlog4j2.configurationFile={quiet.as_uri()} {shlex.quote(f'-Djava.io.tmpdir={folder}')} {_NO_TRACE}"
+    java = (_DRIVER_OPTIONS, _EXECUTOR_OPTIONS) if master.startswith("local") else (_DRIVER_OPTIONS,)
+    for name in java:
+        # What was asked for comes last, so it counts.
+        found[name] = " ".join(filter(None, (found.get(name), options, conf.get(name))))
+    return {**found, **{name: value for name, value in conf.items() if name not in java}}
 
 
 def _check_workers(session: Any, master: str, log: Path) -> None:
@@ -290,7 +271,9 @@ def _check_java() -> None:
     told = ""
     if java is not None:
         try:
-            answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+            answer = subprocess.run(
+                [java, _NO_TRACE, "-version"], capture_output=True, text=True, timeout=60, check=False
+            )
             told = answer.stderr + answer.stdout
         except OSError as error:
             raise NoJava(f"Java cannot be run at {java}: {error.strerror}", remedy=_GET_JAVA) from error
@@ -310,11 +293,18 @@ def _untold(request: object, client_address: object) -> None:
     """Of a JVM that is gone: its connection for accumulators ends, of which a server tells with a traceback."""
 
 
-def _forget(session: Any) -> None:
-    """Let go of a session that answers no more, so that another can be started in this process."""
+def _end(session: Any, told: str | None) -> None:
+    """End a session and its JVM, so that another can be started in this process; ``told`` if it answers no more.
+
+    PySpark lets go of a session last: while the JVM lives, it looks only every second whether it is to end itself.
+    """
     from pyspark.sql import SparkSession  # noqa: PLC0415  # an extra, and slow to import
 
     context = session.sparkContext
+    if told is None:
+        with suppress(*unanswered()):  # it has just ended
+            context._jsc.stop()
+    _end_gateway()
     context._jsc = None  # nobody is there to be told that it ends
     context.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
@@ -346,10 +336,6 @@ def _told(log: Path) -> str:
         return ""
     telling = [line.strip() for line in lines if re.search(r"exception|error|failed|unable", line, re.IGNORECASE)]
     return (telling[0] if telling else "")[:300]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def read_conf(text: str) -> dict[str, str]:

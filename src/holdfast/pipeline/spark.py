@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ROWS = pa.schema([pa.field("row", pa.binary(), nullable=False)])
 WATCH_S = 0.2
+MORE_MEMORY = "the next job starts another; if that goes too, give it more: --conf spark.driver.memory=2g"
 T = TypeVar("T")
 FAILED = "holdfast-task-failed:"
 """Before a named error in what Spark says of a failed task."""
@@ -124,11 +125,9 @@ class SparkEngine:
             if again and self._started is spark:
                 self._started = None
                 await blocking(spark.stop)
+            remedy = "the next job connects again" if spark.remote else MORE_MEMORY
             raise SparkFailed(
-                f"the Spark session is gone: {told}",
-                remedy="the next job starts another; if that goes too, give it more: --conf spark.driver.memory=2g"
-                if again
-                else "start a session again",
+                f"the Spark session is gone: {told}", remedy=remedy if again else "start a session again"
             ) from error
 
     async def close(self) -> None:

@@ -257,6 +257,7 @@ async def _beside(service: Service) -> AsyncIterator[None]:
     finally:
         for task in tasks:
             task.cancel()
+        await service.readiness.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

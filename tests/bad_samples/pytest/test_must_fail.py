@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from pathlib import Path
@@ -43,6 +44,10 @@ def test_leaves_a_portal() -> None:
 
 def test_leaves_a_file() -> None:
     Path("forgotten.txt").touch()
+
+
+def test_leaves_a_temporary_file() -> None:
+    Path(tempfile.gettempdir(), "forgotten.tmp").touch()
 
 
 def test_warns() -> None:

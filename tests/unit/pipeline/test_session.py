@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.pipeline.errors import NoJava, WrongMaster
-from holdfast.pipeline.session import check_master, check_ready, read_conf
+from holdfast.pipeline.session import Spark, check_master, check_ready, read_conf
 
 
 @pytest.mark.parametrize("master", ["nowhere", "local[x]", "local[0]", "spark://host", "http://host:1", "local[2"])
@@ -42,6 +42,12 @@ def test_of_several_masters_one_that_answers_is_enough(free_port: int) -> None:
         check_ready(f"sc://127.0.0.1:{free_port},127.0.0.1:{standby.getsockname()[1]}")
         with standby.accept()[0] as asked:
             assert asked.recv(1) == b""
+
+
+def test_a_session_whose_server_does_not_answer_is_lost(free_port: int) -> None:
+    session = Spark(None, ours=True, remote=True, server=f"sc://127.0.0.1:{free_port}")
+    assert "nobody answers there" in (session.lost() or "")
+    assert Spark(None, ours=False, remote=True).lost() is None  # its owner may know
 
 
 def test_missing_java_is_one_line_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,16 +1,22 @@
 """``/readyz`` is for load balancers: it says so when a collector cannot write, though its store answers every read."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast.base.aio import finishing
 from holdfast.base.errors import Unavailable
+from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.marks import Mark
 from holdfast.ingest.notes import Notes
 from holdfast.ingest.records import Log
 from holdfast.ingest.spool import BALLAST, TRIAL, TRIAL_BYTES, Spool
+from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.server.readiness import Readiness
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk
@@ -83,3 +89,42 @@ async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> No
     assert "No space" in await said()
     disk.room += len(BALLAST)
     assert await said() == "None"
+
+
+class HangingDisk(Layer):
+    """A write to it is begun, and ends when the disk comes back."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.answers = threading.Event()
+        self.begun = 0
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if key == TRIAL:
+            self.begun += 1
+            await finishing(self.answers.wait)  # as the store in a folder does
+        return await super().put(key, body, mode)
+
+
+async def test_of_a_disk_that_hangs_who_asks_is_told_so_and_it_is_not_asked_again(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    disk = HangingDisk(MemoryStore(clock=desk.watch))
+    spool = Spool(disk, Notes(DiskFolder(tmp_path), desk.watch))
+    await spool.load()
+    ready = Readiness(desk.store(), desk.watch, spool, None, disk_s=0.01)
+    silent = "the disk of the spool does not answer"
+    try:
+        for _ in range(3):
+            assert await asyncio.gather(*(ready.problem() for _ in range(3))) == [silent] * 3
+            desk.watch.advance(seconds=10)
+        assert disk.begun == 1
+        disk.answers.set()
+        while await ready.problem() is not None:
+            await asyncio.sleep(0)
+        disk.answers.clear()
+        desk.watch.advance(seconds=2)
+        assert await ready.problem() == silent
+        await ready.close()
+        assert {task.get_name() for task in asyncio.all_tasks()}.isdisjoint({"readiness"})
+    finally:
+        disk.answers.set()

@@ -11,7 +11,7 @@ import pytest
 from tests.tidy.tree import ROOT
 
 NEED = ROOT / "tools" / "need"
-UTILITIES = ("sh", "sed", "basename", "dirname", "cat", "rm", "chmod", "cp")
+UTILITIES = ("sh", "sed", "basename", "dirname", "cat", "rm", "chmod", "cp", "mkdir", "mktemp")
 OLD_JAVA = "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2"
 NEW_JAVA = "echo 'openjdk version \"17.0.15\" 2025-04-15' >&2"
 
@@ -138,6 +138,16 @@ class TestEachBench:
         result = world.run(ROOT / "tools" / "each-bench", python)
         assert result.returncode == 0
         assert result.stdout.splitlines() == ["bench: one", "ran -m bench.one", "bench: two", "ran -m bench.two"]
+
+    @pytest.mark.parametrize("end", ["true", "false", "kill -INT $PPID"])
+    def test_what_one_leaves_is_told_and_removed(self, world: World, end: str) -> None:
+        (world.folder / "bench" / "one").mkdir(parents=True)
+        (world.folder / "bench" / "one" / "__main__.py").touch()
+        (temporary := world.folder / "tmp").mkdir()
+        python = world.program("python", f"mkdir $TMPDIR/forgotten; {end}")
+        result = world.run(ROOT / "tools" / "each-bench", python, TMPDIR=str(temporary))
+        assert ((result.returncode == 0), list(temporary.iterdir())) == (end == "true", [])
+        assert ("one left forgotten" in result.stderr) == (end == "true")
 
     def test_nothing_to_run_is_an_error(self, world: World) -> None:
         result = world.run(ROOT / "tools" / "each-bench", "python")

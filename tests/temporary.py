@@ -1,0 +1,87 @@
+"""One temporary folder for a whole run of tests, for its workers and for every program that they start.
+
+It is removed at the end of the run, or by the next run if this one is killed. ``find_leftovers`` says what should not
+have been left in it, and which processes of the run are still there: they carry its name in their environment, whoever
+their parent is by now. Folders of tests that failed are kept, until the next run.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from holdfast.base.scratch import Scratch
+from tests.leftovers import PATIENCE_S, command_of
+
+FOLDER = "holdfast-tests-"
+PATIENCE = "LEFTOVERS_PATIENCE_S"
+"""In the environment: how long a process may take to end after the last test, instead of ``PATIENCE_S``."""
+
+
+class Temporary:
+    """The folder of this process's run. Nothing may be left in it but ``tests`` and ``own``."""
+
+    def __init__(self) -> None:
+        self._before = os.environ.get("TMPDIR"), tempfile.tempdir
+        self._scratch = Scratch(FOLDER)
+        self._scratch.sweep()
+        self.path = self._scratch.path
+        self.tests = self.path / "t"  # short: the path of a socket has a hundred letters at most
+        """Of pytest, which makes it."""
+        self.own = self.path / "own"
+        """Of the harness."""
+        self.own.mkdir()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self.path)
+
+        self.leftovers: list[str] = []
+        self.interrupted = True
+        """Until it is known to have come to its end."""
+        self.failed = False
+        """Whether folders of tests are worth keeping."""
+
+    def find_leftovers(self) -> list[str]:
+        """What should not be there at the end. Processes are given time to end, and then are ended."""
+        patience_s = float(os.environ.get(PATIENCE, PATIENCE_S))
+        deadline = time.monotonic() + (0 if self.interrupted else patience_s)
+        while (found := processes_below(self.path)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.leftovers = [f"process {each.pid} ({command_of(each.pid)})" for each in found]
+        for each in found:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        psutil.wait_procs(found)
+        names = sorted(each.name for each in self.path.iterdir() if each not in {self.tests, self.own})
+        self.leftovers += [f"{name} in the temporary folder" for name in names]
+        return self.leftovers
+
+    def close(self) -> None:
+        """Remove it, but for the folders of failed tests."""
+        if self.interrupted:
+            self.find_leftovers()
+        if self.failed:
+            for each in self.path.iterdir():
+                if each != self.tests:
+                    shutil.rmtree(each) if each.is_dir() else each.unlink()
+        else:
+            self._scratch.close()
+        os.environ.pop("TMPDIR")
+        if self._before[0] is not None:
+            os.environ["TMPDIR"] = self._before[0]
+        tempfile.tempdir = self._before[1]
+
+
+def processes_below(folder: Path) -> list[psutil.Process]:
+    """Those that were told to keep their temporary files below it, and are not at their end."""
+    return [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_below(each, folder)]
+
+
+def _is_below(process: psutil.Process, folder: Path) -> bool:
+    try:
+        told = Path(process.environ().get("TMPDIR", "/"))
+        return told.is_relative_to(folder) and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):  # it has just ended, or is somebody else's
+        return False

@@ -22,6 +22,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from holdfast.base.errors import Invalid
 from holdfast.objects.cloud.credentials import (
     WHERE_TO_PUT_KEYS,
+    Credentials,
     Environ,
     Keys,
     Profile,
@@ -115,6 +116,7 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
     if metadata := environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"):
         config["metadata_endpoint"] = metadata.rstrip("/")
     credentials = find_credentials(target, environ, lambda: aws.profile)
+    _check_headers(target, region, key_id, credentials)
     config["skip_signature"] = isinstance(credentials, Unsigned)
     http = _http(target, endpoint)
 
@@ -133,6 +135,23 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
     if is_straight(environ) and not isinstance(credentials, Role):
         direct = Direct(_bucket(target, endpoint, region, in_host=in_host, unquoted=unquoted), credentials)
     return Client(target, make, place, Etags(unquoted=unquoted), not config["disable_bulk_delete"], direct)
+
+
+def _check_headers(target: CloudTarget, region: str, key_id: str | None, credentials: Credentials) -> None:
+    """What goes into headers must fit into one, wherever it was found."""
+    keys = credentials if isinstance(credentials, Keys) else None
+    values = {
+        "region": region,
+        "sse_kms_key_id": key_id,
+        "access key id": keys and keys.access_key_id,
+        "session token": keys and keys.session_token,
+    }
+    for name, value in values.items():
+        if value and not (value.isascii() and value.isprintable()):
+            raise Invalid(
+                f"{target.uri}: the {name} holds a line end, or a letter that no request can carry",
+                remedy="look for what was pasted with it",
+            )
 
 
 def _bucket(target: CloudTarget, endpoint: str, region: str, *, in_host: bool, unquoted: bool) -> Bucket:

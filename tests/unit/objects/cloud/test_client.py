@@ -46,6 +46,18 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
         CloudStore(CloudTarget("gs", "bucket", secrets=(("service_account_key", "not json"),)), environ={})
 
 
+@pytest.mark.parametrize("odd", ["a\n", "a\r\nx-amz-acl: public-read", "é"])
+def test_what_no_header_can_hold_is_refused_and_not_shown(odd: str) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    environs = [{name: odd} for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION")]
+    for environ in environs:
+        with pytest.raises(Invalid, match="no request can carry") as caught:
+            CloudStore(CloudTarget("s3", "bucket"), environ={**keys, **environ})
+        assert odd not in str(caught.value)
+    with pytest.raises(Invalid, match="the sse_kms_key_id holds"):
+        CloudStore(s3(sse="aws:kms", sse_kms_key_id=odd), environ={})
+
+
 def test_capabilities() -> None:
     can = CloudStore(s3(), environ={}).capabilities
     assert (can.name, can.durable, can.shared) == ("s3", True, True)

@@ -9,11 +9,14 @@ import ssl
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from holdfast.base.errors import Invalid, Unavailable
 from holdfast.objects.cloud import CloudStore, CloudTarget, pool
+from holdfast.objects.cloud.http1 import Connection
 from holdfast.objects.store import CREATE, IfMatch, Version, Written
 from tests.integration.scripted_server import SILENCE, Answer, ScriptedServer, error_body
 from tests.integration.servers import S3Server, free_port
@@ -101,6 +104,26 @@ async def test_each_is_looked_at_before_its_use(unasked: bytes) -> None:
         first.close()
         second.close()
         await store.close()
+
+
+async def test_whoever_speaks_first_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words came before the question: they are no answer to it."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connect = loop.create_connection
+
+        async def connected_to_a_talker(make: Callable[[], Connection], *where: Any, **how: Any) -> Any:
+            made = await connect(make, *where, **how)
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.sendall(ANSWER)
+                select.select([made[0].get_extra_info("socket")], [], [], 10)
+            return made
+
+        monkeypatch.setattr(loop, "create_connection", connected_to_a_talker)
+        with pytest.raises(Unavailable, match="answered before it was asked") as trouble:
+            await store_at(f"http://127.0.0.1:{listener.getsockname()[1]}").put("k", b"x", CREATE)
+        assert not trouble.value.maybe_applied
 
 
 async def test_one_that_waited_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@
 
 A request is written whole and its answer is read whole: what stores hold under one key. Whatever breaks in between is
 ``Broken``, which says whether the request may have reached the server; the connection is of no use afterwards, and
-neither is one whose request was given up. An answer that comes before all of the request was sent (a refusal) counts,
-and ends the connection.
+neither is one whose request was given up. A refusal that comes before all of the request was sent counts, and ends the
+connection; a success cannot come so soon.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ CONNECTION_RESET = "the connection was reset"
 CUT_OFF = "the answer was cut off"
 NO_ANSWER = "no answer in time"
 NOT_HTTP = "it does not speak HTTP"
+TOO_SOON = "it answered before it was asked"
 
 _LONGEST_HEAD = 64 * 1024
 _END = b"\r\n\r\n"
@@ -205,8 +206,13 @@ class Connection(asyncio.Protocol):
         """The answer is whole. Bytes beyond it, or a request that is not sent yet, spoil the connection."""
         if self._waiting is None or self._waiting.done() or self._answer is None:
             return
-        if beyond or self.transport.get_write_buffer_size():
+        if beyond:
             self.usable = False
+        if self.transport.get_write_buffer_size():
+            self.usable = False
+            if self._answer.status < 300:
+                self._fail(TOO_SOON)
+                return
         pieces = self._pieces
         self._answer.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._waiting.set_result(self._answer)

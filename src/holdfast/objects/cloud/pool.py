@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast.objects.cloud.failure import TOO_MANY_FILES
-from holdfast.objects.cloud.http1 import NO_ANSWER, Answer, Broken, Connection
+from holdfast.objects.cloud.http1 import CONNECTION_RESET, NO_ANSWER, TOO_SOON, Answer, Broken, Connection
 
 _LONGEST_IDLE_SECONDS = 60.0
 
@@ -87,6 +87,9 @@ class Pool:
                 )
         except (OSError, UnicodeError) as error:  # a timeout and trouble with TLS too, and a name that cannot be one
             raise Broken(_reason(error), sent=False) from None
+        if not server.tls and not connection.is_quiet():  # TLS has a word of its own to say at the beginning
+            connection.abort()
+            raise Broken(TOO_SOON, sent=False)
         return connection
 
     @cached_property
@@ -114,6 +117,8 @@ def _reason(error: OSError | UnicodeError) -> str:
         return "it does not speak TLS"
     if isinstance(error, socket.gaierror | UnicodeError):
         return "the name is not known"
+    if isinstance(error, ConnectionResetError):
+        return CONNECTION_RESET
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TOO_MANY_FILES
     # Of several addresses, all that failed are told in one text.

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.objects.cloud.http1 import CONNECTION_CLOSED, CUT_OFF, NO_ANSWER, NOT_HTTP, Answer, Broken, Connection
+from holdfast.objects.cloud.http1 import (
+    CONNECTION_CLOSED,
+    CUT_OFF,
+    NO_ANSWER,
+    NOT_HTTP,
+    TOO_SOON,
+    Answer,
+    Broken,
+    Connection,
+)
 
 REQUEST = b"GET /k HTTP/1.1\r\nhost: h\r\n\r\n"
 OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 5\r\n\r\nhello'
@@ -198,12 +207,20 @@ async def test_what_is_closed_carries_nothing() -> None:
         assert theirs.recv(1000) == b""
 
 
-async def test_an_answer_before_all_was_sent_counts_and_ends_the_connection() -> None:
+@pytest.mark.parametrize("status", [412, 200])
+async def test_before_all_was_sent_a_refusal_counts_and_ends_the_connection(status: int) -> None:
+    """What was not read cannot have been written."""
     ours, theirs = socket.socketpair()
     with theirs:
         _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
-        theirs.sendall(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n")
-        answer = await connection.ask(REQUEST, bytes(64 * 1024 * 1024), bodiless=False, seconds=30)
-        assert (answer.status, connection.usable) == (412, False)
+        theirs.sendall(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+        asked = connection.ask(REQUEST, bytes(64 * 1024 * 1024), bodiless=False, seconds=30)
+        if status == 412:
+            assert (await asked).status == 412
+        else:
+            with pytest.raises(Broken, match=TOO_SOON) as trouble:
+                await asked
+            assert trouble.value.sent
+        assert not connection.usable
         connection.abort()
         await asyncio.sleep(0)

@@ -97,17 +97,16 @@ class _Aws:
 def _s3(target: CloudTarget, environ: Environ) -> Client:
     aws = _Aws(target, environ)
     region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
-    endpoint = aws.find("endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "endpoint_url")
+    given = aws.find("endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "endpoint_url")
     in_host = target.switch("virtual_hosted_style", default=False)
     config: S3Config = {
         "region": region,
         "virtual_hosted_style_request": in_host,
         "disable_bulk_delete": not target.switch("bulk_delete", default=True),
     }
-    if endpoint is None:
-        endpoint = f"https://s3.{region}.amazonaws.com"
-    else:
-        endpoint = _with_bucket(target, endpoint) if in_host else endpoint.rstrip("/")
+    endpoint = given or f"https://s3.{region}.amazonaws.com"
+    endpoint = _with_bucket(target, endpoint) if in_host else endpoint.rstrip("/")
+    if given:
         config["aws_endpoint_url_s3"] = endpoint
     if sse := target.text("sse"):
         config["server_side_encryption"] = sse

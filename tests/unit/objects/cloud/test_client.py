@@ -1,10 +1,13 @@
 """Choices are made before anybody is asked."""
 
 import pytest
+from obstore.exceptions import GenericError
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.cloud import CloudStore, CloudTarget
 from holdfast.objects.cloud.client import connect
+from holdfast.objects.cloud.failure import Failure
+from tests.unit.objects.cloud import dumps
 
 KEYS = (("access_key_id", "key"), ("secret_access_key", "secret"))
 
@@ -29,6 +32,16 @@ def test_the_bucket_goes_into_the_host_name_once(endpoint: str, expected: str) -
 
 def test_without_an_endpoint_it_is_the_cloud_itself() -> None:
     assert connect(s3(region="eu-north-1"), {}).place.endpoint == "https://s3.eu-north-1.amazonaws.com"
+    for in_host, host, base in (("false", "", "/bucket/"), ("true", "bucket.", "/")):
+        client = connect(s3(region="eu-north-1", virtual_hosted_style=in_host), {})
+        assert client.direct is not None
+        assert client.direct._pool._server.host == f"{host}s3.eu-north-1.amazonaws.com"
+        assert client.direct._base == base
+        assert client.place.failed(
+            Failure.read(
+                dumps.answered(GenericError, 500, None, address=f"https://{host}s3.eu-north-1.amazonaws.com{base}k")
+            )
+        )
     google = CloudTarget("gs", "bucket", secrets=(("bearer_token", "t"),))
     assert connect(google, {}).place.endpoint == "https://storage.googleapis.com"
     azure = CloudTarget("az", "container", options=(("account", "a"), ("anonymous", "true")))

@@ -135,6 +135,25 @@ async def test_one_that_waited_too_long_is_closed(monkeypatch: pytest.MonkeyPatc
         assert server.connections == 2
 
 
+async def test_a_quiet_time_leaves_few() -> None:
+    async with ScriptedServer(OK) as server:
+        store = store_at(server.endpoint)
+        await asyncio.gather(*(store.get("k") for _ in range(5)))
+        assert store._client.direct is not None
+        home = store._client.direct._pool._home
+        assert home is not None
+        for waiting in home.idle:
+            waiting.idle_since -= 100
+        home.idle[-1].idle_since += 100
+        for left in (4, 3, 2, 1, 1):
+            await store.get("k")
+            assert len(home.idle) == left
+        assert server.connections == 5
+        while server.open_connections > 1:
+            await asyncio.sleep(0.001)
+        await store.close()
+
+
 async def test_a_request_that_is_given_up_takes_its_connection_with_it() -> None:
     async with ScriptedServer(SILENCE) as server:
         store = store_at(server.endpoint)

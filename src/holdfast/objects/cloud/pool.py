@@ -48,8 +48,10 @@ class Pool:
         answer = await connection.ask(head, body, bodiless=bodiless, seconds=self._server.request_seconds)
         home = self._home
         if connection.usable and home is not None and connection.home is home.idle:
-            connection.idle_since = home.loop.time()
+            connection.idle_since = now = home.loop.time()
             home.idle.append(connection)
+            if now - home.idle[0].idle_since >= _LONGEST_IDLE_SECONDS:  # one at a time, so that no request pays for all
+                home.idle.pop(0).abort()
         else:
             connection.abort()
         return answer

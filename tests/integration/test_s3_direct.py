@@ -2,15 +2,21 @@
 
 import asyncio
 import gc
+import re
+import select
 import socket
 import ssl
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from holdfast.base.errors import Invalid, Unavailable
 from holdfast.objects.cloud import CloudStore, CloudTarget, pool
+from holdfast.objects.cloud.http1 import Connection
 from holdfast.objects.store import CREATE, IfMatch, Version, Written
 from tests.integration.scripted_server import SILENCE, Answer, ScriptedServer, error_body
 from tests.integration.servers import S3Server, free_port
@@ -60,9 +66,12 @@ async def test_a_connection_that_the_server_has_closed_is_not_used_again() -> No
 ANSWER = b'HTTP/1.1 200 OK\r\netag: "e"\r\nlast-modified: Wed, 21 Oct 2015 07:28:00 GMT\r\ncontent-length: 0\r\n\r\n'
 
 
-async def test_one_that_waited_is_looked_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop may not have heard yet that the server has closed it."""
-    monkeypatch.setattr(pool, "_LOOK_AFTER_SECONDS", 0.0)
+TWICE = ANSWER.replace(b'"e"', b'"another"')
+
+
+@pytest.mark.parametrize("unasked", [b"", TWICE], ids=["closed", "answered twice"])
+async def test_each_is_looked_at_before_its_use(unasked: bytes) -> None:
+    """The loop may not have heard yet that the server has closed it, or has said more than it was asked for."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -79,24 +88,70 @@ async def test_one_that_waited_is_looked_at_first(monkeypatch: pytest.MonkeyPatc
         reading = asyncio.ensure_future(store.get("k"))
         await serve(first)
         await reading
-        first.close()
+        if unasked:
+            first.sendall(unasked)
+        else:
+            first.close()
+        assert store._client.direct is not None
+        home = store._client.direct._pool._home
+        assert home is not None
+        assert select.select([home.idle[0].transport.get_extra_info("socket")], [], [], 10)[0]
         # Up to here the loop had no turn to hear of it.
         writing = asyncio.ensure_future(store.put("k", b"x", CREATE))
         second, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
         await serve(second)
-        assert isinstance(await writing, Written)
+        assert await writing == Written(Version('"e"'))
+        first.close()
         second.close()
         await store.close()
 
 
+async def test_whoever_speaks_first_is_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its words came before the question: they are no answer to it."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connect = loop.create_connection
+
+        async def connected_to_a_talker(make: Callable[[], Connection], *where: Any, **how: Any) -> Any:
+            made = await connect(make, *where, **how)
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.sendall(ANSWER)
+                select.select([made[0].get_extra_info("socket")], [], [], 10)
+            return made
+
+        monkeypatch.setattr(loop, "create_connection", connected_to_a_talker)
+        with pytest.raises(Unavailable, match="answered before it was asked") as trouble:
+            await store_at(f"http://127.0.0.1:{listener.getsockname()[1]}").put("k", b"x", CREATE)
+        assert not trouble.value.maybe_applied
+
+
 async def test_one_that_waited_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_LOOK_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(pool, "_LONGEST_IDLE_SECONDS", 0.0)
     async with ScriptedServer(OK) as server:
         store = store_at(server.endpoint)
         await store.get("k")
         await store.get("k")
         assert server.connections == 2
+
+
+async def test_a_quiet_time_leaves_few() -> None:
+    async with ScriptedServer(OK) as server:
+        store = store_at(server.endpoint)
+        await asyncio.gather(*(store.get("k") for _ in range(5)))
+        assert store._client.direct is not None
+        home = store._client.direct._pool._home
+        assert home is not None
+        for waiting in home.idle:
+            waiting.idle_since -= 100
+        home.idle[-1].idle_since += 100
+        for left in (4, 3, 2, 1, 1):
+            await store.get("k")
+            assert len(home.idle) == left
+        assert server.connections == 5
+        while server.open_connections > 1:
+            await asyncio.sleep(0.001)
+        await store.close()
 
 
 async def test_a_request_that_is_given_up_takes_its_connection_with_it() -> None:
@@ -129,6 +184,19 @@ def test_a_store_lives_through_several_loops(s3_server: S3Server, bucket: str) -
     for body in (b"one", b"two"):
         assert isinstance(asyncio.run(store.put("k", body)), Written)
         assert asyncio.run(store.get("k")).body == body
+
+
+def test_a_store_outlives_a_loop_that_was_not_shut_down(s3_server: S3Server, bucket: str) -> None:
+    store = CloudStore(s3_server.target(bucket), environ={})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # which whoever does so deserves
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(store.put("k", b"one"))
+        loop.close()
+        asyncio.run(store.close())
+        asyncio.run(store.close())
+        gc.collect()
+    assert asyncio.run(store.get("k")).body == b"one"
 
 
 FORGETFUL = """
@@ -211,10 +279,39 @@ async def test_another_range_than_was_asked_for_is_no_answer(body: bytes, says: 
             await store_at(server.endpoint).range("k", 0, 2)
 
 
-async def test_a_time_that_cannot_be_read_is_not_guessed() -> None:
-    async with ScriptedServer(Answer(200, b"x", {"etag": '"e"', "last-modified": "yesterday"})) as server:
-        with pytest.raises(Unavailable, match="'yesterday'"):
+@pytest.mark.parametrize(
+    "moment", ["yesterday", "Wed, 21 Oct 2015 07:28:00 +" + "9" * 20, "Wed, 21 Oct 2015 99999999999:1"]
+)
+async def test_a_time_that_cannot_be_read_is_not_guessed(moment: str) -> None:
+    async with ScriptedServer(Answer(200, b"x", {"etag": '"e"', "last-modified": moment})) as server:
+        with pytest.raises(Unavailable, match=re.escape(repr(moment))):
             await store_at(server.endpoint).get("k")
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "\xb2", "-1", ""])
+async def test_a_size_that_cannot_be_read_is_not_guessed(size: str) -> None:
+    async with ScriptedServer(Answer(200, b"", {**OK.headers, "content-length": size})) as server:
+        with pytest.raises(Unavailable, match=r"failed \(200\)"):
+            await store_at(server.endpoint).head("k")
+        server.reply = Answer(206, b"he", {**OK.headers, "content-range": f"bytes 0-1/{size}"})
+        with pytest.raises(Unavailable, match="another range"):
+            await store_at(server.endpoint).range("k", 0, 2)
+
+
+async def test_a_body_that_may_be_cut_off_is_no_object() -> None:
+    """Only the end of the connection says that it ends, and that is what a server's death looks like too."""
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ANSWER.replace(b"content-length: 0\r\n", b"") + b"hel")
+        writer.close()
+
+    async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+        store = store_at(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        for call in (store.get("k"), store.get_unless("k", Version('"f"')), store.range("k", 0, 3)):
+            with pytest.raises(Unavailable, match="may be cut off"):
+                await call
+        assert isinstance(await store.put("k", b"", CREATE), Written)  # what it says is in the head
 
 
 @pytest.mark.parametrize("version", ['"e"\r\nx-amz-acl: public-read', "é", '"e"\x00'])
@@ -232,6 +329,13 @@ async def test_the_host_is_named_as_the_server_knows_it() -> None:
         await store_at(server.endpoint + "/below/").get("a b")
         assert server.seen == ["GET /below/bucket/a%20b"]
         assert server.requests[0].headers["host"] == server.endpoint.removeprefix("http://")
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"])
+async def test_a_name_that_cannot_be_one(host: str) -> None:
+    with pytest.raises(Unavailable, match="the name is not known") as trouble:
+        await store_at(f"http://{host}:1").put("k", b"x", CREATE)
+    assert not trouble.value.maybe_applied
 
 
 def test_a_proxy_or_a_role_is_left_to_obstore() -> None:

@@ -22,6 +22,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from holdfast.base.errors import Invalid
 from holdfast.objects.cloud.credentials import (
     WHERE_TO_PUT_KEYS,
+    Credentials,
     Environ,
     Keys,
     Profile,
@@ -96,17 +97,16 @@ class _Aws:
 def _s3(target: CloudTarget, environ: Environ) -> Client:
     aws = _Aws(target, environ)
     region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
-    endpoint = aws.find("endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "endpoint_url")
+    given = aws.find("endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "endpoint_url")
     in_host = target.switch("virtual_hosted_style", default=False)
     config: S3Config = {
         "region": region,
         "virtual_hosted_style_request": in_host,
         "disable_bulk_delete": not target.switch("bulk_delete", default=True),
     }
-    if endpoint is None:
-        endpoint = f"https://s3.{region}.amazonaws.com"
-    else:
-        endpoint = _with_bucket(target, endpoint) if in_host else endpoint.rstrip("/")
+    endpoint = given or f"https://s3.{region}.amazonaws.com"
+    endpoint = _with_bucket(target, endpoint) if in_host else endpoint.rstrip("/")
+    if given:
         config["aws_endpoint_url_s3"] = endpoint
     if sse := target.text("sse"):
         config["server_side_encryption"] = sse
@@ -115,6 +115,7 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
     if metadata := environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"):
         config["metadata_endpoint"] = metadata.rstrip("/")
     credentials = find_credentials(target, environ, lambda: aws.profile)
+    _check_headers(target, region, key_id, credentials)
     config["skip_signature"] = isinstance(credentials, Unsigned)
     http = _http(target, endpoint)
 
@@ -133,6 +134,23 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
     if is_straight(environ) and not isinstance(credentials, Role):
         direct = Direct(_bucket(target, endpoint, region, in_host=in_host, unquoted=unquoted), credentials)
     return Client(target, make, place, Etags(unquoted=unquoted), not config["disable_bulk_delete"], direct)
+
+
+def _check_headers(target: CloudTarget, region: str, key_id: str | None, credentials: Credentials) -> None:
+    """What goes into headers must fit into one, wherever it was found."""
+    keys = credentials if isinstance(credentials, Keys) else None
+    values = {
+        "region": region,
+        "sse_kms_key_id": key_id,
+        "access key id": keys and keys.access_key_id,
+        "session token": keys and keys.session_token,
+    }
+    for name, value in values.items():
+        if value and not (value.isascii() and value.isprintable()):
+            raise Invalid(
+                f"{target.uri}: the {name} holds a line end, or a letter that no request can carry",
+                remedy="look for what was pasted with it",
+            )
 
 
 def _bucket(target: CloudTarget, endpoint: str, region: str, *, in_host: bool, unquoted: bool) -> Bucket:

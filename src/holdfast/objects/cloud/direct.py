@@ -65,7 +65,7 @@ class Direct:
         answer = await self._ask("GET", path, {})
         if answer.status != 200:
             raise Refused(answer)
-        return _found(answer, len(answer.body))
+        return _found(_whole(answer), len(answer.body))
 
     async def get_unless(self, path: str, version: Version) -> Found | NotModified:
         answer = await self._ask("GET", path, {"if-none-match": _sendable(version)})
@@ -73,13 +73,13 @@ class Direct:
             return NotModified()
         if answer.status != 200:
             raise Refused(answer)
-        found = _found(answer, len(answer.body))
+        found = _found(_whole(answer), len(answer.body))
         return NotModified() if found.version == version else found
 
     async def part(self, path: str, start: int, end: int) -> Found:
         answer = await self._ask("GET", path, {"range": f"bytes={start}-{end - 1}"})
         if answer.status == 200:  # a server that knows no ranges
-            return Found(answer.body[start:end], len(answer.body), 0, _version(answer))
+            return Found(_whole(answer).body[start:end], len(answer.body), 0, _version(answer))
         if answer.status != 206:
             raise Refused(answer)
         size = _size_of_all(answer, start, end)
@@ -87,10 +87,10 @@ class Direct:
 
     async def head(self, path: str) -> Found:
         answer = await self._ask("HEAD", path, {})
-        size = answer.headers.get("content-length", "")
-        if answer.status != 200 or not size.isdigit():
+        size = _number(answer.headers.get("content-length", ""))
+        if answer.status != 200 or size is None:
             raise Refused(answer)
-        return _found(answer, int(size))
+        return _found(answer, size)
 
     async def put(self, path: str, body: bytes, mode: Mode) -> Version | None:
         headers = dict(self._bucket.encryption)
@@ -132,6 +132,12 @@ def _sendable(version: Version) -> str:
     raise Invalid(f"{version!r} is no version", remedy="use the version that a read or write gave")
 
 
+def _whole(answer: Answer) -> Answer:
+    if answer.cut_anywhere:
+        raise Broken("the answer does not say where it ends, so it may be cut off", sent=True)
+    return answer
+
+
 def _version(answer: Answer) -> Version | None:
     etag = answer.headers.get("etag")
     return Version(etag) if etag else None
@@ -149,14 +155,19 @@ def _found(answer: Answer, size: int) -> Found:
 def _nanoseconds(moment: str) -> int:
     try:
         return int((parsedate_to_datetime(moment) - _EPOCH).total_seconds()) * 1_000_000_000
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise Broken(f"the answer has a time that cannot be read: {moment!r}", sent=True) from None
 
 
 def _size_of_all(answer: Answer, start: int, end: int) -> int:
     """The size of the object that ``answer`` has the wanted range of."""
-    span, _, size = answer.headers.get("content-range", "").removeprefix("bytes ").partition("/")
-    last = min(end, int(size)) if size.isdigit() else 0
-    if span != f"{start}-{last - 1}" or len(answer.body) != last - start:
+    span, _, of = answer.headers.get("content-range", "").removeprefix("bytes ").partition("/")
+    size = _number(of)
+    last = min(end, size or 0)
+    if size is None or span != f"{start}-{last - 1}" or len(answer.body) != last - start:
         raise Broken("the answer is another range than was asked for", sent=True)
-    return int(size)
+    return size
+
+
+def _number(digits: str) -> int | None:
+    return int(digits) if digits.isdecimal() and len(digits) < 20 else None

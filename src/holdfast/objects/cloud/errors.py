@@ -66,7 +66,7 @@ def is_lost(failure: Failure, place: Place, mode: Create | Addressed | IfMatch) 
     if failure.status == 404:
         return isinstance(mode, IfMatch) and failure.code not in _NO_BUCKET
     # Under a taken name Azure answers a create with 409 and this code, and some servers with 304.
-    return failure.status in (412, 304) or failure.code == "BlobAlreadyExists"
+    return failure.status in (412, 304) or (failure.status == 409 and failure.code == "BlobAlreadyExists")
 
 
 def is_missing(failure: Failure) -> bool:

@@ -28,7 +28,7 @@ from holdfast.objects.cloud.http1 import (
 _STATUS_AND_BODY = re.compile(r'^ +status: (\d{3}),\n +body: (?:Some\(\n +)?(?:"(.*)",$)?', re.MULTILINE)
 _DELETE = re.compile(r'DeleteFailed \{\n +path: "(.*)",\n +code: "(\w+)",\n +\w+: "(.*)",$', re.MULTILINE)
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_MESSAGE = re.compile(r"<Message>(.*?)</Message>")
+_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _KEY = re.compile(r"<Error>\s*<Key>(.*?)</Key>")
 _ADDRESS = re.compile(r"^ +uri: Some\(\n +(\S+),$", re.MULTILINE)
 _NEVER_SENT = re.compile(r"^ +kind: Connect,$|legacy::Error\(\n +Connect,$|^ +kind: Builder,$", re.MULTILINE)
@@ -48,6 +48,8 @@ _REASONS = (
     ("Parse(", NOT_HTTP),
 )
 _LONGEST_MESSAGE = 200
+_LONGEST_ERROR = 16 * 1024
+"""Code and message stand at its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,11 @@ class Failure:
     def read(cls, error: Exception) -> Self:
         """What was raised. One of our own client's knows by itself."""
         if isinstance(error, Refused):
-            body = error.answer.body.decode("utf-8", "replace")
+            body = error.answer.body[:_LONGEST_ERROR].decode("utf-8", "replace")
             said = _plain(_first(_MESSAGE, body))
             return cls(error, error.answer.status, _first(_CODE, body), said, sent=True, address=None)
         if isinstance(error, Broken):
-            return cls(error, None, None, error.said, sent=error.sent, address=None)
+            return cls(error, None, None, _shortened(error.said), sent=error.sent, address=None)
         sentence, _, dump = str(error).rpartition("\n\nDebug source:\n")
         answer = _STATUS_AND_BODY.search(dump)
         if answer is not None:
@@ -109,7 +111,8 @@ def _first(pattern: re.Pattern[str], text: str) -> str | None:
 
 def _plain(quoted: str | None) -> str:
     """Text of the server's in one line of reasonable length, out of XML in a dumped string."""
-    return _shortened(html.unescape((quoted or "").replace("\\n", " ").replace('\\"', '"')))
+    text = _shortened(html.unescape((quoted or "").replace("\\n", " ").replace('\\"', '"')))
+    return "".join([letter if letter.isprintable() else " " for letter in text])
 
 
 def _shortened(text: str) -> str:

@@ -2,11 +2,13 @@
 
 A request is written whole and its answer is read whole: what stores hold under one key. Whatever breaks in between is
 ``Broken``, which says whether the request may have reached the server; the connection is of no use afterwards, and
-neither is one whose request was given up. An answer that comes before all of the request was sent (a refusal) counts,
-and ends the connection.
+neither is one whose request was given up. A refusal that comes before all of the request was sent counts, and ends the
+connection; a success cannot come so soon.
 """
 
 import asyncio
+import re
+import select
 from dataclasses import dataclass
 
 CONNECTION_CLOSED = "the connection was closed before the answer"
@@ -14,9 +16,14 @@ CONNECTION_RESET = "the connection was reset"
 CUT_OFF = "the answer was cut off"
 NO_ANSWER = "no answer in time"
 NOT_HTTP = "it does not speak HTTP"
+TOO_SOON = "it answered before it was asked"
 
 _LONGEST_HEAD = 64 * 1024
 _END = b"\r\n\r\n"
+_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |$)")
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
+_ONCE = {"content-length", "transfer-encoding", "content-range", "etag", "last-modified"}
+"""Headers that mean nothing if there are two that differ."""
 
 
 class Broken(Exception):
@@ -30,11 +37,13 @@ class Broken(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """``headers`` by their names in small letters; of several with one name, the last."""
+    """``headers`` by their names in small letters. ``cut_anywhere``: only the end of the connection was the end of the
+    body, so nobody can tell whether there was more."""
 
     status: int
     headers: dict[str, str]
     body: bytes = b""
+    cut_anywhere: bool = False
 
 
 class Refused(Exception):
@@ -67,6 +76,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]  # a stream's
+        self._news = select.poll()
+        self._news.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         self.usable = True
 
     def data_received(self, data: bytes) -> None:
@@ -90,17 +101,26 @@ class Connection(asyncio.Protocol):
 
     # What the pool calls.
 
+    def is_quiet(self) -> bool:
+        """Whether the server did nothing while nobody asked; the loop may not have heard of it yet.
+
+        Nearly always it has closed the connection. What it said, however, would be taken for the next answer.
+        """
+        return self.usable and not self.transport.is_closing() and not self._news.poll(0)
+
     async def ask(self, head: bytes, body: bytes, *, bodiless: bool, seconds: float) -> Answer:
         """Send a request; ``bodiless`` if its answer has no body (HEAD), whatever its headers say."""
+        if not self.usable or self.transport.is_closing():  # it went as soon as it had come
+            raise Broken(CONNECTION_CLOSED, sent=False)
         loop = asyncio.get_running_loop()
         self._bodiless = bodiless
         waiting: asyncio.Future[Answer] = loop.create_future()
         self._waiting = waiting
         clock = loop.call_later(seconds, self._fail, NO_ANSWER)
-        self.transport.write(head + body if len(body) < _LONGEST_HEAD else head)
-        if len(body) >= _LONGEST_HEAD:
-            self.transport.write(body)
         try:
+            self.transport.write(head + body if len(body) < _LONGEST_HEAD else head)
+            if len(body) >= _LONGEST_HEAD:
+                self.transport.write(body)
             return await waiting
         except BaseException:
             self.abort()
@@ -117,46 +137,49 @@ class Connection(asyncio.Protocol):
     # Reading an answer.
 
     def _read_head(self, data: bytes) -> None:
-        end = data.find(_END)
-        if end < 0:
-            self._head = data
-            if len(data) > _LONGEST_HEAD or not b"HTTP/1.".startswith(data[:7]):
+        at = 0
+        while (end := data.find(_END, at)) >= 0:
+            try:
+                answer, lasting = _parsed(data[at:end])
+                self._begin_body(answer, lasting=lasting)
+            except ValueError:
                 self._fail(NOT_HTTP)
-            return
-        try:
-            answer, lasting = _parsed(data[:end])
-            self._begin_body(answer, lasting=lasting)
-        except ValueError:
+                return
+            at = end + len(_END)
+            if answer.status >= 200:
+                self._head = b""
+                self._go_on(data[at:])
+                return
+            self._answer = None  # a word in between
+        self._head = data[at:]
+        if len(self._head) > _LONGEST_HEAD or not b"HTTP/1.".startswith(self._head[:7]):
             self._fail(NOT_HTTP)
-            return
-        self._head = b""
-        rest = data[end + 4 :]
-        if answer.status < 200:  # a word in between
-            self._answer = None
-            if rest:
-                self._read_head(rest)
-        elif self._missing or self._chunks or self._to_the_end:
-            if rest:
-                self._read_body(rest)
-        else:
+
+    def _go_on(self, rest: bytes) -> None:
+        if not (self._missing or self._chunks or self._to_the_end):
             self._finish(beyond=len(rest))
+        elif rest:
+            self._read_body(rest)
 
     def _begin_body(self, answer: Answer, *, lasting: bool) -> None:
         self._answer = answer
         self.usable = self.usable and lasting
         self._missing, self._chunks, self._to_the_end = 0, None, False
+        if answer.status == 101:
+            raise ValueError("another protocol, which nobody asked for")
         if self._bodiless or answer.status in (204, 304) or answer.status < 200:
             return
         if "transfer-encoding" in answer.headers:
             if answer.headers["transfer-encoding"].lower() != "chunked":
                 raise ValueError("an encoding that nobody asked for")
             self._chunks = _Chunks()
+            self.usable = self.usable and "content-length" not in answer.headers  # which of the two is true?
         elif (length := answer.headers.get("content-length")) is not None:
             if not (length.isascii() and length.isdigit()):
                 raise ValueError("no length")
             self._missing = int(length)
         else:
-            self._to_the_end = True
+            self._to_the_end = answer.cut_anywhere = True
             self.usable = False
 
     def _read_body(self, data: bytes) -> None:
@@ -183,8 +206,13 @@ class Connection(asyncio.Protocol):
         """The answer is whole. Bytes beyond it, or a request that is not sent yet, spoil the connection."""
         if self._waiting is None or self._waiting.done() or self._answer is None:
             return
-        if beyond or self.transport.get_write_buffer_size():
+        if beyond:
             self.usable = False
+        if self.transport.get_write_buffer_size():
+            self.usable = False
+            if self._answer.status < 300:
+                self._fail(TOO_SOON)
+                return
         pieces = self._pieces
         self._answer.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._waiting.set_result(self._answer)
@@ -220,9 +248,11 @@ class _Chunks:
                 if len(self._line) > _LONGEST_HEAD:
                     raise ValueError("a line without end")
                 return None
-            line, self._line = (self._line + data[at:end]).removesuffix(b"\r"), b""
+            line, self._line = self._line + data[at:end], b""
             at = end + 1
-            if self._took_last(line):
+            if not line.endswith(b"\r"):
+                raise ValueError("half the end of a line")
+            if self._took_last(line[:-1]):
                 return len(data) - at
         return None
 
@@ -236,7 +266,7 @@ class _Chunks:
             self._after_chunk = False
             return False
         digits = line.partition(b";")[0].strip()
-        if not digits.isalnum():
+        if not _CHUNK_SIZE.fullmatch(digits):
             raise ValueError("a chunk without a size")
         self._missing = int(digits, 16)
         self._after_chunk, self._trailing = self._missing > 0, self._missing == 0
@@ -246,14 +276,20 @@ class _Chunks:
 def _parsed(head: bytes) -> tuple[Answer, bool]:
     """The head of an answer, and whether the connection lasts after it."""
     first, *lines = head.decode("latin-1").split("\r\n")
-    if not first.startswith("HTTP/1.") or not first[9:12].isdigit():
-        raise ValueError("no answer")
+    status = _STATUS_LINE.match(first)
+    if status is None or head.count(b"\n") != len(lines) or b"\n " in head or b"\n\t" in head:
+        raise ValueError("no answer, or a header in several lines")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon:
+        if not colon or not name or name[-1] in " \t":
             raise ValueError("no header")
-        headers[name.lower()] = value.strip()
+        name, value = name.lower(), value.strip()
+        if (other := headers.get(name, value)) != value:
+            if name in _ONCE:
+                raise ValueError("two that differ")
+            value = f"{other}, {value}"
+        headers[name] = value
     wish = headers.get("connection", "").lower()
-    lasting = "close" not in wish if first[7] == "1" else "keep-alive" in wish
-    return Answer(int(first[9:12]), headers), lasting
+    lasting = "close" not in wish if status[1] == "1" else "keep-alive" in wish and "close" not in wish
+    return Answer(int(status[2]), headers), lasting

@@ -2,12 +2,11 @@
 
 They belong to the event loop that made them: they are closed with the pool or, if nobody closes it, when the loop ends
 or the pool is forgotten. The one that was used last is used next, so that a quiet time leaves few; one that waited for
-long is looked at before it is used, because the server may have closed it meanwhile.
+long is closed. Each is looked at before it is used: the server may have closed it, or said what nobody asked for.
 """
 
 import asyncio
 import errno
-import select
 import socket
 import ssl
 from collections.abc import AsyncGenerator
@@ -15,10 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from holdfast.objects.cloud.failure import TOO_MANY_FILES
-from holdfast.objects.cloud.http1 import NO_ANSWER, Answer, Broken, Connection
+from holdfast.objects.cloud.http1 import CONNECTION_RESET, NO_ANSWER, TOO_SOON, Answer, Broken, Connection
 
 _LONGEST_IDLE_SECONDS = 60.0
-_LOOK_AFTER_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -30,62 +28,70 @@ class Server:
     request_seconds: float
 
 
+@dataclass(frozen=True)
+class _Home:
+    """A loop, the connections that wait in it, and what closes them when it ends."""
+
+    loop: asyncio.AbstractEventLoop
+    idle: list[Connection]
+    end: AsyncGenerator[None, None]
+
+
 class Pool:
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._idle: list[Connection] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: AsyncGenerator[None, None] | None = None
+        self._home: _Home | None = None
 
     async def ask(self, head: bytes, body: bytes = b"", *, bodiless: bool = False) -> Answer:
         """One request, sent once."""
         connection = self._waiting() or await self._connected()
         answer = await connection.ask(head, body, bodiless=bodiless, seconds=self._server.request_seconds)
-        if connection.usable and connection.home is self._idle:
-            connection.idle_since = asyncio.get_running_loop().time()
-            self._idle.append(connection)
+        home = self._home
+        if connection.usable and home is not None and connection.home is home.idle:
+            connection.idle_since = now = home.loop.time()
+            home.idle.append(connection)
+            if now - home.idle[0].idle_since >= _LONGEST_IDLE_SECONDS:  # one at a time, so that no request pays for all
+                home.idle.pop(0).abort()
         else:
             connection.abort()
         return answer
 
     async def close(self) -> None:
-        _close(self._idle)
-        self._idle, self._loop = [], None  # so that those still in use do not come back
-        if self._end is not None:
-            end, self._end = self._end, None
-            await end.aclose()
+        """Those of another loop are left to that loop: nothing of a loop may be touched from outside."""
+        home, self._home = self._home, None  # so that those still in use do not come back
+        if home is not None and home.loop is asyncio.get_running_loop():
+            await home.end.aclose()
 
     def _waiting(self) -> Connection | None:
         """A connection that is open already."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
+        loop, home = asyncio.get_running_loop(), self._home
+        if home is None or home.loop is not loop:
             return None
         now = loop.time()
-        while self._idle:
-            connection = self._idle.pop()
-            since = now - connection.idle_since
-            if since < _LOOK_AFTER_SECONDS:
-                return connection
-            if since < _LONGEST_IDLE_SECONDS and not _spoke(connection):
+        while home.idle:
+            connection = home.idle.pop()
+            if now - connection.idle_since < _LONGEST_IDLE_SECONDS and connection.is_quiet():
                 return connection
             connection.abort()
         return None
 
     async def _connected(self) -> Connection:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._idle, self._loop = [], loop
-            self._end = _until_the_loop_ends(self._idle)
-            await anext(self._end)
-        idle = self._idle
-        server = self._server
+        loop, home, server = asyncio.get_running_loop(), self._home, self._server
+        if home is None or home.loop is not loop:
+            idle: list[Connection] = []
+            home = _Home(loop, idle, _until_the_loop_ends(idle))
+            await anext(home.end)
+            self._home = home
         try:
             async with asyncio.timeout(server.connect_seconds):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(idle), server.host, server.port, ssl=self._tls if server.tls else None
+                    lambda: Connection(home.idle), server.host, server.port, ssl=self._tls if server.tls else None
                 )
-        except (OSError, ssl.SSLError) as error:  # a timeout too
+        except (OSError, UnicodeError) as error:  # a timeout and trouble with TLS too, and a name that cannot be one
             raise Broken(_reason(error), sent=False) from None
+        if not server.tls and not connection.is_quiet():  # TLS has a word of its own to say at the beginning
+            connection.abort()
+            raise Broken(TOO_SOON, sent=False)
         return connection
 
     @cached_property
@@ -98,26 +104,12 @@ async def _until_the_loop_ends(idle: list[Connection]) -> AsyncGenerator[None, N
     try:
         yield
     finally:
-        _close(idle)
+        for connection in idle:
+            connection.abort()
+        idle.clear()
 
 
-def _close(idle: list[Connection]) -> None:
-    for connection in idle:
-        connection.abort()
-    idle.clear()
-
-
-def _spoke(connection: Connection) -> bool:
-    """Whether the server did something while nobody asked: nearly always it has closed the connection."""
-    if connection.transport.is_closing():
-        return True
-    fileno = connection.transport.get_extra_info("socket").fileno()
-    poll = select.poll()
-    poll.register(fileno, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
     """Why no connection came about, in words."""
     if isinstance(error, TimeoutError):
         return NO_ANSWER
@@ -125,8 +117,10 @@ def _reason(error: OSError) -> str:
         return "its certificate is not trusted"
     if isinstance(error, ssl.SSLError):
         return "it does not speak TLS"
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, socket.gaierror | UnicodeError):
         return "the name is not known"
+    if isinstance(error, ConnectionResetError):
+        return CONNECTION_RESET
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TOO_MANY_FILES
     # Of several addresses, all that failed are told in one text.

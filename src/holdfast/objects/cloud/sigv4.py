@@ -31,7 +31,7 @@ class Signer:
         if self._keys.session_token:
             sent["x-amz-security-token"] = self._keys.session_token
         names = sorted(sent)
-        lines = "\n".join([f"{name}:{' '.join(sent[name].split())}" for name in names])
+        lines = "\n".join([f"{name}:{_trimmed(sent[name])}" for name in names])
         listed = ";".join(names)
         request = f"{method}\n{path}\n\n{lines}\n\n{listed}\n{content}"
         digest = hashlib.sha256(request.encode()).hexdigest()
@@ -56,3 +56,7 @@ class Signer:
             for part in self._scope.split("/"):
                 key = hmac.digest(key, part.encode(), "sha256")
             self._key = key
+
+
+def _trimmed(value: str) -> str:
+    return " ".join(value.split()) if " " in value else value

@@ -70,8 +70,8 @@ class CloudTarget:
     def __post_init__(self) -> None:
         if self.scheme not in OPTIONS:
             raise Invalid(f"scheme {self.scheme!r} is no cloud store", remedy=f"known: {', '.join(OPTIONS)}")
-        if not self.bucket or "/" in self.bucket:
-            raise Invalid(f"{self.scheme}://{self.bucket}: not a bucket name")
+        if not _is_sendable(self.bucket) or "/" in self.bucket or self.bucket in (".", ".."):
+            raise Invalid(f"{self.scheme}://: {self.bucket!r} is not a bucket name")
         if self.prefix:
             check_key(self.prefix)
         _refuse_unknown(self.uri, "option", self.options, OPTIONS[self.scheme])
@@ -121,7 +121,7 @@ class CloudTarget:
 def check_endpoint(uri: str, endpoint: str) -> SplitResult:
     """The endpoint's parts, if it is a plain ``http`` or ``https`` address."""
     try:
-        parts = urlsplit(endpoint)
+        parts = urlsplit(endpoint if _is_sendable(endpoint) else "")
         _ = parts.port  # raises for a port that is no number
     except ValueError:
         parts = SplitResult("", "", "", "", "")
@@ -135,6 +135,11 @@ def check_endpoint(uri: str, endpoint: str) -> SplitResult:
             remedy="put credentials into the environment or holdfast.toml",
         )
     return parts
+
+
+def _is_sendable(text: str) -> bool:
+    """Whether an address can have it in it as it is."""
+    return text.isascii() and text.isprintable() and " " not in text and text != ""
 
 
 def _refuse_unknown(uri: str, kind: str, pairs: Pairs, known: dict[str, str] | tuple[str, ...]) -> None:

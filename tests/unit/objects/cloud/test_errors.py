@@ -12,6 +12,7 @@ from obstore.exceptions import (
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.objects.cloud.errors import NoBucket, Place, explain, is_lost, is_missing
 from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.cloud.http1 import Answer, Refused
 from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Version
 from tests.unit.objects.cloud import dumps
 
@@ -44,6 +45,7 @@ def test_409_is_contention_and_not_a_lost_race(mode: IfMatch, code: str) -> None
 
 def test_409_of_azure_for_a_taken_name_is_a_lost_race() -> None:
     assert is_lost(Failure.read(dumps.answered(AlreadyExistsError, 409, xml("BlobAlreadyExists"))), PLACE, CREATE)
+    assert not is_lost(Failure.read(dumps.answered(GenericError, 500, xml("BlobAlreadyExists"))), PLACE, CREATE)
 
 
 def test_if_match_on_a_missing_object_is_a_lost_race() -> None:
@@ -249,3 +251,12 @@ def test_messages_are_one_line_without_the_dump() -> None:
     assert "RetryError" not in str(told)
     assert 'We "failed". Try again!' in str(told)
     assert len(str(told)) < 400
+
+
+@pytest.mark.parametrize("between", ["&#10;", "\r\n", "\x1b", "\u2028"])
+def test_what_a_server_says_stays_in_its_line(between: str) -> None:
+    body = xml("InternalError", f"one{between}two").encode() + b"\xff" * 1_000_000
+    for error in (Refused(Answer(500, {}, body)), dumps.answered(GenericError, 500, xml("InternalError", "a&#10;b"))):
+        told = str(explained(error, writing=True))
+        assert told.isprintable()
+        assert ("one" in told and "two" in told) or "a b" in told

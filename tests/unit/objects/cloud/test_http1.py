@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.objects.cloud.http1 import CONNECTION_CLOSED, CUT_OFF, NO_ANSWER, NOT_HTTP, Answer, Broken, Connection
+from holdfast.objects.cloud.http1 import (
+    CONNECTION_CLOSED,
+    CUT_OFF,
+    NO_ANSWER,
+    NOT_HTTP,
+    TOO_SOON,
+    Answer,
+    Broken,
+    Connection,
+)
 
 REQUEST = b"GET /k HTTP/1.1\r\nhost: h\r\n\r\n"
 OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 5\r\n\r\nhello'
@@ -92,7 +101,27 @@ def test_an_answer_reads_alike_however_it_is_cut(
 
 async def test_a_body_without_a_length_goes_on_to_the_end() -> None:
     answer, usable = await told([b"HTTP/1.0 200 OK\r\n\r\nhel", b"lo"], ends=True)
+    assert (answer.body, answer.cut_anywhere, usable) == (b"hello", True, False)
+    assert not (await told([OK]))[0].cut_anywhere
+
+
+async def test_of_two_lengths_none_is_trusted_with_the_connection() -> None:
+    both = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    answer, usable = await told([both])
     assert (answer.body, usable) == (b"hello", False)
+    answer, usable = await told([OK.replace(b"\r\nContent", b"\r\nContent-Length: 5\r\nContent")])
+    assert (answer.body, usable) == (b"hello", True)  # twice the same
+
+
+async def test_of_several_wishes_none_is_forgotten() -> None:
+    wishes = b"HTTP/1.1 200 OK\r\nConnection: close\r\nConnection: x\r\nContent-Length: 0\r\n\r\n"
+    answer, usable = await told([wishes])
+    assert (answer.headers["connection"], usable) == ("close, x", False)
+
+
+async def test_any_number_of_words_in_between() -> None:
+    answer, usable = await told([b"HTTP/1.1 100 Continue\r\n\r\n" * 5000 + OK])
+    assert (answer.body, usable) == (b"hello", True)
 
 
 async def test_some_answers_have_no_body_whatever_they_say() -> None:
@@ -120,12 +149,25 @@ async def test_bytes_beyond_an_answer_are_never_taken_for_the_next_one() -> None
         b"\x15\x03\x01\x00\x02",
         b"HTTP/2 200\r\n\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1x200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + OK,
+        b"HTTP/1.1 200 OK\r\nX: a\r\n b: c\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: a\nb: c\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\n: 5\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 3\r\n\r\nhello",
+        b'HTTP/1.1 200 OK\r\nETag: "a"\r\nETag: "b"\r\nContent-Length: 0\r\n\r\n',
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
         b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 70_000,
@@ -152,12 +194,33 @@ async def test_a_server_that_says_nothing() -> None:
         await asyncio.sleep(0)
 
 
-async def test_an_answer_before_all_was_sent_counts_and_ends_the_connection() -> None:
+async def test_what_is_closed_carries_nothing() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
-        theirs.sendall(b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n")
-        answer = await connection.ask(REQUEST, bytes(64 * 1024 * 1024), bodiless=False, seconds=30)
-        assert (answer.status, connection.usable) == (412, False)
+        connection.abort()
+        with pytest.raises(Broken, match=CONNECTION_CLOSED) as trouble:
+            await connection.ask(REQUEST, b"", bodiless=False, seconds=30)
+        assert not trouble.value.sent
+        await asyncio.sleep(0)  # for it to be closed
+        theirs.setblocking(False)
+        assert theirs.recv(1000) == b""
+
+
+@pytest.mark.parametrize("status", [412, 200])
+async def test_before_all_was_sent_a_refusal_counts_and_ends_the_connection(status: int) -> None:
+    """What was not read cannot have been written."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
+        theirs.sendall(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+        asked = connection.ask(REQUEST, bytes(64 * 1024 * 1024), bodiless=False, seconds=30)
+        if status == 412:
+            assert (await asked).status == 412
+        else:
+            with pytest.raises(Broken, match=TOO_SOON) as trouble:
+                await asked
+            assert trouble.value.sent
+        assert not connection.usable
         connection.abort()
         await asyncio.sleep(0)

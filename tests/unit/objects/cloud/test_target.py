@@ -34,6 +34,9 @@ def test_it_understands_every_option_that_a_uri_may_have() -> None:
         ((("endpoint", "ftp://host"),), "not an address", "http://host:port"),
         ((("endpoint", "http://"),), "not an address", "http://host:port"),
         ((("endpoint", "http://host:port"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host/a b"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host/a\r\nb"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://mün.example"),), "not an address", "http://host:port"),
         ((("endpoint", "ftp://key:secret@host"),), "not an address", "http://host:port"),
         ((("endpoint", "http://key:with/secret/slashes@host:port"),), "not an address", "http://host:port"),
         ((("endpoint", "http://key:secret@host"),), "carries credentials", "holdfast.toml"),
@@ -51,8 +54,10 @@ def test_a_bad_option_is_named_with_its_remedy(options: tuple[tuple[str, str], .
 def test_bad_places_and_secrets() -> None:
     with pytest.raises(Invalid, match="scheme 'ftp'"):
         CloudTarget("ftp", "bucket")
-    with pytest.raises(Invalid, match="not a bucket"):
-        CloudTarget("s3", "")
+    for bucket in ("", "a/b", "..", "a b", "é", "a\r\nx: y"):
+        with pytest.raises(Invalid, match="not a bucket") as caught:
+            CloudTarget("s3", bucket)
+        assert "\n" not in str(caught.value)
     with pytest.raises(Invalid, match="component ''"):
         CloudTarget("s3", "bucket", "a/")
     with pytest.raises(Invalid, match="unknown secret 'password'"):

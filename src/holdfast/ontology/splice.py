@@ -125,6 +125,19 @@ class Footer:
         body = thrift.write({**self.struct, _ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, kept))})
         return body + struct.pack("<i", len(body)) + MARK
 
+    def rearranged(self, places: Mapping[int, int]) -> bytes:
+        """The last bytes of a file that has the same chunks in other places, which are told by where they were."""
+        moved = [
+            {
+                **group.struct,
+                _COLUMNS: (LIST, (STRUCT, [each.moved(places[each.start]) for each in group.chunks])),
+                _GROUP_AT: (I64, places[group.chunks[0].start]),
+            }
+            for group in self.groups
+        ]
+        body = thrift.write({**self.struct, _GROUPS: (LIST, (STRUCT, moved))})
+        return body + struct.pack("<i", len(body)) + MARK
+
     @property
     def columns(self) -> list[bytes]:
         """Each column as the schema describes it."""

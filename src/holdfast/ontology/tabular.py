@@ -184,7 +184,7 @@ async def pieces_of(engine: Engine, wanted: Columns) -> AsyncIterator[pa.Table]:
     async def question(moment: Moment) -> tuple[Rows, Sql]:
         rows = await rows_of(ask, moment)
         ordered = bool(ask.order) or rows.window.history or rows.limited
-        return rows, rows.select(wanted.typed(rows), ordered=ordered)
+        return rows, await engine.warm.filled(rows.select(wanted.typed(rows), ordered=ordered))
 
     rows, sql = await engine.ask(question, partial(types_of, ask))
     async for batch in engine.warm.duck.batches(sql.text, list(sql.params)):

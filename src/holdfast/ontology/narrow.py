@@ -31,9 +31,9 @@ from holdfast.ontology.footer import of_groups
 from holdfast.ontology.index import Entry
 from holdfast.ontology.lifespans import ORIGIN
 from holdfast.ontology.loaded import Loaded
-from holdfast.ontology.prune import may_match
+from holdfast.ontology.prune import may_match, paths
 from holdfast.ontology.ranged import Distant
-from holdfast.ontology.reach import Placed, Reading, chunks_of
+from holdfast.ontology.reach import Placed, Reading, chunks_of, more_than_chunks
 from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sparse import Sparse
@@ -80,9 +80,10 @@ class _File:
 
     distant: Distant
     metadata: Any
-    schema: pa.Schema
     chunks: list[list[Placed]]
     """Of each row group."""
+    foreign: bool
+    """Another writer's, who may have put more into it than chunks and a footer: it comes whole."""
     pieces: list[tuple[frozenset[int], Loaded]] = field(default_factory=list)
     """With some of the row groups."""
     every: Loaded | None = None
@@ -120,7 +121,7 @@ class Narrower:
                 if groups <= has and loaded.heeded >= number:
                     return loaded
             sizes = [sum(each.extent.end - each.extent.start for each in group) for group in file.chunks]
-            if len(file.pieces) >= PIECES or sum(sizes[each] for each in groups) * SHARE > sum(sizes):
+            if file.foreign or len(file.pieces) >= PIECES or sum(sizes[each] for each in groups) * SHARE > sum(sizes):
                 groups = every
             if groups == every and file.every is not None and file.every.heeded >= number:
                 return file.every
@@ -134,9 +135,10 @@ class Narrower:
     async def _begun(
         self, file: _File, groups: Sequence[int], arrival: Arrival, reader: Reader, shape: Shape
     ) -> Loaded:
-        sparse = Sparse(file.distant, file.chunks, groups, arrival.path)
+        rows = sum(file.metadata.row_group(number).num_rows for number in groups)
+        sparse = Sparse(file.distant, file.chunks, groups, rows, arrival.path)
         await sparse.begin()
-        if shape.upgrades is not None or not column_forms(file.schema):
+        if file.foreign or shape.upgrades is not None:
             await sparse.fill(None)  # its rows are looked at before anybody asks
         ((loaded, *_),) = await arrived(shape, [arrival], reader)
         self._sparse[str(arrival.path)] = sparse
@@ -202,14 +204,17 @@ class Narrower:
 def _looked_at(distant: Distant) -> _File:
     try:
         metadata = metadata_of(distant.tail)
-        return _File(distant, metadata, metadata.schema.to_arrow_schema(), chunks_of(metadata))
+        foreign = not column_forms(metadata.schema.to_arrow_schema()) or more_than_chunks(metadata)
+        return _File(distant, metadata, chunks_of(metadata), foreign)
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{distant.key}: not a Parquet file ({error})") from error
 
 
 def _chosen(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
+    every = range(metadata.num_row_groups)
+    if not wanted.tests(entry, single=True).terms:
+        return frozenset(every)
     ends = names.UNTIL in metadata.schema.names and ORIGIN in (metadata.metadata or {})
     tests = wanted.tests(entry, single=ends or (entry.stats is not None and entry.stats.unique))
-    return frozenset(
-        number for number, stats in enumerate(of_groups(metadata)) if may_match(tests, stats, wanted.shape)
-    )
+    stats = of_groups(metadata, {path.field for path in paths(tests)})
+    return frozenset(number for number in every if may_match(tests, stats[number], wanted.shape))

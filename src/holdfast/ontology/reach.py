@@ -59,17 +59,26 @@ def readings(params: Iterable[Any]) -> list[Reading]:
 
 def chunks_of(footer: Any) -> list[list[Placed]]:
     """Of each row group, from a footer as pyarrow has it."""
+    names = [footer.schema.column(number).path.partition(".")[0] for number in range(footer.num_columns)]
     found: list[list[Placed]] = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         found.append([])
-        for column in map(group.column, range(group.num_columns)):
-            begin = column.data_page_offset
-            if column.dictionary_page_offset is not None:
-                begin = min(begin, column.dictionary_page_offset)
-            name = column.path_in_schema.partition(".")[0]
+        for place, name in enumerate(names):
+            column = group.column(place)
+            begin, words = column.data_page_offset, column.dictionary_page_offset
+            begin = begin if words is None else min(begin, words)
             found[-1].append(Placed(name, Extent(begin, begin + column.total_compressed_size)))
     return found
+
+
+def more_than_chunks(footer: Any) -> bool:
+    """Whether a file has page indexes or Bloom filters, which lie beside its chunks, and which a reader may look at."""
+    group = footer.row_group(0) if footer.num_row_groups else None
+    return group is not None and any(
+        column.has_column_index or column.has_offset_index or getattr(column, "bloom_filter_offset", None) is not None
+        for column in map(group.column, range(group.num_columns))
+    )
 
 
 def together(extents: Iterable[Extent], gap: int = 0, most: int | None = None) -> list[Extent]:

@@ -15,20 +15,24 @@ from pathlib import Path
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.ontology.ranged import Distant
 from holdfast.ontology.reach import Extent, Placed, missing, requests, together
-from holdfast.ontology.splice import MARK, Footer
+from holdfast.ontology.splice import MARK, keeping
 
 PARALLEL = 4
 
 
 class Sparse:
-    def __init__(self, distant: Distant, chunks: Sequence[Sequence[Placed]], groups: Sequence[int], path: Path) -> None:
-        """``chunks`` of all row groups of the object; ``groups`` are those that the file has."""
+    def __init__(
+        self, distant: Distant, chunks: Sequence[Sequence[Placed]], groups: Sequence[int], rows: int, path: Path
+    ) -> None:
+        """``chunks`` of all row groups of the object; ``groups`` are those that the file has, with so many rows."""
         self.key = distant.key
         self._distant = distant
-        self._groups = groups
+        self._groups, self._rows = groups, rows
         self._every = len(groups) == len(chunks)
         self._chunks = [each for number in groups for each in chunks[number]]
         self._whole = [each.extent for each in self._chunks]
+        if self._every:
+            self._whole = [Extent(len(MARK), distant.size - len(distant.tail))]
         self._path = path
         self._here: list[Extent] = []
         self._turn = asyncio.Lock()
@@ -44,7 +48,7 @@ class Sparse:
     def _begin(self) -> None:
         tail, at = self._distant.tail, self._distant.size - len(self._distant.tail)
         if not self._every:
-            tail = Footer.parse(tail, self.key).keeping(self._groups)
+            tail = keeping(tail, self._groups, self._rows, self.key)
             at = max((each.end for each in self._whole), default=len(MARK))
         with self._path.open("wb") as file:
             file.write(MARK)
@@ -54,7 +58,9 @@ class Sparse:
     async def fill(self, columns: Collection[str] | None) -> None:
         """Fetch what is not here of these columns; None for all."""
         async with self._turn:
-            wanted = [each.extent for each in self._chunks if columns is None or each.column in columns]
+            wanted = self._whole
+            if columns is not None:
+                wanted = [each.extent for each in self._chunks if each.column in columns]
             parts = requests(wanted, self._here, self._whole)
             await map_bounded(parts, self._fetch, limit=PARALLEL)
             self._here = together([*self._here, *parts])

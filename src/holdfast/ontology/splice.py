@@ -165,7 +165,7 @@ def keeping(tail: bytes, groups: Sequence[int], rows: int, key: str) -> bytes:
         for _ in range(count):
             ends.append(thrift.struct_end(body, ends[-1]))
         kept = thrift.write_list(kind, [body[ends[number] : ends[number + 1]] for number in groups])
-    except (IndexError, KeyError) as error:
+    except (IndexError, KeyError, RecursionError) as error:
         raise Corrupt(f"{key}: its footer cannot be read ({error!r})") from error
     changed = (body[:rows_from], thrift.write_value(I64, rows), body[rows_to:groups_from], kept, body[ends[-1] :])
     made = b"".join(changed)

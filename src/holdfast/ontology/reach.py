@@ -116,4 +116,11 @@ def requests(wanted: Sequence[Extent], here: Sequence[Extent], whole: Sequence[E
     rest = together(missing(whole, here), GAP_BYTES)
     if sum(end - start for start, end in some) >= SHARE * sum(end - start for start, end in rest):
         some = rest if some else []
-    return [Extent(low, min(low + RANGE_BYTES, end)) for start, end in some for low in range(start, end, RANGE_BYTES)]
+    return divided(some)
+
+
+def divided(extents: Iterable[Extent]) -> list[Extent]:
+    """The same, in ranges that are not too long for one request."""
+    return [
+        Extent(low, min(low + RANGE_BYTES, end)) for start, end in extents for low in range(start, end, RANGE_BYTES)
+    ]

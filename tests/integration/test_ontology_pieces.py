@@ -1,17 +1,21 @@
-"""Lookups and narrow filters in a large file of a bucket: its footer and the row groups that matter, at the server."""
+"""Large files of a bucket: the footer, and the row groups and columns that matter, counted at the server."""
 
+import asyncio
 import hashlib
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import holdfast
-from holdfast.base.config import OntologySection
+from holdfast.base.config import OntologySection, Settings
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, layout
-from holdfast.ontology.compact import Compactor
+from holdfast.ontology.compact import Compacted, Compactor
 from holdfast.ontology.narrow import FROM_BYTES, PIECES
 from holdfast.ontology.ranged import TAIL_BYTES
+from holdfast.ontology.reach import RANGE_BYTES
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP
 from holdfast.sim.proxy import FaultProxy
@@ -41,65 +45,136 @@ def things(*numbers: int, extra: str = "") -> pa.Table:
     return pa.table({"id": keys, "number": list(numbers), "note": notes})
 
 
-@pytest.fixture
-def bucket(ministack: S3Server) -> str:
+class Stocked(NamedTuple):
+    """A first load, two commits, and a snapshot of all but the last; nothing was compacted by itself."""
+
+    bucket: str
+    settings: Settings
+    made: Compacted
+
+    def through(self, proxy: FaultProxy) -> str:
+        return f"s3://{self.bucket}?endpoint={proxy.endpoint}"
+
+
+@pytest.fixture(scope="module")
+def stocked(ministack: S3Server) -> Stocked:
+    """Nobody writes to it any more."""
     name = f"pieces-{Ambient.system().ids.unique()}"
     ministack.create_bucket(name)
-    return name
+    chosen = settings(ministack).model_copy(update={"ontology": OntologySection(compaction="off")})
+
+    async def stock() -> Compacted:
+        async with holdfast.open(f"s3://{name}?endpoint={ministack.endpoint}", settings=chosen) as hf:
+            async with hf.ontology(Thing) as onto:
+                for table in (things(*range(ROWS)), things(5, LAST, extra="!"), things(9, extra="?")):
+                    onto.ensure(table, Thing)
+                    await onto.commit()
+            (made,) = await Compactor(hf.store, hf.ambient, whole=True).compact(THING)
+            return made
+
+    return Stocked(name, chosen, asyncio.run(stock()))
+
+
+def zone(body: bytes, *, behind: bool) -> tuple[int, int]:
+    """Where ``fields_json`` lies in a file, or all the rest."""
+    metadata = pq.read_metadata(pa.BufferReader(body))
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
+    some = [each for each in columns if (each.path_in_schema == "fields_json") == behind]
+    begins = [min(filter(None, (each.dictionary_page_offset, each.data_page_offset))) for each in some]
+    ends = [begin + each.total_compressed_size for begin, each in zip(begins, some, strict=True)]
+    return min(begins), max(ends)
+
+
+async def test_a_question_about_columns_of_a_large_file_fetches_no_others(
+    ministack: S3Server, stocked: Stocked
+) -> None:
+    async with (
+        FaultProxy(ministack.endpoint) as proxy,
+        holdfast.open(stocked.through(proxy), settings=stocked.settings) as hf,
+    ):
+        body = (await hf.store.get(stocked.made.entry.path)).body
+        (begin, front), (behind, end) = zone(body, behind=False), zone(body, behind=True)
+        assert (begin, front) == (4, behind), "one zone after the other"
+
+        def ranges() -> int:
+            tallies = hf.store.usage.tallies.items()
+            return sum(tally.received_bytes for (verb, _), tally in tallies if verb in ("range", "part"))
+
+        async with hf.ontology(Thing) as onto:
+            query = onto.query(Thing)
+            proxy.counts.clear()
+            before = ranges()
+            found = await query.agg(most=Thing.number.max(), last=Thing.note.max())
+            assert found == {"most": LAST, "last": max(map(note, range(ROWS)))}
+            # head, manifest, index, the file of the head; the footer, and all columns but fields_json in one range
+            assert proxy.counts.as_dict()["served"] == {"get 200": 4, "range 206": 2}
+            assert ranges() - before == TAIL_BYTES + front - begin
+            for again in (query.arrow(), query.where(Thing.number > 10).count(), query.select("note").arrow()):
+                proxy.counts.clear()
+                await again
+                assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "it is here by now"
+            proxy.counts.clear()
+            before = ranges()
+            assert len(await query.limit(3).all()) == 3
+            assert ranges() - before == end - behind, "the rest of it"
+            parts = -(-(end - behind) // RANGE_BYTES)
+            assert proxy.counts.as_dict()["served"] == {"get 304": 1, "range 206": parts}
+            proxy.counts.clear()
+            assert await query.where(Thing.id == f"k{ROW_GROUP + 17:07d}").count() == 1
+            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
 
 
 async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_that_can_hold_the_key(
-    ministack: S3Server, bucket: str
+    ministack: S3Server, stocked: Stocked
 ) -> None:
-    async with FaultProxy(ministack.endpoint) as proxy:
-        address = f"s3://{bucket}?endpoint={proxy.endpoint}"
-        chosen = settings(ministack).model_copy(update={"ontology": OntologySection(compaction="off")})
-        async with holdfast.open(address, settings=chosen) as hf, hf.ontology(Thing) as onto:
-            for table in (things(*range(ROWS)), things(5, LAST, extra="!"), things(9, extra="?")):
-                onto.ensure(table, Thing)
-                await onto.commit()
-        async with holdfast.open(address, settings=chosen) as hf:
-            (made,) = await Compactor(hf.store, hf.ambient, whole=True).compact(THING)
-            assert made.size > FROM_BYTES
-            assert made.entry.path.startswith(layout.SNAPSHOTS)
+    async with (
+        FaultProxy(ministack.endpoint) as proxy,
+        holdfast.open(stocked.through(proxy), settings=stocked.settings) as hf,
+    ):
+        made = stocked.made
+        assert made.size > FROM_BYTES
+        assert made.entry.path.startswith(layout.SNAPSHOTS)
 
-            def received() -> int:
-                return sum(tally.received_bytes for tally in hf.store.usage.tallies.values())
+        def received() -> int:
+            return sum(tally.received_bytes for tally in hf.store.usage.tallies.values())
 
-            async with hf.ontology(Thing) as onto:
-                query = onto.query(Thing)
+        async with hf.ontology(Thing) as onto:
+            query = onto.query(Thing)
+            proxy.counts.clear()
+            before = received()
+            wanted = ROW_GROUP + 17
+            assert (await query.where(Thing.id == f"k{wanted:07d}").one()).note == note(wanted)
+            # head, manifest, index; the footer, one group of the first commit, and the last, which has the second:
+            # of each its keys, and its fields behind all other columns
+            assert proxy.counts.as_dict()["served"] == {"get 200": 3, "range 206": 5}
+            assert received() - before < TAIL_BYTES + made.size // 3
+            for number, ranges in ((wanted, 0), (ROW_GROUP + 99, 0), (5, 4), (LAST, 0), (9, 0)):
                 proxy.counts.clear()
-                before = received()
-                wanted = ROW_GROUP + 17
-                assert (await query.where(Thing.id == f"k{wanted:07d}").one()).note == note(wanted)
-                # head, manifest, index; the footer, one group of the first commit, and the last, which has the second
-                assert proxy.counts.as_dict()["served"] == {"get 200": 3, "range 206": 3}
-                assert received() - before < TAIL_BYTES + made.size // 3
-                for number, ranges in ((wanted, 0), (ROW_GROUP + 99, 0), (5, 2), (LAST, 0), (9, 0)):
-                    proxy.counts.clear()
-                    found = await query.where(Thing.id == f"k{number:07d}").one()
-                    assert found.note == note(number) + {5: "!", LAST: "!", 9: "?"}.get(number, "")
-                    served = {"get 304": 1} | ({"range 206": ranges} if ranges else {})
-                    if number == 9:  # which is in the file of the head, too
-                        served["get 200"] = 1
-                    assert proxy.counts.as_dict()["served"] == served
-                proxy.counts.clear()
-                assert await query.where(Thing.id == f"k{9:07d}").as_of(2).count() == 1
-                assert proxy.counts.as_dict()["served"] == {"get 304": 1}
-                assert await query.count() == ROWS, "for which the whole file is fetched"
-                proxy.counts.clear()
-                assert await query.where(Thing.id == f"k{2 * ROW_GROUP + 5:07d}").count() == 1
-                assert proxy.counts.as_dict()["served"] == {"get 304": 1}
-            async with hf.ontology(Thing) as onto:
-                proxy.counts.clear()
-                some = await onto.query(Thing).where(Thing.number.between(3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1)).all()
-                assert [one.number for one in some] == [3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1]
-                # the head may hide rows of it; of the snapshot the footer, the group, and the last
-                assert proxy.counts.as_dict()["served"] == {"get 200": 4, "range 206": 3}
-            async with hf.ontology(Thing) as onto:
-                for group in range(PIECES + 1):
-                    number = min(group * ROW_GROUP + 1, ROWS - 2)
-                    assert await onto.query(Thing).where(Thing.id == f"k{number:07d}").count() == 1
-                proxy.counts.clear()
-                assert await onto.query(Thing).where(Thing.id == f"k{2 * ROW_GROUP + 5:07d}").count() == 1
-                assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "it is here by now"
+                found = await query.where(Thing.id == f"k{number:07d}").one()
+                assert found.note == note(number) + {5: "!", LAST: "!", 9: "?"}.get(number, "")
+                served = {"get 304": 1} | ({"range 206": ranges} if ranges else {})
+                if number == 9:  # which is in the file of the head, too
+                    served["get 200"] = 1
+                assert proxy.counts.as_dict()["served"] == served
+            proxy.counts.clear()
+            assert await query.where(Thing.id == f"k{9:07d}").as_of(2).count() == 1
+            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
+            assert await query.count() == ROWS
+            assert len(await query.limit(1).all()) == 1, "for which the rest of it is fetched, or nearly all"
+            proxy.counts.clear()
+            assert await query.where(Thing.id == f"k{2 * ROW_GROUP + 5:07d}").count() == 1
+            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
+        async with hf.ontology(Thing) as onto:
+            proxy.counts.clear()
+            some = await onto.query(Thing).where(Thing.number.between(3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1)).all()
+            assert [one.number for one in some] == [3 * ROW_GROUP - 2, 3 * ROW_GROUP - 1]
+            # the head may hide rows of it; of the snapshot the footer, the group, and the last, each in two zones
+            assert proxy.counts.as_dict()["served"] == {"get 200": 4, "range 206": 5}
+        async with hf.ontology(Thing) as onto:
+            for group in range(PIECES + 1):
+                number = min(group * ROW_GROUP + 1, ROWS - 2)
+                assert await onto.query(Thing).where(Thing.id == f"k{number:07d}").count() == 1
+            proxy.counts.clear()
+            assert await onto.query(Thing).where(Thing.id == f"k{2 * ROW_GROUP + 5:07d}").count() == 1
+            assert proxy.counts.as_dict()["served"] == {"get 304": 1}, "it is here by now"

@@ -6,9 +6,7 @@ as they are, and nothing lies between them: the footer names those alone, and of
 reads. Small files come whole: to look for their parts would take more requests than it saves bytes.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +20,7 @@ from holdfast.ontology.arrival import Arrival
 from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import usable
+from holdfast.ontology.reach import GAP_BYTES, Extent, chunks_of, divided, together
 from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.splice import MARK, Footer
@@ -31,9 +30,6 @@ from holdfast.sql.duck import MissingFile
 WHOLE_BYTES = 1 << 20
 """Files up to this size come whole where only their keys are needed."""
 TAIL_BYTES = 64 << 10
-RANGE_BYTES = 8 << 20
-GAP_BYTES = 256 << 10
-"""Bytes between two ranges that are fetched along, to save a request."""
 PARALLEL = 4
 _BATCH_ROWS = 1 << 16
 
@@ -131,27 +127,16 @@ class _Piece:
         schema = self._footer.schema.to_arrow_schema()
         self._of_keys = of_keys
         self._columns = [each for each in schema.names if each in cut.system] if of_keys else cut.columns(schema)
-        ranges = list(_together(self._ranges()))
-        parts = [(low, min(low + RANGE_BYTES, end)) for begin, end in ranges for low in range(begin, end, RANGE_BYTES)]
-
-        async def one(part: tuple[int, int]) -> None:
-            body = await _same(self._store, self._key, *part, self._of)
-            await blocking(self._put, part[0], body)
-
-        await map_bounded(parts, one, limit=PARALLEL)
-
-    def _ranges(self) -> Iterable[tuple[int, int]]:
         wanted = None if self._columns is None else set(self._columns)
-        for group in self._groups:
-            found = self._footer.row_group(group)
-            for number in range(found.num_columns):
-                column = found.column(number)
-                if wanted is not None and column.path_in_schema.split(".", maxsplit=1)[0] not in wanted:
-                    continue
-                begin = column.data_page_offset
-                if column.dictionary_page_offset is not None:
-                    begin = min(begin, column.dictionary_page_offset)
-                yield begin, begin + column.total_compressed_size
+        chunks = chunks_of(self._footer)
+        some = (each for group in self._groups for each in chunks[group])
+        ranges = together((each.extent for each in some if wanted is None or each.column in wanted), GAP_BYTES)
+
+        async def one(part: Extent) -> None:
+            body = await _same(self._store, self._key, *part, self._of)
+            await blocking(self._put, part.start, body)
+
+        await map_bounded(divided(ranges), one, limit=PARALLEL)
 
     def _put(self, at: int, body: bytes) -> None:
         with self._path.open("r+b") as file:
@@ -184,17 +169,3 @@ async def _same(store: Store, key: str, begin: int, end: int, of: str) -> bytes:
     if part.of != of:
         raise Overtaken(f"{key}: it was rewritten while it was read")
     return part.body
-
-
-def _together(ranges: Iterable[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """Ranges in order, those with small gaps between them as one."""
-    ordered = sorted(ranges)
-    if not ordered:
-        return []
-    found = [ordered[0]]
-    for _, (begin, end) in pairwise(ordered):
-        if begin - found[-1][1] <= GAP_BYTES:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((begin, end))
-    return found

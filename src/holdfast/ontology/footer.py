@@ -1,7 +1,7 @@
 """Statistics of a data file from its Parquet footer, which the writer fills, and from the keys of a small one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
@@ -46,16 +46,21 @@ def _sketches(file: pq.ParquetFile) -> tuple[bytes, ...]:
     return tuple(sketch_of(column.to_pylist()) for column in table.columns)
 
 
-def of_groups(footer: Any) -> list[FileStats]:
-    """Of each row group by itself; of its columns all are told."""
+def of_groups(footer: Any, columns: Collection[str]) -> list[FileStats]:
+    """Of each row group by itself; of these columns."""
     every = range(footer.num_row_groups)
-    return [of_footer(footer, 0, unique=False, groups=[number], most=None) for number in every]
+    return [of_footer(footer, 0, unique=False, groups=[number], some=columns) for number in every]
 
 
 def of_footer(
-    footer: Any, size: int, *, unique: bool, groups: Sequence[int] | None = None, most: int | None = COLUMNS_MAX
+    footer: Any,
+    size: int,
+    *,
+    unique: bool,
+    groups: Sequence[int] | None = None,
+    some: Collection[str] | None = None,
 ) -> FileStats:
-    """Over all row groups, or over some of them."""
+    """Over all row groups, or over some of them; of some columns, or of those that tell most."""
     groups = range(footer.num_row_groups) if groups is None else groups
     places = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
     keys = names.ENTITY_KEYS if names.ENTITY_KEYS[0] in places else names.RELATION_KEYS
@@ -65,11 +70,13 @@ def of_footer(
     found = {
         name: _span(footer, number, groups)
         for name, number in places.items()
-        if forms.get(name) in _ORDERED and name not in partial
+        if forms.get(name) in _ORDERED and name not in partial and (some is None or name in some)
     }
     known = {name: span for name, span in found.items() if span.low is not None or span.high is not None or span.nulls}
     # Numbers and times first: they prune better than texts, and are shorter.
-    chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))[:most]
+    chosen = sorted(known, key=lambda name: (isinstance(known[name].low, str), name))
+    if some is None:
+        chosen = chosen[:COLUMNS_MAX]
     columns = {name: known[name] for name in chosen}
     return FileStats(footer.num_rows, size, unique, spans, columns, redacted=int(metadata.get(REDACTED, b"0")))
 

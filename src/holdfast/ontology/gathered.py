@@ -83,6 +83,10 @@ class Gatherer:
             task.result()
         return self._asked[type_id] >= after and self._hopeless.get(type_id) != tuple(each.path for each in entries)
 
+    def fits(self, entries: Sequence[Entry]) -> bool:
+        """Whether these files are not too large."""
+        return sum(0 if each.stats is None else each.stats.size for each in entries) <= self._most_bytes
+
     def begin(self, shape: Shape, files: Sequence[Loaded], rows: Sql, ends: Sql | None) -> None:
         """Gather these files, the first ones of the type's list, in the background."""
         self._asked[shape.type_id] = 0

@@ -38,6 +38,7 @@ from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns, repeats
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
+from holdfast.ontology.zones import zoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def merge(sources: Sequence[Source], target: Target, origin: Document, later: Se
             rows += group.num_rows
             writer.write_table(group.set_column(group.num_columns - 1, names.UNTIL, ended), row_group_size=ROW_GROUP)
         writer.add_key_value_metadata(layout.metadata(origin) | _redacted(schemas))
-    body: bytes = sink.getvalue().to_pybytes()
+    body = zoned(sink.getvalue())
     _check(body, going_in, rows)
     return Merged(body, rows)
 

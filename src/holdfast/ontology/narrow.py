@@ -1,23 +1,27 @@
-"""Few rows of large files: the row groups that can hold what a question asks for, and nothing else of the file.
+"""Parts of large files: the columns that a question reads, of the row groups that can hold what it asks for.
 
-Who looks for a key in a file of tens of megabytes needs its footer and mostly one row group. The ranges of that are put
-at their own places in a file that is empty elsewhere, under a footer that knows of no other row groups, so that whoever
-scans it sees a data file with fewer rows. Which groups those are is told by the statistics in the footer, read as those
-of whole files are (``prune``): what concerns keys alone may be asked of every group, the rest only where no row left
-out could have hidden another one: of history, and of the oldest file if its rows say themselves until when they last.
+Who looks for a key in a file of tens of megabytes needs its footer and mostly one row group; who groups a million rows
+needs three columns of ten. So the footer is fetched first, which is one range, and then what the statement reads
+(``sparse``). Which row groups those are is told by the statistics in the footer, read as those of whole files are
+(``prune``): what concerns keys alone may be asked of every group, the rest only where no row left out could have hidden
+another one: of history, and of the oldest file if its rows say themselves until when they last. Few row groups are a
+file of their own. Where they are many, or after some such pieces, the file has all of its row groups.
 
-What was fetched stays for the session, and the footer with it. After some pieces of a file it is fetched as a whole.
+What was fetched stays for the session, and the footer with it. A file of which everything is here is whole, and no
+matter of this module any more.
 
 Errors: ``Overtaken`` if the file was replaced between two ranges, ``MissingFile`` if it is gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from holdfast.base.aio import blocking, map_bounded
-from holdfast.base.errors import NotFound
+from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import names
 from holdfast.ontology.arrival import Arrival, Reader, arrived
@@ -27,20 +31,23 @@ from holdfast.ontology.footer import of_groups
 from holdfast.ontology.index import Entry
 from holdfast.ontology.lifespans import ORIGIN
 from holdfast.ontology.loaded import Loaded
-from holdfast.ontology.prune import may_match
-from holdfast.ontology.ranged import Ranged
+from holdfast.ontology.prune import may_match, paths
+from holdfast.ontology.ranged import Distant
+from holdfast.ontology.reach import Placed, Reading, chunks_of, more_than_chunks
+from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.splice import MARK, Range, metadata_of
+from holdfast.ontology.sparse import Sparse
+from holdfast.ontology.splice import metadata_of
 from holdfast.sql.duck import MissingFile
 
 FROM_BYTES = 4 << 20
 """Smaller files come whole, in one request."""
 SHARE = 2
-"""Pieces of more than one part in so many are not worth it,"""
+"""Pieces of more than one part in so many are not worth a file of their own,"""
 PIECES = 4
 """nor are more of them than this, of one file."""
-RANGE_BYTES = 8 << 20
-PARALLEL = 4
+FILLED = 4
+"""Files that are filled at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,36 +68,123 @@ class Wanted:
         whole = told and (self.history or (single and entry.path == self.oldest))
         return And((*self.keys.terms, *self.rest.terms)) if whole else self.keys
 
-    def concerns(self, entry: Entry) -> bool:
-        """Whether it may pay to look at the footer first."""
-        large = entry.stats is not None and entry.stats.size >= FROM_BYTES
-        return large and bool(self.tests(entry, single=True).terms)
+
+def large(entry: Entry) -> bool:
+    """Whether it pays to look at the footer first."""
+    return entry.stats is not None and entry.stats.size >= FROM_BYTES
 
 
 @dataclass
 class _File:
-    """One file of which pieces are here."""
+    """One file of which parts are here."""
 
-    ranged: Ranged
+    distant: Distant
     metadata: Any
+    chunks: list[list[Placed]]
+    """Of each row group."""
+    foreign: bool
+    """Another writer's, who may have put more into it than chunks and a footer: it comes whole."""
     pieces: list[tuple[frozenset[int], Loaded]] = field(default_factory=list)
+    """With some of the row groups."""
+    every: Loaded | None = None
+    """With all of them."""
 
 
 class Narrower:
-    """The pieces of a session's files."""
+    """The parts of a session's files."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._files: dict[str, _File] = {}
+        self._sparse: dict[str, Sparse] = {}
+        """By the path of the file."""
+        self._due: set[str] = set()
+        """Paths of files of which all is to be fetched when something is fetched next."""
 
     def forget(self) -> None:
         self._files.clear()
+        self._sparse.clear()
+        self._due.clear()
 
-    async def piece(self, arrival: Arrival, reader: Reader, wanted: Wanted) -> Loaded | None:
-        """What a question needs of a file; None if it had better come as a whole."""
-        key = arrival.entry.path
+    def known(self, entry: Entry) -> bool:
+        """Whether it has been looked at."""
+        return entry.path in self._files
+
+    async def part(self, arrival: Arrival, reader: Reader, wanted: Wanted) -> Loaded:
+        """A file with the row groups that a question needs, or with all; its columns come when they are read."""
+        async with self._reading(arrival.entry.path):
+            file = await self._file(arrival.entry)
+            every = frozenset(range(len(file.chunks)))
+            groups = await blocking(_chosen, file.metadata, arrival.entry, wanted)
+            number = reader.sight.number
+            for has, loaded in file.pieces:
+                if groups <= has and loaded.heeded >= number:
+                    return loaded
+            sizes = [sum(each.extent.end - each.extent.start for each in group) for group in file.chunks]
+            if file.foreign or len(file.pieces) >= PIECES or sum(sizes[each] for each in groups) * SHARE > sum(sizes):
+                groups = every
+            if groups == every and file.every is not None and file.every.heeded >= number:
+                return file.every
+            loaded = await self._begun(file, sorted(groups), arrival, reader, wanted.shape)
+            if groups == every:
+                file.every = loaded
+            else:
+                file.pieces.append((groups, loaded))
+            return loaded
+
+    async def _begun(
+        self, file: _File, groups: Sequence[int], arrival: Arrival, reader: Reader, shape: Shape
+    ) -> Loaded:
+        rows = sum(file.metadata.row_group(number).num_rows for number in groups)
+        sparse = Sparse(file.distant, file.chunks, groups, rows, arrival.path)
+        await sparse.begin()
+        if file.foreign or shape.upgrades is not None:
+            await sparse.fill(None)  # its rows are looked at before anybody asks
+        ((loaded, *_),) = await arrived(shape, [arrival], reader)
+        self._sparse[str(arrival.path)] = sparse
+        return loaded
+
+    async def fill(self, reads: Iterable[Reading]) -> list[Loaded]:
+        """Fetch what these readings need and is not here. Files that are whole by now."""
+        if not self._sparse:
+            return []
+        wanted: dict[str, set[str] | None] = {}
+        for each in reads:
+            columns = wanted.setdefault(str(each), set())
+            if each in self._sparse and columns is not None:
+                columns |= each.columns
+        wanted |= dict.fromkeys(self._due)
+        self._due.clear()
+        some = [(self._sparse[path], columns) for path, columns in wanted.items() if path in self._sparse]
+
+        async def fill(one: tuple[Sparse, set[str] | None]) -> None:
+            async with self._reading(one[0].key):
+                await one[0].fill(one[1])
+
+        await map_bounded(some, fill, limit=FILLED)
+        return [loaded for sparse, _ in some if (loaded := self._whole(sparse)) is not None]
+
+    def _whole(self, sparse: Sparse) -> Loaded | None:
+        """A file with all row groups of which all is here; it is forgotten here."""
+        file = self._files.get(sparse.key)
+        if file is None or file.every is None or self._sparse.get(file.every.path or "") is not sparse:
+            return None
+        if not sparse.complete:
+            return None
+        del self._files[sparse.key], self._sparse[file.every.path or ""]
+        return file.every
+
+    def finish(self, entries: Iterable[Entry]) -> None:
+        """All of these files is to be fetched, of those that have all of their row groups."""
+        for entry in entries:
+            file = self._files.get(entry.path)
+            if file is not None and file.every is not None and file.every.path is not None:
+                self._due.add(file.every.path)
+
+    @asynccontextmanager
+    async def _reading(self, key: str) -> AsyncIterator[None]:
         try:
-            return await self._piece(arrival, reader, wanted)
+            yield
         except SnapshotGone as error:
             self._files.pop(key, None)
             raise Overtaken(str(error)) from error
@@ -98,66 +192,29 @@ class Narrower:
             self._files.pop(key, None)
             raise MissingFile(f"{key}: this data file is missing") from error
 
-    async def _piece(self, arrival: Arrival, reader: Reader, wanted: Wanted) -> Loaded | None:
-        file = await self._file(arrival.entry)
-        if file.ranged.whole:
-            return None
-        groups = await blocking(_chosen, file.metadata, arrival.entry, wanted)
-        for has, loaded in file.pieces:
-            if groups <= has and loaded.heeded >= reader.sight.number:
-                return loaded
-        sizes = [sum(chunk.end - chunk.start for chunk in group.chunks) for group in file.ranged.footer.groups]
-        if len(file.pieces) >= PIECES or sum(sizes[number] for number in groups) * SHARE > sum(sizes):
-            return None
-        await self._fetch(file.ranged, sorted(groups), arrival.path)
-        ((loaded, *_),) = await arrived(wanted.shape, [arrival], reader)
-        file.pieces.append((groups, loaded))
-        return loaded
-
-    async def _fetch(self, ranged: Ranged, groups: Sequence[int], path: Path) -> None:
-        """These row groups of a file, as a file of their own."""
-        parts = [
-            Range("", low, min(low + RANGE_BYTES, each.end))
-            for each in _ranges(ranged, groups)
-            for low in range(each.start, each.end, RANGE_BYTES)
-        ]
-        bodies = await map_bounded(parts, ranged.bytes_of, limit=PARALLEL)
-        await blocking(_write, path, ranged, groups, list(zip(parts, bodies, strict=True)))
-
     async def _file(self, entry: Entry) -> _File:
         file = self._files.get(entry.path)
         if file is None:
-            ranged = await Ranged.open(self._store, entry.path, None if entry.stats is None else entry.stats.size)
-            file = self._files[entry.path] = _File(ranged, await blocking(metadata_of, ranged.tail))
+            size = 0 if entry.stats is None else entry.stats.size
+            distant = await Distant.at(self._store, entry.path, size)
+            file = self._files[entry.path] = await blocking(_looked_at, distant)
         return file
 
 
+def _looked_at(distant: Distant) -> _File:
+    try:
+        metadata = metadata_of(distant.tail)
+        foreign = not column_forms(metadata.schema.to_arrow_schema()) or more_than_chunks(metadata)
+        return _File(distant, metadata, chunks_of(metadata), foreign)
+    except (pa.ArrowException, OSError) as error:
+        raise Corrupt(f"{distant.key}: not a Parquet file ({error})") from error
+
+
 def _chosen(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
+    every = range(metadata.num_row_groups)
+    if not wanted.tests(entry, single=True).terms:
+        return frozenset(every)
     ends = names.UNTIL in metadata.schema.names and ORIGIN in (metadata.metadata or {})
     tests = wanted.tests(entry, single=ends or (entry.stats is not None and entry.stats.unique))
-    return frozenset(
-        number for number, stats in enumerate(of_groups(metadata)) if may_match(tests, stats, wanted.shape)
-    )
-
-
-def _ranges(ranged: Ranged, groups: Sequence[int]) -> list[Range]:
-    """Row groups that follow each other are one range."""
-    found: list[Range] = []
-    for number in groups:
-        chunks = ranged.footer.groups[number].chunks
-        start, end = min(chunk.start for chunk in chunks), max(chunk.end for chunk in chunks)
-        if found and found[-1].end == start:
-            found[-1] = Range("", found[-1].start, end)
-        else:
-            found.append(Range("", start, end))
-    return found
-
-
-def _write(path: Path, ranged: Ranged, groups: Sequence[int], bodies: Sequence[tuple[Range, bytes]]) -> None:
-    with path.open("wb") as file:
-        file.write(MARK)
-        for at, body in bodies:
-            file.seek(at.start)
-            file.write(body)
-        file.seek(max(at.end for at, _ in bodies) if bodies else len(MARK))
-        file.write(ranged.footer.keeping(groups))
+    stats = of_groups(metadata, {path.field for path in paths(tests)})
+    return frozenset(number for number in every if may_match(tests, stats[number], wanted.shape))

@@ -183,7 +183,7 @@ class Query(Generic[M]):
     async def _streamed(self, *, ordered: bool) -> AsyncIterator[M]:
         async def question(moment: Moment) -> Sql:
             rows = await rows_of(self.ask, moment)
-            return rows.select(rows.stored, ordered=ordered or rows.limited)
+            return await self.engine.warm.filled(rows.select(rows.stored, ordered=ordered or rows.limited))
 
         found = await self.engine.ask(question)
         async for batch in self.engine.warm.duck.batches(found.text, list(found.params)):

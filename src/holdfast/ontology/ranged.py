@@ -22,38 +22,59 @@ SPAN_BYTES = 16 << 20
 """About so much of a file is fetched at once."""
 
 
-class Ranged:
-    """A file of which parts are read."""
+class Distant:
+    """An object of which ranges are read: all of them of one and the same, or ``SnapshotGone``."""
 
-    def __init__(self, store: Store, key: str, footer: Footer, of: str, body: bytes | None, tail: bytes) -> None:
+    def __init__(self, store: Store, key: str, size: int, of: str, tail: bytes) -> None:
         self.key = key
-        self.footer = footer
+        self.size = size
         self.tail = tail
-        """The last bytes of the file, which hold the footer."""
+        """The last bytes of the file, which are its footer."""
         self._store = store
         self._of = of
-        self._body = body
+
+    @classmethod
+    async def at(cls, store: Store, key: str, size: int) -> "Distant":
+        """One request, unless the size is another by now, or the footer a large one."""
+        tail = await store.part(key, max(0, size - TAIL_BYTES), size)
+        if tail.size != size:
+            return await cls.at(store, key, tail.size)
+        found = cls(store, key, size, tail.of, tail.body)
+        wanted = footer_bytes(tail.body, key)
+        found.tail = tail.body[-wanted:] if wanted <= len(tail.body) else await found.bytes_of(size - wanted, size)
+        return found
+
+    async def bytes_of(self, start: int, end: int) -> bytes:
+        found = await self._store.part(self.key, start, end)
+        if found.of != self._of:
+            raise _replaced(self.key)
+        if len(found.body) != end - start:
+            raise Corrupt(f"{self.key}: it ends before its footer says")
+        return found.body
+
+
+class Ranged:
+    """A file of which row groups are read."""
+
+    def __init__(self, key: str, footer: Footer, source: Distant | bytes) -> None:
+        self.key = key
+        self.footer = footer
+        self._source = source
 
     @classmethod
     async def open(cls, store: Store, key: str, size: int | None = None) -> "Ranged":
         """With the size known, one request."""
         size = (await store.head(key)).size if size is None else size
-        first = size - TAIL_BYTES if size > WHOLE_BYTES else 0
-        tail = await store.part(key, first, size)
-        if tail.size != size:
-            return await cls.open(store, key, tail.size)
-        if (wanted := footer_bytes(tail.body, key)) > len(tail.body):
-            found = await store.part(key, size - wanted, size)
-            if found.of != tail.of:
-                raise _replaced(key)
-            tail = found
-        footer = await blocking(Footer.parse, tail.body, key)
-        return cls(store, key, footer, tail.of, tail.body if first == 0 else None, tail.body[-wanted:])
-
-    @property
-    def whole(self) -> bool:
-        """It was fetched in one piece."""
-        return self._body is not None
+        source: Distant | bytes
+        if size > WHOLE_BYTES:
+            source = await Distant.at(store, key, size)
+            tail = source.tail
+        else:
+            found = await store.part(key, 0, size)
+            if found.size != size:
+                return await cls.open(store, key, found.size)
+            source = tail = found.body
+        return cls(key, await blocking(Footer.parse, tail, key), source)
 
     @property
     def columns(self) -> set[str]:
@@ -76,24 +97,19 @@ class Ranged:
 
     async def _fetched(self, groups: Sequence[int], columns: Sequence[str] | None) -> list[pa.Table]:
         ranges: list[Range] = []
-        for number in groups:
-            for each in excerpt(self.footer, number, columns)[0]:
-                if ranges and ranges[-1].end == each.start:
-                    ranges[-1] = Range("", ranges[-1].start, each.end)
-                else:
-                    ranges.append(each)
-        bodies = [(each, await self.bytes_of(each)) for each in ranges]
+        found = [each for number in groups for each in excerpt(self.footer, number, columns)[0]]
+        for each in sorted(found, key=lambda one: one.start):
+            if ranges and ranges[-1].end == each.start:
+                ranges[-1] = Range("", ranges[-1].start, each.end)
+            else:
+                ranges.append(each)
+        bodies = [(each, await self._bytes_of(each)) for each in ranges]
         return await blocking(self._read, groups, columns, bodies)
 
-    async def bytes_of(self, wanted: Range) -> bytes:
-        if self._body is not None:
-            return self._body[wanted.start : wanted.end]
-        found = await self._store.part(self.key, wanted.start, wanted.end)
-        if found.of != self._of:
-            raise _replaced(self.key)
-        if len(found.body) != len(wanted):
-            raise Corrupt(f"{self.key}: it ends before its footer says")
-        return found.body
+    async def _bytes_of(self, wanted: Range) -> bytes:
+        if isinstance(self._source, bytes):
+            return self._source[wanted.start : wanted.end]
+        return await self._source.bytes_of(wanted.start, wanted.end)
 
     def _read(
         self, groups: Sequence[int], columns: Sequence[str] | None, bodies: Sequence[tuple[Range, bytes]]

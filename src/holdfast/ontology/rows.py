@@ -35,6 +35,7 @@ from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import Node, without_null
 from holdfast.ontology.values import Unfit
+from holdfast.ontology.zones import zoned
 
 ROW_GROUP = 65_536
 SAMPLED = 1_000
@@ -273,7 +274,7 @@ def to_parquet(table: pa.Table) -> bytes:
         writer.write_table(table, row_group_size=ROW_GROUP)
         if table.schema.metadata:
             writer.add_key_value_metadata(table.schema.metadata)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+    return zoned(sink.getvalue())
 
 
 def pile_to_parquet(declared: Declaration, pile: Pile, commit_id: int, schema_version_id: int) -> bytes:
@@ -287,7 +288,7 @@ def pile_to_parquet(declared: Declaration, pile: Pile, commit_id: int, schema_ve
             writer.write_table(table.replace_schema_metadata(None), row_group_size=ROW_GROUP)
         nodes = {name: declared.nodes[name] for name in declared.payload}
         writer.add_key_value_metadata(marks(nodes, partial))
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]  # pyarrow has no types
+    return zoned(sink.getvalue())
 
 
 def writer_for(sink: pa.BufferOutputStream, table: pa.Table) -> pq.ParquetWriter:

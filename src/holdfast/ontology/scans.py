@@ -1,12 +1,14 @@
 """Parts of scans: which columns of a file are read, of which files, and which of their rows. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.loaded import Loaded, duck_type
+from holdfast.ontology.reach import Reading
 from holdfast.ontology.shape import Shape
 
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
@@ -31,6 +33,13 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
     return found
 
 
+def reading(shape: Shape, file: Loaded, columns: Sequence[str]) -> Reading:
+    """Where a file lies, for a scan of these columns: those of it that the scan reads."""
+    ends = (names.UNTIL, "commit_id") if file.until else ()
+    found = (name for name in columns if name in SYSTEM or name in file.columns)
+    return Reading.of(file.path or "", (*shape.keys, *ends, *found))
+
+
 def declared(shape: Shape) -> list[str]:
     """The same columns, as those of a table."""
     columns = [f"{quoted(name)} VARCHAR" for name in shape.keys]
@@ -46,8 +55,8 @@ def numbered(shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int)
     if file.table is not None:
         named = ", ".join(map(quoted, (*shape.keys, *columns)))
         return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
-    listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
-    return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
+    listed, path = ", ".join((*projected(shape, file, columns), "file_row_number")), reading(shape, file, columns)
+    return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (path,))
 
 
 def among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
@@ -93,3 +102,38 @@ def lasting(files: Sequence[Loaded], latest_at: int | None) -> str:
 def alike(loaded: Loaded) -> tuple[Any, ...]:
     """Files that one scan can read: one without ends of rows has none in it either."""
     return loaded.columns, loaded.retracts, loaded.stray, loaded.through if loaded.beyond else -1
+
+
+class Pool(NamedTuple):
+    """The table of a type's small files, and the numbers of those that are in it."""
+
+    table: str
+    numbers: set[int]
+
+
+def scans(
+    shape: Shape, files: Sequence[Loaded], columns: Sequence[str], latest_at: int | None, pool: Pool
+) -> list[tuple[str, list[Any]]]:
+    """See ``Warm.scans``."""
+    found: list[tuple[str, list[Any]]] = []
+    pooled = [each.number for each in files if each.pooled]
+    named = ", ".join(map(quoted, (*shape.keys, *columns)))
+    for each in files:
+        if each.table is not None:
+            latest = lasting([each], latest_at)
+            found.append((f"SELECT {named} FROM {each.table}{f' WHERE {latest}' if latest else ''}", []))
+    if pooled:
+        text = f"SELECT {named} FROM {pool.table}"
+        condition, params = among(pooled, pool.numbers)
+        latest = lasting([each for each in files if each.pooled], latest_at)
+        conditions = " AND ".join(each for each in (condition, latest) if each)
+        found.append((f"{text} WHERE {conditions}" if conditions else text, params))
+    on_disk = sorted((each for each in files if each.path is not None), key=alike)
+    for _, group in groupby(on_disk, key=alike):
+        same = sorted(group, key=lambda each: not each.until)
+        listed = ", ".join(projected(shape, same[0], columns))
+        several = ", union_by_name = true" if len(same) > 1 else ""
+        text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[]{several})"
+        latest = lasting(same, latest_at)
+        found.append((f"{text} WHERE {latest}" if latest else text, [[reading(shape, each, columns) for each in same]]))
+    return found

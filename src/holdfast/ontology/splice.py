@@ -125,6 +125,19 @@ class Footer:
         body = thrift.write({**self.struct, _ROWS: (I64, rows), _GROUPS: (LIST, (STRUCT, kept))})
         return body + struct.pack("<i", len(body)) + MARK
 
+    def rearranged(self, places: Mapping[int, int]) -> bytes:
+        """The last bytes of a file that has the same chunks in other places, which are told by where they were."""
+        moved = [
+            {
+                **group.struct,
+                _COLUMNS: (LIST, (STRUCT, [each.moved(places[each.start]) for each in group.chunks])),
+                _GROUP_AT: (I64, places[group.chunks[0].start]),
+            }
+            for group in self.groups
+        ]
+        body = thrift.write({**self.struct, _GROUPS: (LIST, (STRUCT, moved))})
+        return body + struct.pack("<i", len(body)) + MARK
+
     @property
     def columns(self) -> list[bytes]:
         """Each column as the schema describes it."""
@@ -136,6 +149,27 @@ def footer_bytes(tail: bytes, key: str) -> int:
     if len(tail) < TAIL or tail[-4:] != MARK:
         raise Corrupt(f"{key}: not a Parquet file")
     return int(struct.unpack("<i", tail[-TAIL:-4])[0]) + TAIL
+
+
+def keeping(tail: bytes, groups: Sequence[int], rows: int, key: str) -> bytes:
+    """What ``Footer.keeping`` gives, of a file without page indexes and Bloom filters, from the bytes of its footer.
+
+    ``rows`` is how many these row groups have. Nothing is decoded, for who has read the footer otherwise.
+    """
+    body = tail[:-TAIL]
+    try:
+        places = {field: (start, end) for field, start, end in thrift.fields_until(body, _GROUPS)}
+        (rows_from, rows_to), (groups_from, _) = places[_ROWS], places[_GROUPS]
+        kind, count, at = thrift.items_at(body, groups_from)
+        ends = [at]
+        for _ in range(count):
+            ends.append(thrift.struct_end(body, ends[-1]))
+        kept = thrift.write_list(kind, [body[ends[number] : ends[number + 1]] for number in groups])
+    except (IndexError, KeyError, RecursionError) as error:
+        raise Corrupt(f"{key}: its footer cannot be read ({error!r})") from error
+    changed = (body[:rows_from], thrift.write_value(I64, rows), body[rows_to:groups_from], kept, body[ends[-1] :])
+    made = b"".join(changed)
+    return made + struct.pack("<i", len(made)) + MARK
 
 
 # --- what is to be written ---

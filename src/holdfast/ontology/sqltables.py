@@ -224,7 +224,7 @@ class SqlTables:
         table = await moment.table(tables[known], await moment.window(when))
         shown = ", ".join(text for column, text in shown_columns(table) if used is None or column.lower() in used)
         shown = shown or "r.commit_id"
-        text = _inlined(table.only(shown, "r").wanted())
+        text = _inlined(await self._warm.filled(table.only(shown, "r").wanted()))
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
         await blocking(self._warm.duck.execute, body)
 

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
@@ -151,10 +152,20 @@ def meta_of(keys: Sequence[tuple[str, ...]], found: pa.Table, side: str) -> pa.A
 
 def shown(rows: Rows, wanted: Columns, order: Sql | None = None) -> Shown:
     """A statement for rows as they are ordered, or in another order; and what makes the table of its result."""
-    sql = rows.select(wanted.typed(rows), ordered=order is None)
+    columns, made = wanted.typed(rows), partial(wanted.made, history=rows.window.history)
+    key = rows.key_among(columns) if order is None and rows.one_load else None
+    sql = rows.select(columns, ordered=order is None and key is None)
     if order is not None:
         sql = fill("{} ORDER BY {}", sql, order)
-    return sql, partial(wanted.made, history=rows.window.history)
+    return sql, made if key is None else lambda found: made(_by(key, found))
+
+
+def _by(key: str, found: pa.Table) -> pa.Table:
+    """The table in the order of a column, which it mostly has already: to look takes a tenth of sorting it."""
+    texts = found.column(key)
+    if len(texts) < 2 or pc.all(pc.less(texts.slice(0, len(texts) - 1), texts.slice(1)), skip_nulls=False).as_py():
+        return found
+    return found.take(pc.sort_indices(texts))
 
 
 async def arrow_of(engine: Engine, wanted: Columns) -> pa.Table:
@@ -184,7 +195,7 @@ async def pieces_of(engine: Engine, wanted: Columns) -> AsyncIterator[pa.Table]:
     async def question(moment: Moment) -> tuple[Rows, Sql]:
         rows = await rows_of(ask, moment)
         ordered = bool(ask.order) or rows.window.history or rows.limited
-        return rows, rows.select(wanted.typed(rows), ordered=ordered)
+        return rows, await engine.warm.filled(rows.select(wanted.typed(rows), ordered=ordered))
 
     rows, sql = await engine.ask(question, partial(types_of, ask))
     async for batch in engine.warm.duck.batches(sql.text, list(sql.params)):

@@ -26,14 +26,15 @@ from holdfast.objects.store import Store
 from holdfast.ontology import names
 from holdfast.ontology.arrival import Arrival, Arrived, OldCopy, Reader, arrived
 from holdfast.ontology.filters.operand import joined
-from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.gathered import AFTER, Gathered, Gatherer, ended
 from holdfast.ontology.index import Entry
 from holdfast.ontology.loaded import Loaded
-from holdfast.ontology.narrow import Narrower, Wanted
+from holdfast.ontology.narrow import Narrower, Wanted, large
+from holdfast.ontology.reach import Reading, readings
 from holdfast.ontology.refs import TypeHead, TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Replaced
-from holdfast.ontology.scans import SYSTEM, alike, among, declared, lasting, projected
+from holdfast.ontology.scans import SYSTEM, Pool, declared, projected, reading, scans
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
 from holdfast.sql.duck import Duck
@@ -113,7 +114,18 @@ class Warm:
 
     async def table(self, sql: Sql, then: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         """The whole result of a statement over files that were loaded."""
+        await self.filled(sql)
         return await (await self.placed()).table(sql.text, list(sql.params), then)
+
+    async def filled(self, sql: Sql) -> Sql:
+        """The same statement, when all that it reads is here."""
+        await self.fill(readings(sql.params))
+        return sql
+
+    async def fill(self, reads: Sequence[Reading]) -> None:
+        """Fetch what is read of files of which parts are here. ``MissingFile``, ``Overtaken`` as in ``load``."""
+        for whole in await self._narrower.fill(reads):
+            self._loaded[whole.entry.path] = whole
 
     async def close(self) -> None:
         self._closed = True
@@ -142,8 +154,8 @@ class Warm:
         return self._changes, 0 if self._gatherer is None else self._gatherer.changes
 
     def known(self, entry: Entry) -> bool:
-        """Whether it can be scanned without a request."""
-        return entry.path in self._loaded
+        """Whether it is here, or the beginning of it."""
+        return entry.path in self._loaded or self._narrower.known(entry)
 
     async def load(
         self,
@@ -181,21 +193,21 @@ class Warm:
         files, sight, found = self._files, reader.sight, dict[str, Loaded]()
         if files is None or files.kept or sight.concerns(wanted.shape.type_id):
             return found
-        for entry in entries:
-            async with self._turn(wanted.shape):
-                if not wanted.concerns(entry) or self._fits(entry, sight):
-                    continue
-                number = reader.duck.name()
-                name = f"{number}.parquet"
-                if (path := await files.link(entry.path, name)) is not None:
-                    here = [Arrival(number, entry, path)]
-                    await self._take_in(wanted.shape, await arrived(wanted.shape, here, reader))
-                    continue
-                arrival = Arrival(number, entry, reader.duck.folder / name)
-                piece = await self._narrower.piece(arrival, reader, wanted)
-                if piece is not None:
-                    sight.check(piece.redacted, entry.path)
-                    found[entry.path] = piece
+
+        async def look(entry: Entry) -> None:
+            number = reader.duck.name()
+            name = f"{number}.parquet"
+            if (path := await files.link(entry.path, name)) is not None:
+                here = [Arrival(number, entry, path)]
+                await self._take_in(wanted.shape, await arrived(wanted.shape, here, reader))
+                return
+            part = await self._narrower.part(Arrival(number, entry, reader.duck.folder / name), reader, wanted)
+            sight.check(part.redacted, entry.path)
+            found[entry.path] = part
+
+        async with self._turn(wanted.shape):
+            some = [entry for entry in entries if large(entry) and not self._fits(entry, sight)]
+            await map_bounded(some, look, limit=PARALLEL)
         return found
 
     def _fits(self, entry: Entry, sight: Sight) -> bool:
@@ -221,6 +233,8 @@ class Warm:
         for number, one in enumerate(large):
             newer = [each for each in (*large[number + 1 :], *small) if each.entry.last > one.through]
             if self._lacking(one, newer):
+                keys = (*shape.keys, "commit_id")
+                await self.fill([reading(shape, each, keys) for each in (one, *newer) if each.path is not None])
                 async with self._one:
                     await self.duck.ready()
                     await blocking(self._compare, shape, one, newer)
@@ -247,7 +261,9 @@ class Warm:
         gatherer = self._gatherer
         if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, sight, after=self.gather_after):
             return
-        if not all(self._fits(entry, sight) for entry in entries):
+        if lacking := [entry for entry in entries if not self._fits(entry, sight)]:
+            if gatherer.fits(entries):
+                self._narrower.finish(lacking)
             return
         files = [self._loaded[entry.path] for entry in entries]
         base = max((each for each in files if each.single), key=lambda each: each.rows, default=None)
@@ -369,28 +385,8 @@ class Warm:
 
         With ``latest_at`` without rows that another one of their file has replaced by that commit.
         """
-        found: list[tuple[str, list[Any]]] = []
-        pooled = [each.number for each in files if each.pooled]
-        named = ", ".join(map(quoted, (*shape.keys, *columns)))
-        for each in files:
-            if each.table is not None:
-                latest = lasting([each], latest_at)
-                found.append((f"SELECT {named} FROM {each.table}{f' WHERE {latest}' if latest else ''}", []))
-        if pooled:
-            text = f"SELECT {named} FROM {self._pools[shape.type_id]}"
-            condition, params = among(pooled, self._pooled[shape.type_id])
-            latest = lasting([each for each in files if each.pooled], latest_at)
-            conditions = " AND ".join(each for each in (condition, latest) if each)
-            found.append((f"{text} WHERE {conditions}" if conditions else text, params))
-        on_disk = sorted((each for each in files if each.path is not None), key=alike)
-        for _, group in groupby(on_disk, key=alike):
-            same = sorted(group, key=lambda each: not each.until)
-            listed = ", ".join(projected(shape, same[0], columns))
-            several = ", union_by_name = true" if len(same) > 1 else ""
-            text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[]{several})"
-            latest = lasting(same, latest_at)
-            found.append((f"{text} WHERE {latest}" if latest else text, [[each.path for each in same]]))
-        return found
+        pool = Pool(self._pools.get(shape.type_id, ""), self._pooled.get(shape.type_id, set()))
+        return scans(shape, files, columns, latest_at, pool)
 
 
 def _commits(loaded: Loaded) -> int:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 Placed = tuple[Duck, LocalFiles]
 KEPT_BYTES = 8 << 20
 """Of files that a database has read which is left for the next session: memory for more might stay with it."""
+BLOCK_BYTES = 512
+"""What ``st_blocks`` counts."""
 SWEEP_AFTER_SECONDS = 1.0
 """After the session has got its folder."""
 
@@ -137,6 +139,8 @@ def _folder(found: Spare | None) -> Scratch:
 
 
 def _size(folder: Path) -> float:
-    """Of the files in it; without end where something was put aside for want of memory."""
+    """Of the files in it, as far as they have anything in them (some have holes); without end where something was put
+    aside for want of memory.
+    """
     with os.scandir(folder) as found:
-        return sum(math.inf if each.is_dir() else each.stat().st_size for each in found)
+        return sum(math.inf if each.is_dir() else each.stat().st_blocks * BLOCK_BYTES for each in found)

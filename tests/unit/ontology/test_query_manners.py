@@ -3,6 +3,7 @@
 from functools import reduce
 from operator import and_, or_
 
+import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Invalid, Refused
@@ -10,6 +11,7 @@ from holdfast.ontology.engine import Moment
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.filters.sides import left
 from holdfast.ontology.statement import Ask, rows_of
+from holdfast.ontology.tabular import _by, columns_of, shown
 from holdfast.ontology.tags import Tags
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Subscription
@@ -34,6 +36,36 @@ async def test_files_that_come_between_a_statement_and_its_run_are_not_in_it() -
             await onto.commit()
             assert await query.count() > before - 5
             assert (await onto._warm.duck.table(first.text, list(first.params))).num_rows == before
+
+
+async def test_rows_of_one_load_come_by_key_though_nobody_sorts_them() -> None:
+    desk = Desk()
+    keys = ["b", "a", "Z", "z", "ä", "é", "A b", "ﬀ", "\U0001f600", "aa", "a\uffff", "0"]
+    async with session(desk) as onto:
+        onto.ensure([Customer(id=key, name=key) for key in keys])
+        await onto.commit()
+    ordered = sorted(keys, key=str.encode)
+    async with session(desk) as onto:
+        query = onto.query(Customer)
+
+        async def question(moment: Moment) -> tuple[str, str]:
+            rows = await rows_of(query.ask, moment)
+            made = [shown(rows, columns_of(query.ask, names))[0].text for names in ((), ("name",))]
+            return made[0], made[1]
+
+        whole, without_key = await onto._engine.ask(question)
+        assert "ORDER BY" not in whole
+        assert 'ORDER BY r."entity_key"' in without_key
+        assert (await query.arrow()).column("id").to_pylist() == ordered
+        assert (await query.select("name").arrow()).column("name").to_pylist() == ordered
+        assert (await query.where(Customer.id > "a").arrow()).column("id").to_pylist() == [
+            k for k in ordered if k > "a"
+        ]
+
+
+async def test_what_lies_in_another_order_is_sorted() -> None:
+    shuffled = pa.table({"id": ["b", "a", "ä", "Z"], "n": [1, 2, 3, 4]})
+    assert _by("id", shuffled).to_pydict() == {"id": ["Z", "a", "b", "ä"], "n": [4, 2, 1, 3]}
 
 
 async def test_as_of_a_tag() -> None:

@@ -12,7 +12,7 @@ from holdfast.objects.store import Part
 from holdfast.ontology import thrift
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.ranged import WHOLE_BYTES, Ranged
-from holdfast.ontology.splice import Assembly, Footer, constant, metadata_of
+from holdfast.ontology.splice import Assembly, Footer, constant, footer_bytes, keeping, metadata_of
 
 COLUMNS = pa.schema(
     [
@@ -67,6 +67,30 @@ def test_rows_of_all_parts_in_their_order(parts: list[list[dict[str, object]]], 
     assert found.replace_schema_metadata(None).equals(given)
     meta = metadata_of(tail)
     assert (meta.num_rows, meta.metadata) == (given.num_rows, {b"other": b"pairs"})
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(ROW, max_size=12), group_rows=st.integers(1, 5), kept=st.sets(st.integers(0, 11)))
+def test_a_footer_of_some_row_groups_is_the_same_decoded_or_not(
+    rows: list[dict[str, object]], group_rows: int, kept: set[int]
+) -> None:
+    body = parquet(rows, group_rows)
+    tail = body[-footer_bytes(body, "file") :]
+    footer = Footer.parse(tail, "file")
+    groups = sorted(number for number in kept if number < len(footer.groups))
+    count = sum(footer.groups[number].rows for number in groups)
+    quick, slow = metadata_of(keeping(tail, groups, count, "file")), metadata_of(footer.keeping(groups))
+    assert quick.equals(slow)
+    assert (quick.num_rows, quick.num_row_groups, quick.metadata) == (count, len(groups), slow.metadata)
+    assert all(quick.row_group(number).equals(slow.row_group(number)) for number in range(len(groups)))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40, 200])
+def test_a_footer_that_ends_too_soon_is_corrupt(cut: int) -> None:
+    body = parquet([{"commit_id": 1, "key": "k"}] * 9, 2)
+    tail = body[-footer_bytes(body, "file") :]
+    with pytest.raises(Corrupt, match="footer cannot be read"):
+        keeping(tail[:cut] + tail[-8:], [0], 2, "file")
 
 
 async def test_columns_of_a_row_group_are_fetched_by_their_ranges() -> None:

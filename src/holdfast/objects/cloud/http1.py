@@ -259,13 +259,15 @@ class _Chunks:
     def _took_last(self, line: bytes) -> bool:
         """Take one line between chunks; whether it was the last of the body."""
         if self._trailing:
+            if line and b":" not in line:
+                raise ValueError("no header after the last chunk")
             return not line
         if self._after_chunk:
             if line:
                 raise ValueError("a chunk that does not end where it says")
             self._after_chunk = False
             return False
-        digits = line.partition(b";")[0].strip()
+        digits = line.partition(b";")[0].rstrip(b" \t")
         if not _CHUNK_SIZE.fullmatch(digits):
             raise ValueError("a chunk without a size")
         self._missing = int(digits, 16)
@@ -277,14 +279,14 @@ def _parsed(head: bytes) -> tuple[Answer, bool]:
     """The head of an answer, and whether the connection lasts after it."""
     first, *lines = head.decode("latin-1").split("\r\n")
     status = _STATUS_LINE.match(first)
-    if status is None or head.count(b"\n") != len(lines) or b"\n " in head or b"\n\t" in head:
-        raise ValueError("no answer, or a header in several lines")
+    if status is None or not head.count(b"\n") == head.count(b"\r") == len(lines) or b"\0" in head:
+        raise ValueError("no answer, or letters that belong into none")
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not name or name[-1] in " \t":
-            raise ValueError("no header")
-        name, value = name.lower(), value.strip()
+        if not colon or not name or name[0] in " \t" or name[-1] in " \t":
+            raise ValueError("no header, or one in several lines")
+        name, value = name.lower(), value.strip(" \t")
         if (other := headers.get(name, value)) != value:
             if name in _ONCE:
                 raise ValueError("two that differ")

@@ -4,7 +4,8 @@
 * It reads files below the folders that it was given, and nothing else: no network, no other files, no extensions, no
   Python objects by name; and nobody can change its settings afterwards.
 * Statements run off the loop, each on a cursor of its own. A caller that is cancelled interrupts its statement.
-* To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it.
+* To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it, and
+  those that did are run by the thread that opened it: no way to the loop and back, and its memory is at hand.
 
 Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
 with spilling, ``MissingFile`` where a file that was handed over has gone.
@@ -13,8 +14,10 @@ with spilling, ``MissingFile`` where a file that was handed over has gone.
 import asyncio
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +26,7 @@ import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
+from holdfast.base.crew import Call
 from holdfast.base.errors import HoldfastError, Invalid, Refused
 from holdfast.sql.spare import Spare
 
@@ -88,7 +92,10 @@ class Duck:
         self._cursors: set[int] = set()
         self._root: duckdb.DuckDBPyConnection | None = None
         self.opening: asyncio.Future[None] | None = None
-        """Until it is open: whatever opens it in the background."""
+        """Until it is open: whatever opens it in the background, and serves who waits for it then."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
+        """Statements that came before it was open; None once they were served."""
 
     def open(self) -> None:
         """Blocking. From here on it reads only what it was given, and no setting can be changed."""
@@ -111,16 +118,25 @@ class Duck:
                 f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
                 remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
             ) from error
-        # The files that it gets never change. Of these settings none can be given to connect().
-        root.execute(
-            "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; SET allowed_directories = $folders",
-            {"folders": self._folders},
-        )
         if not self.memory_bytes:
             (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
             self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        root.execute("SET enable_external_access = false; SET lock_configuration = true")
+        # The files that it gets never change. Of these settings none can be given to connect(). The folders are our
+        # own; DuckDB imports pandas, if there is one, to bind its first parameter.
+        folders = ", ".join("'{}'".format(folder.replace("'", "''")) for folder in self._folders)
+        root.execute(
+            "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; "
+            f"SET allowed_directories = [{folders}]; SET enable_external_access = false; SET lock_configuration = true"
+        )
         self._root = root
+
+    def serve(self) -> None:
+        """Blocking, once it is open, or cannot be opened: run the statements that have waited for that."""
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+        for loop, call in waiting:
+            if call.begin():
+                call.run(partial(_hand_back, loop))
 
     def _most_threads(self) -> int | None:
         """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
@@ -202,9 +218,39 @@ class Duck:
         self, text: str, params: Params | None = None, then: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
+        if (early := await self._as_soon_as_open(text, params, then)) is not None:
+            return early
         await self.ready()
         cursor = self._begun()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
+
+    async def _as_soon_as_open(
+        self, text: str, params: Params | None, then: Callable[[pa.Table], pa.Table] | None
+    ) -> pa.Table | None:
+        """The result, if it is not open yet; None if it is."""
+        loop, cursors = asyncio.get_running_loop(), list["duckdb.DuckDBPyConnection"]()
+
+        def run() -> pa.Table | None:
+            if self._root is None:
+                return None  # whoever waits until it is open will be told why it is not
+            with self._cursor() as cursor:
+                cursors.append(cursor)
+                found = _guarded(lambda: cursor.execute(text, params).to_arrow_table())
+            return found if then is None else then(found)
+
+        with self._lock:
+            if self._root is not None or self._waiting is None or self.opening is None:
+                return None
+            call = Call(loop, run)
+            self._waiting.append((loop, call))
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            call.begin()  # so that nobody else does
+            with suppress(duckdb.Error):  # it ended by itself just now
+                for cursor in cursors:
+                    cursor.interrupt()
+            raise
 
     async def run(self, text: str, params: Params | None = None) -> None:
         """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
@@ -262,6 +308,11 @@ class Duck:
             with suppress(duckdb.Error):  # it ended by itself just now
                 cursor.interrupt()
             raise
+
+
+def _hand_back(loop: asyncio.AbstractEventLoop, call: Call[Any]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(call.deliver)
 
 
 def _guarded(work: Callable[[], T]) -> T:

@@ -13,7 +13,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, finishing
+from holdfast.base.crew import Later
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
 from holdfast.sql.duck import Duck
@@ -53,7 +54,7 @@ class Workroom:
         if self._opening is None or (self._opening.done() and self._scratch is None):
             loop = asyncio.get_running_loop()
             self._placed = loop.create_future()
-            self._opening = _in_background(blocking(self._make, loop))
+            self._opening = _in_background(finishing(self._make, loop))
 
     async def placed(self) -> Placed:
         """The database, which may still be opening, and the files that it can read."""
@@ -66,7 +67,7 @@ class Workroom:
             self._opening.result()  # why there is no folder
         return await asyncio.shield(self._placed)
 
-    def _make(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _make(self, loop: asyncio.AbstractEventLoop) -> Later[None]:
         """Blocking, in one go: the loop may be busy with what it reads."""
         found = take(self._terms) if self._handed_on else None
         scratch = self._scratch = _folder(found)
@@ -76,8 +77,15 @@ class Workroom:
         if found is not None and again:
             duck.take_over(found)
         loop.call_soon_threadsafe(self._tell, scratch, duck, files)
-        if not again:
-            duck.open()
+        try:
+            if not again:
+                duck.open()
+        except BaseException:
+            duck.serve()  # who is told that it is not open
+            raise
+        made: Later[None] = Later(afterwards=duck.serve)
+        made.settle(None)
+        return made
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
         self._due = asyncio.get_running_loop().call_later(SWEEP_AFTER_SECONDS, self._sweep, scratch)

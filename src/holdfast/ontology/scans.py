@@ -24,6 +24,8 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
             found.append(f"{gone} AS _retracted")
         elif name == names.UNTIL:
             found.append(_ends(loaded))
+        elif name == shape.key_text and name in loaded.columns and name not in loaded.lacking:
+            found.append(f"{quoted(shape.keys[0])} AS {quoted(name)}")  # the same text: one column less is read
         elif name in SYSTEM or name in loaded.columns:
             found.append(quoted(name))
         else:

@@ -49,7 +49,13 @@ def numbered(shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int)
         named = ", ".join(map(quoted, (*shape.keys, *columns)))
         return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
     listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
-    return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (file.path,))
+    return Sql(f"SELECT {listed} FROM read_parquet({written(file)}, file_row_number = true){condition}")
+
+
+def written(file: Loaded) -> str:
+    """The name of a file in SQL. It is the session's own, and no value: to bind it takes longer than to read it, and
+    DuckDB imports pandas, if there is one, for the first parameter of a process."""
+    return "'{}'".format((file.path or "").replace("'", "''"))
 
 
 def among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:

@@ -33,7 +33,7 @@ from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.narrow import Narrower, Wanted
 from holdfast.ontology.refs import TypeHead, TypeId
 from holdfast.ontology.replaced import MOST, ROW_BYTES, Replaced
-from holdfast.ontology.scans import SYSTEM, alike, among, declared, lasting, projected
+from holdfast.ontology.scans import SYSTEM, alike, among, declared, lasting, projected, written
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
 from holdfast.sql.duck import Duck
@@ -387,9 +387,9 @@ class Warm:
             same = sorted(group, key=lambda each: not each.until)
             listed = ", ".join(projected(shape, same[0], columns))
             several = ", union_by_name = true" if len(same) > 1 else ""
-            text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[]{several})"
+            text = f"SELECT {listed} FROM read_parquet([{', '.join(map(written, same))}]{several})"
             latest = lasting(same, latest_at)
-            found.append((f"{text} WHERE {latest}" if latest else text, [[each.path for each in same]]))
+            found.append((f"{text} WHERE {latest}" if latest else text, []))
         return found
 
 

@@ -31,7 +31,7 @@ def hoist(argv: Sequence[str]) -> list[str]:
     return front + rest
 
 
-def words(argv: Sequence[str]) -> list[str]:
+def from_noun_on(argv: Sequence[str]) -> list[str]:
     """The line from its noun on."""
     items = hoist(argv)
     while items and (items[0] in FLAGS or items[0].partition("=")[0] in TAKES_VALUE):

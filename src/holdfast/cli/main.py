@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 from holdfast.base.errors import TABLE, HoldfastError
-from holdfast.cli.hoist import hoist, words
+from holdfast.cli.hoist import from_noun_on, hoist
 from holdfast.cli.nouns import LazyGroup, register
 from holdfast.cli.output import (
     INTERRUPTED,
@@ -96,12 +96,12 @@ def run(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """This process is the command's alone."""
-    if any(words(sys.argv[1:])[: len(each)] == each for each in QUESTIONS):
-        sys.meta_path.insert(0, _WithoutPandas)
+    if any(from_noun_on(sys.argv[1:])[: len(each)] == each for each in QUESTIONS):
+        sys.meta_path.insert(0, WithoutPandas)
     sys.exit(run(sys.argv[1:]))
 
 
-class _WithoutPandas:
+class WithoutPandas:
     """Arrow and DuckDB import pandas, if there is one, for the first value that they are given. No question needs it,
     and nothing that users wrote is run for one: so they are told that there is none, and it starts in half the time."""
 

@@ -5,6 +5,7 @@ traceback appears only with ``--verbose``. Ctrl-C exits with 130, SIGTERM with 1
 with 141.
 """
 
+import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -98,6 +99,7 @@ def main() -> None:
     """This process is the command's alone."""
     if any(from_noun_on(sys.argv[1:])[: len(each)] == each for each in QUESTIONS):
         sys.meta_path.insert(0, WithoutPandas)
+        gc.set_threshold(50_000)  # imports make many objects, and none that must go
     sys.exit(run(sys.argv[1:]))
 
 

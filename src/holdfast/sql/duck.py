@@ -84,7 +84,7 @@ class Duck:
         """How many files have got a name in its folder."""
         self.written = False
         """Whether anything but questions was put to it."""
-        self.memory_bytes = int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
+        self.memory_bytes = _bytes_in(memory_limit)
         """What it may use; 0 as long as that is not known, of a limit that only DuckDB understands."""
         self._memory_limit = memory_limit
         self._folders = [f"{path}/" for path in (folder, *readable)]
@@ -97,36 +97,24 @@ class Duck:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
         """Statements that came before it was open; None once they were served."""
 
-    def open(self) -> None:
-        """Blocking. From here on it reads only what it was given, and no setting can be changed."""
-        config: dict[str, Any] = {
-            "memory_limit": self._memory_limit,
-            "temp_directory": str(self.folder / "spill"),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "python_enable_replacements": False,
-            "allow_persistent_secrets": False,
-            "enable_external_file_cache": False,  # the system has these files in memory already
-        }
-        if (threads := self._most_threads()) is not None:
-            config["threads"] = threads
-        try:
-            root = duckdb.connect(":memory:", config=config)
-        except duckdb.Error as error:
-            raise Invalid(
-                f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
-                remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
-            ) from error
+    def open(self, root: "duckdb.DuckDBPyConnection | None" = None) -> None:
+        """Blocking. From here on it reads only what it was given, and no setting can be changed.
+
+        ``root`` is what ``connected`` made with the same limit, if somebody has begun with that before.
+        """
+        if root is None:
+            root = connected(self._memory_limit, self._threads)
         if not self.memory_bytes:
             (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
             self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        # The files that it gets never change. Of these settings none can be given to connect(). The folders are our
-        # own; DuckDB imports pandas, if there is one, to bind its first parameter.
-        folders = ", ".join("'{}'".format(folder.replace("'", "''")) for folder in self._folders)
+        # The files that it gets never change. Of these settings none can be given to connect(), but for the place to
+        # spill, which is not known then. The folders are our own; DuckDB imports pandas, if there is one, to bind its
+        # first parameter.
         root.execute(
+            f"SET temp_directory = {_literal(f'{self.folder}/spill')}; "
             "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; "
-            f"SET allowed_directories = [{folders}]; SET enable_external_access = false; SET lock_configuration = true"
+            f"SET allowed_directories = [{', '.join(map(_literal, self._folders))}]; "
+            "SET enable_external_access = false; SET lock_configuration = true"
         )
         self._root = root
 
@@ -138,13 +126,6 @@ class Duck:
             if call.begin():
                 call.run(partial(_hand_back, loop))
 
-    def _most_threads(self) -> int | None:
-        """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
-        if self._threads is not None or not self.memory_bytes:
-            return self._threads
-        room = max(1, self.memory_bytes // THREAD_BYTES)
-        return room if room < (os.cpu_count() or 1) else None
-
     async def ready(self) -> None:
         """Until it is open."""
         if self._root is None and self.opening is not None:
@@ -153,6 +134,10 @@ class Duck:
     async def close(self) -> None:
         if (root := self.let_go()) is not None:
             await blocking(root.close)
+
+    @property
+    def open_already(self) -> bool:
+        return self._root is not None
 
     @property
     def untouched(self) -> bool:
@@ -308,6 +293,45 @@ class Duck:
             with suppress(duckdb.Error):  # it ended by itself just now
                 cursor.interrupt()
             raise
+
+
+def connected(memory_limit: str, threads: int | None = None) -> "duckdb.DuckDBPyConnection":
+    """Blocking: a database without bars, and without a folder to spill into. ``Invalid`` for a limit that is none."""
+    config: dict[str, Any] = {
+        "memory_limit": memory_limit,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "python_enable_replacements": False,
+        "allow_persistent_secrets": False,
+        "enable_external_file_cache": False,  # the system has these files in memory already
+    }
+    if (most := _most_threads(_bytes_in(memory_limit), threads)) is not None:
+        config["threads"] = most
+    try:
+        return duckdb.connect(":memory:", config=config)
+    except duckdb.Error as error:
+        raise Invalid(
+            f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
+            remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
+        ) from error
+
+
+def _most_threads(memory_bytes: int, threads: int | None) -> int | None:
+    """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
+    if threads is not None or not memory_bytes:
+        return threads
+    room = max(1, memory_bytes // THREAD_BYTES)
+    return room if room < (os.cpu_count() or 1) else None
+
+
+def _bytes_in(memory_limit: str) -> int:
+    """0 if it is not known, of a limit that only DuckDB understands."""
+    return int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
+
+
+def _literal(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
 
 
 def _hand_back(loop: asyncio.AbstractEventLoop, call: Call[Any]) -> None:

@@ -52,17 +52,19 @@ class Workroom:
         """The time of sweeping."""
         self._scratch: Scratch | None = None
 
-    def begin(self) -> None:
-        """In the background. Once is enough, unless there was no room for a folder."""
+    def begin(self) -> bool:
+        """In the background; True if that was still to do. Once is enough, unless there was no room for a folder."""
         if self._closed:
             raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
-        if self._opening is None or (self._opening.done() and self._scratch is None):
-            loop = asyncio.get_running_loop()
-            self._placed = loop.create_future()
-            found = take(self._terms) if self._handed_on else None
-            self._opening = _in_background(finishing(self._make, loop, found))
-            if found is None:
-                self._placing = _in_background(blocking(self._place, loop, None))
+        if self._opening is not None and not (self._opening.done() and self._scratch is None):
+            return False
+        loop = asyncio.get_running_loop()
+        self._placed = loop.create_future()
+        found = take(self._terms) if self._handed_on else None
+        self._opening = _in_background(finishing(self._make, loop, found))
+        if found is None:
+            self._placing = _in_background(blocking(self._place, loop, None))
+        return True
 
     async def placed(self) -> Placed:
         """The database, which may still be opening, and the files that it can read."""

@@ -29,3 +29,11 @@ def hoist(argv: Sequence[str]) -> list[str]:
         else:
             rest.append(item)
     return front + rest
+
+
+def from_noun_on(argv: Sequence[str]) -> list[str]:
+    """The line from its noun on."""
+    items = hoist(argv)
+    while items and (items[0] in FLAGS or items[0].partition("=")[0] in TAKES_VALUE):
+        items = items[2 if items[0] in TAKES_VALUE else 1 :]
+    return items

@@ -5,6 +5,7 @@ traceback appears only with ``--verbose``. Ctrl-C exits with 130, SIGTERM with 1
 with 141.
 """
 
+import gc
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import typer
 from typer.main import get_command
 
 from holdfast.base.errors import TABLE, HoldfastError
-from holdfast.cli.hoist import hoist
+from holdfast.cli.hoist import from_noun_on, hoist
 from holdfast.cli.nouns import LazyGroup, register
 from holdfast.cli.output import (
     INTERRUPTED,
@@ -27,6 +28,9 @@ from holdfast.cli.output import (
     silence_stdout,
 )
 from holdfast.cli.shell import Shell
+
+QUESTIONS = (["sql"], ["onto", "query"])
+"""The commands that answer questions, and do nothing else."""
 
 app = typer.Typer(
     name="holdfast",
@@ -92,7 +96,21 @@ def run(argv: Sequence[str]) -> int:
 
 
 def main() -> None:
+    """This process is the command's alone."""
+    if any(from_noun_on(sys.argv[1:])[: len(each)] == each for each in QUESTIONS):
+        sys.meta_path.insert(0, WithoutPandas)
+        gc.set_threshold(50_000)  # imports make many objects, and none that must go
     sys.exit(run(sys.argv[1:]))
+
+
+class WithoutPandas:
+    """Arrow and DuckDB import pandas, if there is one, for the first value that they are given. No question needs it,
+    and nothing that users wrote is run for one: so they are told that there is none, and it starts in half the time."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a question does without pandas", name=name)
 
 
 def _failed(out: Output, error: Exception) -> int:

@@ -11,7 +11,7 @@ import typer
 from holdfast.base.errors import Invalid
 from holdfast.cli import onto_words as words
 from holdfast.cli.answers import Answers
-from holdfast.cli.shell import Shell
+from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.sql import moment_of
 from holdfast.objects.stack import open_store
 from holdfast.ontology import layout
@@ -30,9 +30,17 @@ from holdfast.ontology.statement import Ask
 from holdfast.ontology.tabular import Columns, arrow_of, counted, pieces_of
 from holdfast.ontology.times import LATEST, When
 
+app = noun_app()
+"""The noun with this verb alone: it starts in half the time of all of them."""
 _NAMES = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^,`]+?))\s*(?:,|$)")
 
 
+@app.callback()
+def onto() -> None:
+    """See typed entities and relations, their commits and their lock."""
+
+
+@app.command()
 def query(
     context: typer.Context,
     type_name: words.TypeName,

@@ -203,7 +203,7 @@ def _timestamps(array: pa.Array) -> pa.Array | None:
     if not pa.types.is_timestamp(array.type):
         return None
     moments = array.cast(TIMESTAMP)
-    if not _between(moments, *_MOMENTS):
+    if not _between(moments, _FIRST_MOMENT, _LAST_MOMENT):
         return None
     text = moments.cast(pa.timestamp("us")).cast(pa.string())
     return pc.binary_join_element_wise('"', pc.replace_substring(text, " ", "T"), '+00:00"', "")
@@ -213,21 +213,20 @@ def _dates(array: pa.Array) -> pa.Array | None:
     if not pa.types.is_date(array.type):
         return None
     days = array.cast(pa.date32())
-    if not _between(days, *_DAYS):
+    if not _between(days, date.min, date.max):
         return None
     return pc.binary_join_element_wise('"', days.cast(pa.string()), '"', "")
 
 
-def _between(array: pa.Array, low: pa.Scalar, high: pa.Scalar) -> bool:
+def _between(array: pa.Array, first: date, last: date) -> bool:
     """Whether Python can hold them too."""
+    # Not before they are needed: Arrow imports pandas, if there is one, for its first value out of Python.
+    low, high = pa.scalar(first, array.type), pa.scalar(last, array.type)
     return pc.all(pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))).as_py() is not False
 
 
-_MOMENTS = (
-    pa.scalar(datetime(1, 1, 1, tzinfo=UTC), TIMESTAMP),
-    pa.scalar(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), TIMESTAMP),
-)
-_DAYS = (pa.scalar(date.min), pa.scalar(date.max))
+_FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC)
+_LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
 _WRITERS: dict[type, Callable[[pa.Array], pa.Array | None]] = {

@@ -42,6 +42,8 @@ class Loaded:
     """The latest commit that destroyed payload in it."""
     heeded: int = 0
     """Of the commits that destroy payload, the latest that whoever loaded it knew of, and carried out in it."""
+    partly: bool = False
+    """Not all of it is fetched: statements have to say what they read of it (``reach.Reading``)."""
 
     @property
     def pooled(self) -> bool:

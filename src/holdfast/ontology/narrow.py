@@ -15,7 +15,7 @@ Errors: ``Overtaken`` if the file was replaced between two ranges, ``MissingFile
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -142,7 +142,7 @@ class Narrower:
             await sparse.fill(None)  # its rows are looked at before anybody asks
         ((loaded, *_),) = await arrived(shape, [arrival], reader)
         self._sparse[str(arrival.path)] = sparse
-        return loaded
+        return replace(loaded, partly=True)
 
     async def fill(self, reads: Iterable[Reading]) -> list[Loaded]:
         """Fetch what these readings need and is not here. Files that are whole by now."""

@@ -47,14 +47,8 @@ class Reading(str):
 
 
 def readings(params: Iterable[Any]) -> list[Reading]:
-    """Those among the parameters of a statement, and in lists there."""
-    found: list[Reading] = []
-    for each in params:
-        if isinstance(each, Reading):
-            found.append(each)
-        elif isinstance(each, list):
-            found += [one for one in each if isinstance(one, Reading)]
-    return found
+    """Those among the parameters of a statement."""
+    return [each for each in params if isinstance(each, Reading)]
 
 
 def chunks_of(footer: Any) -> list[list[Placed]]:

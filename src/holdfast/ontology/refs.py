@@ -96,7 +96,8 @@ def file_refs(rows: Iterable[Iterable[Any]]) -> tuple[FileRef, ...]:
         known = types.get((kind, name))
         if known is None:
             known = types[kind, name] = type_id(kind, name)
-        found.append(FileRef(whole(commit_id), known, str(path)))
+        number = commit_id if type(commit_id) is int else whole(commit_id)
+        found.append(FileRef(number, known, path if type(path) is str else str(path)))
     return tuple(found)
 
 

@@ -26,6 +26,8 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
             found.append(f"{gone} AS _retracted")
         elif name == names.UNTIL:
             found.append(_ends(loaded))
+        elif _is_key(name, shape, loaded):
+            found.append(f"{quoted(shape.keys[0])} AS {quoted(name)}")  # the same text: one column less is read
         elif name in SYSTEM or name in loaded.columns:
             found.append(quoted(name))
         else:
@@ -36,8 +38,13 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
 def reading(shape: Shape, file: Loaded, columns: Sequence[str]) -> Reading:
     """Where a file lies, for a scan of these columns: those of it that the scan reads."""
     ends = (names.UNTIL, "commit_id") if file.until else ()
-    found = (name for name in columns if name in SYSTEM or name in file.columns)
+    found = (name for name in columns if name in SYSTEM or (name in file.columns and not _is_key(name, shape, file)))
     return Reading.of(file.path or "", (*shape.keys, *ends, *found))
+
+
+def _is_key(name: str, shape: Shape, file: Loaded) -> bool:
+    """Whether a field is the file's key under another name, and none of its rows lacks it."""
+    return name == shape.key_text and name in file.columns and name not in file.lacking
 
 
 def declared(shape: Shape) -> list[str]:
@@ -55,8 +62,21 @@ def numbered(shape: Shape, file: Loaded, columns: Sequence[str], latest_at: int)
     if file.table is not None:
         named = ", ".join(map(quoted, (*shape.keys, *columns)))
         return Sql(f"SELECT {named}, rowid AS file_row_number FROM {file.table}{condition}")
-    listed, path = ", ".join((*projected(shape, file, columns), "file_row_number")), reading(shape, file, columns)
-    return Sql(f"SELECT {listed} FROM read_parquet(?::VARCHAR, file_row_number = true){condition}", (path,))
+    listed = ", ".join((*projected(shape, file, columns), "file_row_number"))
+    name, params = _names([file], shape, columns)
+    return Sql(f"SELECT {listed} FROM read_parquet({name}, file_row_number = true){condition}", tuple(params))
+
+
+def written(file: Loaded) -> str:
+    """The name of a file in SQL. It is the session's own, and no value: to bind it takes longer than to read it, and
+    DuckDB imports pandas, if there is one, for the first parameter of a process."""
+    return "'{}'".format((file.path or "").replace("'", "''"))
+
+
+def _names(files: Sequence[Loaded], shape: Shape, columns: Sequence[str]) -> tuple[str, list[Reading]]:
+    """Names of files in SQL. Those of which only parts are here are bound, so that their readings go with them."""
+    names_of = ", ".join("?::VARCHAR" if each.partly else written(each) for each in files)
+    return names_of, [reading(shape, each, columns) for each in files if each.partly]
 
 
 def among(wanted: Sequence[int], present: set[int]) -> tuple[str, list[Any]]:
@@ -133,7 +153,8 @@ def scans(
         same = sorted(group, key=lambda each: not each.until)
         listed = ", ".join(projected(shape, same[0], columns))
         several = ", union_by_name = true" if len(same) > 1 else ""
-        text = f"SELECT {listed} FROM read_parquet(?::VARCHAR[]{several})"
+        named_files, readings = _names(same, shape, columns)
+        text = f"SELECT {listed} FROM read_parquet([{named_files}]{several})"
         latest = lasting(same, latest_at)
-        found.append((f"{text} WHERE {latest}" if latest else text, [[reading(shape, each, columns) for each in same]]))
+        found.append((f"{text} WHERE {latest}" if latest else text, [*readings]))
     return found

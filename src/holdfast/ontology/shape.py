@@ -11,7 +11,7 @@ from holdfast.ontology.drift import node_of
 from holdfast.ontology.filters.scope import Form, form_of
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.schema import fields_of
-from holdfast.ontology.typespec import Node
+from holdfast.ontology.typespec import Node, Primitive
 from holdfast.ontology.upgrade import Upgrades
 
 
@@ -36,6 +36,12 @@ class Shape:
         """The fields that have a typed column."""
         own = self.type_id.kind == "entity"
         return tuple(sorted(name for name in self.nodes if own or name != self.key_field))
+
+    @cached_property
+    def key_text(self) -> str | None:
+        """The field of an entity that is its key as it is: a text, which nothing changes when rows are read."""
+        plain = self.type_id.kind == "entity" and self.key_field is not None and self.upgrades is None
+        return self.key_field if plain and self.nodes[self.key_field or ""] == Primitive(str) else None
 
     @cached_property
     def forms(self) -> Mapping[str, Form]:

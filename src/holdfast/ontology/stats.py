@@ -133,6 +133,7 @@ class StatsByPath(Mapping[str, FileStats]):
 
 def _bounds(each: Any) -> list[Any]:
     low, high, *rest = each
-    if not all(isinstance(one, _PLAIN) for one in (low, high, *rest)) or len(rest) > 1:
+    plain = isinstance(low, _PLAIN) and isinstance(high, _PLAIN) and (not rest or isinstance(rest[0], _PLAIN))
+    if not plain or len(rest) > 1:
         raise ValueError("not bounds")
     return [low, high, *rest]

@@ -89,10 +89,10 @@ class Warm:
         if self._closed:
             raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Make a folder and a database, in the background: a first question reads the store meanwhile."""
-        if self._duck is None:
-            self._workroom.begin()
+        if self._duck is None and self._workroom.begin():
+            await asyncio.sleep(0)  # so that it is on its way before anything is read
 
     async def placed(self) -> Duck:
         """The database, which may still be opening; statements wait for it."""

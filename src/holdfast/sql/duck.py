@@ -4,7 +4,8 @@
 * It reads files below the folders that it was given, and nothing else: no network, no other files, no extensions, no
   Python objects by name; and nobody can change its settings afterwards.
 * Statements run off the loop, each on a cursor of its own. A caller that is cancelled interrupts its statement.
-* To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it.
+* To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it, and
+  those that did are run by the thread that opened it: no way to the loop and back, and its memory is at hand.
 
 Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
 with spilling, ``MissingFile`` where a file that was handed over has gone.
@@ -13,8 +14,10 @@ with spilling, ``MissingFile`` where a file that was handed over has gone.
 import asyncio
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +26,7 @@ import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
+from holdfast.base.crew import Call
 from holdfast.base.errors import HoldfastError, Invalid, Refused
 from holdfast.sql.spare import Spare
 
@@ -80,7 +84,7 @@ class Duck:
         """How many files have got a name in its folder."""
         self.written = False
         """Whether anything but questions was put to it."""
-        self.memory_bytes = int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
+        self.memory_bytes = _bytes_in(memory_limit)
         """What it may use; 0 as long as that is not known, of a limit that only DuckDB understands."""
         self._memory_limit = memory_limit
         self._folders = [f"{path}/" for path in (folder, *readable)]
@@ -88,46 +92,39 @@ class Duck:
         self._cursors: set[int] = set()
         self._root: duckdb.DuckDBPyConnection | None = None
         self.opening: asyncio.Future[None] | None = None
-        """Until it is open: whatever opens it in the background."""
+        """Until it is open: whatever opens it in the background, and serves who waits for it then."""
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
+        """Statements that came before it was open; None once they were served."""
 
-    def open(self) -> None:
-        """Blocking. From here on it reads only what it was given, and no setting can be changed."""
-        config: dict[str, Any] = {
-            "memory_limit": self._memory_limit,
-            "temp_directory": str(self.folder / "spill"),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "python_enable_replacements": False,
-            "allow_persistent_secrets": False,
-            "enable_external_file_cache": False,  # the system has these files in memory already
-        }
-        if (threads := self._most_threads()) is not None:
-            config["threads"] = threads
-        try:
-            root = duckdb.connect(":memory:", config=config)
-        except duckdb.Error as error:
-            raise Invalid(
-                f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
-                remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
-            ) from error
-        # The files that it gets never change. Of these settings none can be given to connect().
-        root.execute(
-            "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; SET allowed_directories = $folders",
-            {"folders": self._folders},
-        )
+    def open(self, root: "duckdb.DuckDBPyConnection | None" = None) -> None:
+        """Blocking. From here on it reads only what it was given, and no setting can be changed.
+
+        ``root`` is what ``connected`` made with the same limit, if somebody has begun with that before.
+        """
+        if root is None:
+            root = connected(self._memory_limit, self._threads)
         if not self.memory_bytes:
             (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
             self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        root.execute("SET enable_external_access = false; SET lock_configuration = true")
+        # The files that it gets never change. Of these settings none can be given to connect(), but for the place to
+        # spill, which is not known then. The folders are our own; DuckDB imports pandas, if there is one, to bind its
+        # first parameter.
+        root.execute(
+            f"SET temp_directory = {_literal(f'{self.folder}/spill')}; "
+            "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; "
+            f"SET allowed_directories = [{', '.join(map(_literal, self._folders))}]; "
+            "SET enable_external_access = false; SET lock_configuration = true"
+        )
         self._root = root
 
-    def _most_threads(self) -> int | None:
-        """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
-        if self._threads is not None or not self.memory_bytes:
-            return self._threads
-        room = max(1, self.memory_bytes // THREAD_BYTES)
-        return room if room < (os.cpu_count() or 1) else None
+    def serve(self) -> None:
+        """Blocking, once it is open, or cannot be opened: run the statements that have waited for that."""
+        with self._lock:
+            waiting, self._waiting = self._waiting or [], None
+        for loop, call in waiting:
+            if call.begin():
+                call.run(partial(_hand_back, loop))
 
     async def ready(self) -> None:
         """Until it is open."""
@@ -137,6 +134,10 @@ class Duck:
     async def close(self) -> None:
         if (root := self.let_go()) is not None:
             await blocking(root.close)
+
+    @property
+    def open_already(self) -> bool:
+        return self._root is not None
 
     @property
     def untouched(self) -> bool:
@@ -202,9 +203,39 @@ class Duck:
         self, text: str, params: Params | None = None, then: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
+        if (early := await self._as_soon_as_open(text, params, then)) is not None:
+            return early
         await self.ready()
         cursor = self._begun()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
+
+    async def _as_soon_as_open(
+        self, text: str, params: Params | None, then: Callable[[pa.Table], pa.Table] | None
+    ) -> pa.Table | None:
+        """The result, if it is not open yet; None if it is."""
+        loop, cursors = asyncio.get_running_loop(), list["duckdb.DuckDBPyConnection"]()
+
+        def run() -> pa.Table | None:
+            if self._root is None:
+                return None  # whoever waits until it is open will be told why it is not
+            with self._cursor() as cursor:
+                cursors.append(cursor)
+                found = _guarded(lambda: cursor.execute(text, params).to_arrow_table())
+            return found if then is None else then(found)
+
+        with self._lock:
+            if self._root is not None or self._waiting is None or self.opening is None:
+                return None
+            call = Call(loop, run)
+            self._waiting.append((loop, call))
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            call.begin()  # so that nobody else does
+            with suppress(duckdb.Error):  # it ended by itself just now
+                for cursor in cursors:
+                    cursor.interrupt()
+            raise
 
     async def run(self, text: str, params: Params | None = None) -> None:
         """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
@@ -262,6 +293,50 @@ class Duck:
             with suppress(duckdb.Error):  # it ended by itself just now
                 cursor.interrupt()
             raise
+
+
+def connected(memory_limit: str, threads: int | None = None) -> "duckdb.DuckDBPyConnection":
+    """Blocking: a database without bars, and without a folder to spill into. ``Invalid`` for a limit that is none."""
+    config: dict[str, Any] = {
+        "memory_limit": memory_limit,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_community_extensions": False,
+        "python_enable_replacements": False,
+        "allow_persistent_secrets": False,
+        "enable_external_file_cache": False,  # the system has these files in memory already
+    }
+    if (most := _most_threads(_bytes_in(memory_limit), threads)) is not None:
+        config["threads"] = most
+    try:
+        return duckdb.connect(":memory:", config=config)
+    except duckdb.Error as error:
+        raise Invalid(
+            f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
+            remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
+        ) from error
+
+
+def _most_threads(memory_bytes: int, threads: int | None) -> int | None:
+    """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
+    if threads is not None or not memory_bytes:
+        return threads
+    room = max(1, memory_bytes // THREAD_BYTES)
+    return room if room < (os.cpu_count() or 1) else None
+
+
+def _bytes_in(memory_limit: str) -> int:
+    """0 if it is not known, of a limit that only DuckDB understands."""
+    return int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
+
+
+def _literal(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _hand_back(loop: asyncio.AbstractEventLoop, call: Call[Any]) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(call.deliver)
 
 
 def _guarded(work: Callable[[], T]) -> T:

@@ -9,14 +9,16 @@ may be one that a session before has left (``spare``).
 import asyncio
 import math
 import os
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, finishing
+from holdfast.base.crew import Later
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
-from holdfast.sql.duck import Duck
+from holdfast.sql.duck import Duck, connected
 from holdfast.sql.scan import LocalFiles
 from holdfast.sql.scratch import Scratch
 from holdfast.sql.spare import Spare, leave, take
@@ -43,19 +45,28 @@ class Workroom:
         self._closed = False
         self._placed: asyncio.Future[Placed] | None = None
         self._opening: asyncio.Future[None] | None = None
+        self._placing: asyncio.Future[Duck] | None = None
+        """The folder, beside the database, which takes longer."""
+        self._lock = threading.Lock()
+        self._duck: Duck | None = None
         self._sweeping: asyncio.Future[list[Path]] | None = None
         self._due: asyncio.TimerHandle | None = None
         """The time of sweeping."""
         self._scratch: Scratch | None = None
 
-    def begin(self) -> None:
-        """In the background. Once is enough, unless there was no room for a folder."""
+    def begin(self) -> bool:
+        """In the background; True if that was still to do. Once is enough, unless there was no room for a folder."""
         if self._closed:
             raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
-        if self._opening is None or (self._opening.done() and self._scratch is None):
-            loop = asyncio.get_running_loop()
-            self._placed = loop.create_future()
-            self._opening = _in_background(blocking(self._make, loop))
+        if self._opening is not None and not (self._opening.done() and self._scratch is None):
+            return False
+        loop = asyncio.get_running_loop()
+        self._placed = loop.create_future()
+        found = take(self._terms) if self._handed_on else None
+        self._opening = _in_background(finishing(self._make, loop, found))
+        if found is None:
+            self._placing = _in_background(blocking(self._place, loop, None))
+        return True
 
     async def placed(self) -> Placed:
         """The database, which may still be opening, and the files that it can read."""
@@ -68,18 +79,38 @@ class Workroom:
             self._opening.result()  # why there is no folder
         return await asyncio.shield(self._placed)
 
-    def _make(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Blocking, in one go: the loop may be busy with what it reads."""
-        found = take(self._terms) if self._handed_on else None
-        scratch = self._scratch = _folder(found)
-        files = LocalFiles(self._store, scratch.path)
-        duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=files.folders)
-        again = found is not None and found.folder == scratch.path
-        if found is not None and again:
-            duck.take_over(found)
-        loop.call_soon_threadsafe(self._tell, scratch, duck, files)
-        if not again:
-            duck.open()
+    def _make(self, loop: asyncio.AbstractEventLoop, found: Spare | None) -> Later[None]:
+        """Blocking. The database comes first: it takes longest, and does not need the interpreter meanwhile."""
+        root = None
+        try:
+            try:
+                root = connected(self._memory_limit) if found is None else None
+            finally:
+                duck = self._place(loop, found)  # whoever asks is told what is wrong with the database
+            if not duck.open_already:
+                duck.open(root)
+        except BaseException:
+            if self._duck is not None:
+                self._duck.serve()
+            if root is not None:
+                root.close()
+            raise
+        made: Later[None] = Later(afterwards=duck.serve)
+        made.settle(None)
+        return made
+
+    def _place(self, loop: asyncio.AbstractEventLoop, found: Spare | None) -> Duck:
+        """Blocking, for whoever comes first: the folder, and what will be open in it."""
+        with self._lock:
+            if self._duck is not None:
+                return self._duck
+            scratch = self._scratch = _folder(found)
+            files = LocalFiles(self._store, scratch.path)
+            duck = self._duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=files.folders)
+            if found is not None and found.folder == scratch.path:
+                duck.take_over(found)
+            loop.call_soon_threadsafe(self._tell, scratch, duck, files)
+            return duck
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
         self._due = asyncio.get_running_loop().call_later(SWEEP_AFTER_SECONDS, self._sweep, scratch)
@@ -96,7 +127,7 @@ class Workroom:
         self._closed = True
         if self._opening is None:
             return
-        await asyncio.wait([self._opening])
+        await asyncio.wait([each for each in (self._opening, self._placing) if each is not None])
         scratch, self._scratch = self._scratch, None
         if scratch is None or self._placed is None:
             return

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.hoist import FLAGS, TAKES_VALUE, hoist
+from holdfast.cli.hoist import FLAGS, TAKES_VALUE, from_noun_on, hoist
 
 words = st.sampled_from(
     ["doctor", "file:x", "--races", "7", "-x", "--json", "--verbose", "--store", "--config=c", "--"]
@@ -52,3 +52,17 @@ def test_what_follows_two_dashes_is_left_alone(tail: list[str]) -> None:
 
 def test_the_two_kinds_of_option_are_apart() -> None:
     assert not FLAGS & TAKES_VALUE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "onto query T",
+        "--store s3://b --json onto query T",
+        "onto --store=x query --config c T",
+        "--version onto query T",
+    ],
+)
+def test_the_words_of_a_line_begin_with_its_noun(line: str) -> None:
+    assert from_noun_on(line.split()) == ["onto", "query", "T"]
+    assert from_noun_on([]) == from_noun_on(["--json"]) == []

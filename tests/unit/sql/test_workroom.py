@@ -1,5 +1,6 @@
 """Rooms for SQL: databases that are handed on from session to session, and those that are not."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.memory import MemoryStore
 from holdfast.sql import spare
@@ -171,3 +173,29 @@ async def test_what_a_dead_process_left_is_swept_at_the_end_of_a_short_session()
         (left / "1.parquet").touch()
         assert await read(first, 1) == (1, [1])
     assert not left.exists()
+
+
+async def test_statements_that_come_before_the_database_is_open_are_run_when_it_is(tmp_path: Path) -> None:
+    duck = Duck(tmp_path / "it's mine", memory_limit=LIMIT)
+    duck.folder.mkdir()
+    path = duck.folder / "1.parquet"
+    pq.write_table(pa.table({"n": [7]}), path)
+    duck.opening = asyncio.get_running_loop().create_future()
+    early = [
+        asyncio.ensure_future(duck.table(text, params, lambda found: found.slice(0, 1)))
+        for text, params in (("SELECT n FROM read_parquet(?)", [str(path)]), ("SELECT 8 AS n", None), ("SELEC", None))
+    ]
+    given_up = asyncio.ensure_future(duck.table("SELECT 9 AS n"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await blocking(duck.open)
+    assert not any(each.done() for each in early)
+    await blocking(duck.serve)
+    assert [(await each).column("n").to_pylist() for each in early[:2]] == [[7], [8]]
+    with pytest.raises(SqlFailed):
+        await early[2]
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    assert (await duck.table("SELECT 10 AS n")).column("n").to_pylist() == [10]
+    assert duck.untouched
+    await duck.close()

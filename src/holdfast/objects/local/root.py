@@ -20,7 +20,7 @@ from holdfast.base import codec
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
 from holdfast.objects.local.errors import FULL
-from holdfast.objects.local.files import Growing, Staged, Staging, look, make_folder, open_file, sync_folder
+from holdfast.objects.local.files import Growing, Staged, Staging, is_folder, look, make_folder, open_file, sync_folder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.paths import CONTROL
 from holdfast.objects.local.tree import Tree
@@ -116,9 +116,10 @@ class Root:
     def _check_place(self) -> None:
         if self._checked:
             return
-        if os.path.exists(self.path) and not os.path.isdir(self.path):
+        found = _stat(self.path)
+        if found is not None and not is_folder(found):
             raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
-        kind = _filesystem(self.path)
+        kind = _filesystem(self.path, found)
         if kind in KERNEL_FILESYSTEMS:
             raise Invalid(
                 f"{os.fsdecode(self.path)} is on {kind}, where the kernel shows itself and nobody can keep files",
@@ -131,7 +132,7 @@ class Root:
                 f"{os.fsdecode(self.path)} is on a network filesystem ({kind}), whose locks and renames are not safe",
                 remedy="use a local disk or a bucket; or risk the data with ?unsafe_network_filesystem=true",
             )
-        self._checked = os.path.isdir(self.path)
+        self._checked = found is not None
 
     def _settle_layout(self) -> None:
         with Locks(self._locks).opening():
@@ -176,10 +177,22 @@ def filesystem_type(device: int, mounts: str) -> str | None:
     return None
 
 
-def _filesystem(path: bytes) -> str | None:
-    while not os.path.exists(path):
+def _stat(path: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:  # whatever is to be said of it, whoever opens it says
+        return None
+
+
+def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
+    """That of a folder, or of the nearest one above it that there is."""
+    while found is None:
         path = os.path.dirname(path)
-    return filesystem_type(os.stat(path).st_dev, MOUNTS.read_text()) if MOUNTS.exists() else None
+        found = _stat(path)
+    try:
+        return filesystem_type(found.st_dev, MOUNTS.read_text())
+    except FileNotFoundError:  # a system without such a table
+        return None
 
 
 def _make_folders(path: bytes) -> None:

@@ -102,8 +102,8 @@ class Narrower:
         """Paths of files of which all is to be fetched when something is fetched next."""
 
     def forget(self) -> None:
+        """Look at files anew. Statements on their way still get what they read of those of before."""
         self._files.clear()
-        self._sparse.clear()
         self._due.clear()
 
     def known(self, entry: Entry) -> bool:
@@ -205,9 +205,13 @@ def _looked_at(distant: Distant) -> _File:
     try:
         metadata = metadata_of(distant.tail)
         foreign = not column_forms(metadata.schema.to_arrow_schema()) or more_than_chunks(metadata)
-        return _File(distant, metadata, chunks_of(metadata), foreign)
+        chunks = chunks_of(metadata)
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{distant.key}: not a Parquet file ({error})") from error
+    end = distant.size - len(distant.tail)
+    if any(not 0 < each.extent.start <= each.extent.end <= end for group in chunks for each in group):
+        raise Corrupt(f"{distant.key}: its footer speaks of bytes that it does not have")
+    return _File(distant, metadata, chunks, foreign)
 
 
 def _chosen(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:

@@ -67,7 +67,7 @@ def chunks_of(footer: Any) -> list[list[Placed]]:
         for place, name in enumerate(names):
             column = group.column(place)
             begin, words = column.data_page_offset, column.dictionary_page_offset
-            begin = begin if words is None else min(begin, words)
+            begin = min(begin, words) if words else begin  # some writers say 0 where there is no dictionary
             found[-1].append(Placed(name, Extent(begin, begin + column.total_compressed_size)))
     return found
 

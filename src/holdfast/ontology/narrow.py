@@ -83,7 +83,9 @@ class _File:
     chunks: list[list[Placed]]
     """Of each row group."""
     foreign: bool
-    """Another writer's, who may have put more into it than chunks and a footer: it comes whole."""
+    """Another writer's, who may have put more into it than chunks and a footer."""
+    sizes: list[int]
+    """Of row groups, in bytes."""
     pieces: list[tuple[frozenset[int], Loaded]] = field(default_factory=list)
     """With some of the row groups."""
     every: Loaded | None = None
@@ -102,35 +104,46 @@ class Narrower:
         """Paths of files of which all is to be fetched when something is fetched next."""
 
     def forget(self) -> None:
+        """Look at files anew. Statements on their way still get what they read of those of before."""
         self._files.clear()
-        self._sparse.clear()
         self._due.clear()
 
     def known(self, entry: Entry) -> bool:
         """Whether it has been looked at."""
         return entry.path in self._files
 
-    async def part(self, arrival: Arrival, reader: Reader, wanted: Wanted) -> Loaded:
-        """A file with the row groups that a question needs, or with all; its columns come when they are read."""
+    async def part(self, arrival: Arrival, reader: Reader, wanted: Wanted) -> Loaded | None:
+        """A file with the row groups that a question needs, or with all; its columns come when they are read.
+
+        None if it has to come as a whole: another writer's, or one whose rows are all gone through when it arrives.
+        """
         async with self._reading(arrival.entry.path):
             file = await self._file(arrival.entry)
-            every = frozenset(range(len(file.chunks)))
-            groups = await blocking(_chosen, file.metadata, arrival.entry, wanted)
-            number = reader.sight.number
+            if file.foreign:
+                return None
+            groups, number = await self._groups(file, arrival.entry, wanted), reader.sight.number
+            if groups is None:
+                if wanted.shape.upgrades is not None:
+                    return None
+                if file.every is None or file.every.heeded < number:
+                    file.every = await self._begun(file, range(len(file.chunks)), arrival, reader, wanted.shape)
+                return file.every
             for has, loaded in file.pieces:
                 if groups <= has and loaded.heeded >= number:
                     return loaded
-            sizes = [sum(each.extent.end - each.extent.start for each in group) for group in file.chunks]
-            if file.foreign or len(file.pieces) >= PIECES or sum(sizes[each] for each in groups) * SHARE > sum(sizes):
-                groups = every
-            if groups == every and file.every is not None and file.every.heeded >= number:
-                return file.every
             loaded = await self._begun(file, sorted(groups), arrival, reader, wanted.shape)
-            if groups == every:
-                file.every = loaded
-            else:
-                file.pieces.append((groups, loaded))
+            file.pieces.append((groups, loaded))
             return loaded
+
+    async def _groups(self, file: _File, entry: Entry, wanted: Wanted) -> frozenset[int] | None:
+        """The row groups that a question needs, if they are few; None for all."""
+        if not wanted.tests(entry, single=True).terms:
+            return None
+        groups = await blocking(_chosen, file.metadata, entry, wanted)
+        if any(groups <= has for has, _ in file.pieces):
+            return groups
+        many = sum(file.sizes[each] for each in groups) * SHARE > sum(file.sizes)
+        return None if many or len(file.pieces) >= PIECES else groups
 
     async def _begun(
         self, file: _File, groups: Sequence[int], arrival: Arrival, reader: Reader, shape: Shape
@@ -138,8 +151,8 @@ class Narrower:
         rows = sum(file.metadata.row_group(number).num_rows for number in groups)
         sparse = Sparse(file.distant, file.chunks, groups, rows, arrival.path)
         await sparse.begin()
-        if file.foreign or shape.upgrades is not None:
-            await sparse.fill(None)  # its rows are looked at before anybody asks
+        if shape.upgrades is not None:
+            await sparse.fill(None)  # its rows are gone through before anybody asks
         ((loaded, *_),) = await arrived(shape, [arrival], reader)
         self._sparse[str(arrival.path)] = sparse
         return replace(loaded, partly=True)
@@ -205,15 +218,18 @@ def _looked_at(distant: Distant) -> _File:
     try:
         metadata = metadata_of(distant.tail)
         foreign = not column_forms(metadata.schema.to_arrow_schema()) or more_than_chunks(metadata)
-        return _File(distant, metadata, chunks_of(metadata), foreign)
+        chunks = chunks_of(metadata)
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{distant.key}: not a Parquet file ({error})") from error
+    end = distant.size - len(distant.tail)
+    if any(not 0 < each.extent.start <= each.extent.end <= end for group in chunks for each in group):
+        raise Corrupt(f"{distant.key}: its footer speaks of bytes that it does not have")
+    sizes = [sum(each.extent.end - each.extent.start for each in group) for group in chunks]
+    return _File(distant, metadata, chunks, foreign, sizes)
 
 
 def _chosen(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
     every = range(metadata.num_row_groups)
-    if not wanted.tests(entry, single=True).terms:
-        return frozenset(every)
     ends = names.UNTIL in metadata.schema.names and ORIGIN in (metadata.metadata or {})
     tests = wanted.tests(entry, single=ends or (entry.stats is not None and entry.stats.unique))
     stats = of_groups(metadata, {path.field for path in paths(tests)})

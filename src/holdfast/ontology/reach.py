@@ -52,7 +52,7 @@ def readings(params: Iterable[Any]) -> list[Reading]:
 
 
 def chunks_of(footer: Any) -> list[list[Placed]]:
-    """Of each row group, from a footer as pyarrow has it."""
+    """Of each row group, from a footer as pyarrow has it; a column without values may have none."""
     names = [footer.schema.column(number).path.partition(".")[0] for number in range(footer.num_columns)]
     found: list[list[Placed]] = []
     for number in range(footer.num_row_groups):
@@ -60,9 +60,10 @@ def chunks_of(footer: Any) -> list[list[Placed]]:
         found.append([])
         for place, name in enumerate(names):
             column = group.column(place)
-            begin, words = column.data_page_offset, column.dictionary_page_offset
-            begin = begin if words is None else min(begin, words)
-            found[-1].append(Placed(name, Extent(begin, begin + column.total_compressed_size)))
+            # It is told as 0, or not at all, where there is no page of a sort.
+            begin = min(filter(None, (column.data_page_offset, column.dictionary_page_offset)), default=0)
+            if begin and column.total_compressed_size:
+                found[-1].append(Placed(name, Extent(begin, begin + column.total_compressed_size)))
     return found
 
 

@@ -202,8 +202,9 @@ class Warm:
                 await self._take_in(wanted.shape, await arrived(wanted.shape, here, reader))
                 return
             part = await self._narrower.part(Arrival(number, entry, reader.duck.folder / name), reader, wanted)
-            sight.check(part.redacted, entry.path)
-            found[entry.path] = part
+            if part is not None:
+                sight.check(part.redacted, entry.path)
+                found[entry.path] = part
 
         async with self._turn(wanted.shape):
             some = [entry for entry in entries if large(entry) and not self._fits(entry, sight)]

@@ -3,12 +3,23 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.ontology import reach
-from holdfast.ontology.reach import Extent, Reading, missing, readings, requests, together
+from holdfast.ontology.reach import (
+    Extent,
+    Reading,
+    chunks_of,
+    missing,
+    more_than_chunks,
+    readings,
+    requests,
+    together,
+)
 
 MANY = settings(max_examples=300, deadline=None)
 EXTENT = st.tuples(st.integers(0, 400), st.integers(1, 60)).map(lambda at: Extent(at[0], at[0] + at[1]))
@@ -77,6 +88,25 @@ def test_a_zone_of_many_row_groups_is_one_range_and_single_columns_of_them_are_f
     assert requests([*few, Extent(320, 330)], [], WHOLE) == [*few[:3], Extent(300, 330)], "the closest are one"
     assert requests(few, [Extent(0, 210)], [Extent(0, 2000)]) == few[3:]
     assert requests([Extent(0, 300)], [], WHOLE) == [Extent(at, min(at + 50, 460)) for at in range(0, 460, 50)]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7])
+def test_chunks_lie_within_the_file_whatever_it_holds(rows: int) -> None:
+    sink = pa.BufferOutputStream()
+    columns = {"key": pa.array([f"k{n}" for n in range(rows)], pa.string()), "empty": pa.nulls(rows, pa.int64())}
+    pq.write_table(
+        pa.table({**columns, "tags": pa.array([["a"]] * rows, pa.list_(pa.string()))}), sink, row_group_size=3
+    )
+    body = sink.getvalue()
+    metadata = pq.read_metadata(pa.BufferReader(body))
+    found = chunks_of(metadata)
+    assert len(found) == metadata.num_row_groups
+    extents = [each.extent for group in found for each in group]
+    assert all(4 <= start < end <= body.size - metadata.serialized_size - 8 for start, end in extents)
+    assert sum(end - start for start, end in extents) == len(places(extents)), "each by itself"
+    if rows:
+        assert {each.column for each in found[0]} == {"key", "empty", "tags"}
+    assert not more_than_chunks(metadata)
 
 
 def test_readings_are_found_among_parameters() -> None:

@@ -198,3 +198,4 @@ async def test_a_file_of_a_writer_who_puts_more_into_it_comes_whole(tmp_path: Pa
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:
         assert (await onto.query(Thing).where(Thing.id == "k09").arrow()).to_pylist() == expected["key"]
         assert await onto.query(Thing).where(Thing.value > 3).count() == expected["count"]
+        assert key in onto._warm._loaded

@@ -32,7 +32,7 @@ RUN = pytest.StashKey[Temporary]()
 SPARK_SUBMIT_OPTS = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LONG = (
     *("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/"),
-    *("tests/sim/", "tests/properties/"),
+    *("tests/sim/", "tests/properties/", "tests/unit/platform/", "tests/unit/ontology/", "tests/unit/pipeline/"),
 )
 
 

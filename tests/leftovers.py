@@ -13,6 +13,8 @@ PATIENCE_S = 10
 _adopted: set[int] = set()
 # Helpers of multiprocessing live as long as the interpreter that started them; nobody can stop them earlier.
 _INTERPRETER_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+# The first gives its answer, or is given up, before it is at its end; the second is told when its loop has ended.
+_END_BY_THEMSELVES = {"holdfast-apart", "AnyIO worker thread"}
 # Made by tools that a developer may run at the same time as the tests.
 _NOT_OURS = {"__pycache__", ".git", ".venv", ".hypothesis"}
 
@@ -39,8 +41,8 @@ class Snapshot:
             if not _is_helper(command := command_of(pid))
         ]
         for thread in threading.enumerate():
-            if thread.name == "holdfast-apart":
-                thread.join(PATIENCE_S)  # it gives its answer, or is given up, before it is at its end
+            if thread.name in _END_BY_THEMSELVES:
+                thread.join(PATIENCE_S)
         found += [
             f"thread {thread.name}"
             for thread in threading.enumerate()

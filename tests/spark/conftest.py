@@ -2,7 +2,6 @@
 run. And an S3 server, as in integration."""
 
 from collections.abc import Callable, Iterator
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from holdfast.pipeline.session import Spark, start
 from holdfast.pipeline.spark import SparkEngine
 from tests.integration.conftest import bucket, ministack, s3_server
 from tests.leftovers import adopt
+from tests.tidy.tree import ROOT
 
 __all__ = ["bucket", "ministack", "s3_server"]
 
@@ -32,7 +32,9 @@ def home(spark: Spark) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(private_temporary_folder: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with chdir(tmp_path_factory.mktemp("home")):
+    with pytest.MonkeyPatch.context() as around:
+        around.chdir(tmp_path_factory.mktemp("home"))
+        around.setenv("PYTHONPATH", str(ROOT))  # workers know classes of tests
         started = start("local[2]", CONNECT)
     adopt(started.session.sparkContext._gateway.proc.pid)
     yield started

@@ -16,7 +16,7 @@ from holdfast.base.scratch import sweep
 from holdfast.metrics.manifest import Kind
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import open_store
-from holdfast.pipeline.session import FOLDER
+from holdfast.pipeline.session import FOLDER, Spark
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed
 from tests.spark.conftest import Engines
@@ -68,3 +68,12 @@ async def test_a_jvm_that_dies_is_told_in_a_line_and_the_service_starts_another(
     for line in (*told["idle"], told["working"]):
         assert line.startswith("the Spark session is gone: its JVM has ended or does not answer")
         assert "\n" not in line
+
+
+def test_whatever_spark_writes_is_in_a_folder_of_ours(spark: Spark) -> None:
+    assert spark.scratch is not None
+    assert spark.session.range(100).repartition(3).count() == 100
+    asked = spark.session.sparkContext._jvm.java.lang.System.getProperty
+    assert Path(asked("java.io.tmpdir")) == spark.scratch.path
+    assert {"blockmgr", "spark"} <= {each.name.partition("-")[0] for each in spark.scratch.path.iterdir()}
+    assert spark.scratch.path.parent == Path(tempfile.gettempdir())

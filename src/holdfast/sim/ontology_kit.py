@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -40,11 +41,13 @@ class Form:
 
     def encode(self, rows: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
         return parquet(
-            self.type_id.name, [(row.identity[0], row.fields_json, row.retracted) for row in rows], commit_id
+            self.type_id.name, tuple((row.identity[0], row.fields_json, row.retracted) for row in rows), commit_id
         )
 
 
-def parquet(name: str, rows: Sequence[tuple[str, str, bool]], commit_id: int) -> bytes:
+@lru_cache(maxsize=2_000)
+def parquet(name: str, rows: tuple[tuple[str, str, bool], ...], commit_id: int) -> bytes:
+    """Remembered: most of thousands of courses of one scenario have the same files."""
     table = pa.table(
         {
             "commit_id": pa.array([commit_id] * len(rows), pa.int64()),
@@ -66,7 +69,7 @@ async def plain_commit(process: Process, token: str) -> bool:
     found = await store.find(layout.HEAD)
     head: dict[str, Any] = json.loads(found.body) if found is not None else {"commit_id": 0, "manifest_path": None}
     number, attempt = head["commit_id"] + 1, process.ambient.ids.attempt()
-    body = parquet(MARK, [(token, json.dumps({"by": token}), False)], number)
+    body = parquet(MARK, ((token, json.dumps({"by": token}), False),), number)
     path = f"commits/{number}-{attempt}/entities/Mark.parquet"
     await store.put(path, body, OVERWRITE)
     manifest: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.pipeline.errors import NoJava, WrongMaster
-from holdfast.pipeline.session import Spark, check_master, check_ready, read_conf
+from holdfast.pipeline.session import Spark, _settings, check_master, check_ready, read_conf
 
 
 @pytest.mark.parametrize("master", ["nowhere", "local[x]", "local[0]", "spark://host", "http://host:1", "local[2"])
@@ -69,6 +69,14 @@ def test_old_java_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(NoJava, match="17 or newer"):
         check_ready("local[1]")
+
+
+def test_options_of_java_are_added_to_ours_and_other_settings_replace_them(tmp_path: Path) -> None:
+    asked = {"spark.driver.extraJavaOptions": "-Dmine=1", "spark.driver.memory": "2g", "spark.x": "y"}
+    found = _settings("local[1]", asked, tmp_path, verbose=False)
+    options = found["spark.driver.extraJavaOptions"].split()
+    assert (options[-1], f"-Djava.io.tmpdir={tmp_path}" in options) == ("-Dmine=1", True)
+    assert (found["spark.driver.memory"], found["spark.x"]) == ("2g", "y")
 
 
 def test_a_setting_of_spark_has_a_name_and_a_value() -> None:

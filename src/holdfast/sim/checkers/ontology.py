@@ -4,14 +4,12 @@ Reads JSON and Parquet with nothing of the code that wrote them.
 """
 
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from holdfast.sim.checkers.parquet import rows_of
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Landing
 
@@ -111,7 +109,7 @@ def _rows(manifest: Mapping[str, Any], objects: Mapping[str, bytes]) -> dict[Key
         body = objects[file["path"]]
         if hashlib.sha256(body).hexdigest() != file["content_sha256"]:
             raise ValueError(f"the bytes of {file['path']}")
-        table = pq.ParquetFile(io.BytesIO(body)).read(use_threads=False).to_pylist()
+        table = rows_of(body)
         if len(table) != file["row_count"] or any(row["commit_id"] != manifest["commit_id"] for row in table):
             raise ValueError(f"the rows of {file['path']}")
         for row in table:

@@ -3,16 +3,14 @@
 Reads JSON and Parquet with nothing of the code that wrote them.
 """
 
-import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from holdfast.sim.checkers.ontology import Course
 from holdfast.sim.checkers.ontology_told import RECENT, SAME_ROWS
+from holdfast.sim.checkers.parquet import rows_of
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Done, Landing, Operation
 
@@ -145,9 +143,8 @@ class Shelf:
     def rows(self, key: str) -> list[StoredRow]:
         body = self.objects[key]
         if body not in self._rows:
-            table = pq.ParquetFile(io.BytesIO(body)).read(use_threads=False).to_pylist()
             self._rows[body] = [
-                StoredRow(row["commit_id"], row["entity_key"], json.loads(row["fields_json"])) for row in table
+                StoredRow(row["commit_id"], row["entity_key"], json.loads(row["fields_json"])) for row in rows_of(body)
             ]
         return self._rows[body]
 

@@ -3,14 +3,12 @@
 Resolves files by the letter of the specification, and reads Parquet with nothing of the code that wrote it.
 """
 
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from holdfast.sim.checkers.ontology import HEAD, Course
+from holdfast.sim.checkers.parquet import rows_of
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.history import Landing
 
@@ -59,7 +57,7 @@ def read(objects: Mapping[str, bytes], index_key: str, head: Mapping[str, Any], 
     """All rows up to the head, as the specification's reader finds them; those that it finds twice, twice."""
     rows: list[Any] = []
     for path in sorted(_files(objects, index_key, head, name)):
-        for row in pq.ParquetFile(io.BytesIO(objects[path])).read(use_threads=False).to_pylist():
+        for row in rows_of(objects[path]):
             if row["commit_id"] <= head["commit_id"]:
                 fields = None if row.get("_retracted") else json.loads(row["fields_json"])
                 rows.append(((row["commit_id"], row["entity_key"]), fields))

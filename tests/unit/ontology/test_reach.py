@@ -111,5 +111,5 @@ def test_chunks_lie_within_the_file_whatever_it_holds(rows: int) -> None:
 
 def test_readings_are_found_among_parameters() -> None:
     one, other = Reading.of("1.parquet", ["a"]), Reading.of("2.parquet", ["b", "c"])
-    assert readings(["text", 7, [one, "3.parquet"], other, None]) == [one, other]
+    assert readings(["text", 7, one, "3.parquet", other, None]) == [one, other]
     assert (other, other.columns) == ("2.parquet", frozenset({"b", "c"}))

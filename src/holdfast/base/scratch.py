@@ -16,15 +16,22 @@ from pathlib import Path
 
 
 class Scratch:
-    """Blocking. ``parent`` is the system's temporary folder unless said otherwise; ``prefix`` says whose it is."""
+    """Blocking. ``parent`` is the system's temporary folder unless said otherwise; ``prefix`` says whose it is, and
+    begins the ``name``, which is one that nobody had unless said otherwise."""
 
-    def __init__(self, prefix: str, parent: Path | None = None) -> None:
+    def __init__(self, prefix: str, parent: Path | None = None, name: str | None = None) -> None:
+        """``OSError`` if there is something by that name."""
         where = parent if parent is not None else Path(tempfile.gettempdir())
         made = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=where))
         self.prefix = prefix
         self.descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
-        self.path = made.rename(where / made.name.removeprefix("."))
+        try:
+            self.path = made.rename(where / (name or made.name.removeprefix(".")))
+        except OSError:
+            self.path = made
+            self.close()
+            raise
 
     def sweep(self) -> list[Path]:
         """Remove the folders of the dead beside this one; those removed."""

@@ -17,14 +17,16 @@ from typing import Any, TypeVar
 from holdfast.base.aio import blocking, finishing
 from holdfast.base.crew import Later
 from holdfast.base.errors import Refused
+from holdfast.base.scratch import Scratch
 from holdfast.objects.store import Store
 from holdfast.sql.duck import Duck, connected
 from holdfast.sql.scan import LocalFiles
-from holdfast.sql.scratch import Scratch
 from holdfast.sql.spare import Spare, leave, take
 
 T = TypeVar("T")
 Placed = tuple[Duck, LocalFiles]
+FOLDERS = "holdfast-sql-"
+"""What the names of sessions' folders begin with."""
 KEPT_BYTES = 8 << 20
 """Of files that a database has read which is left for the next session: memory for more might stay with it."""
 BLOCK_BYTES = 512
@@ -163,10 +165,10 @@ def _in_background(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
 def _folder(found: Spare | None) -> Scratch:
     if found is not None:
         try:
-            return Scratch(found.folder.parent, found.folder.name)
+            return Scratch(FOLDERS, found.folder.parent, found.folder.name)
         except OSError:  # somebody has one by that name
             found.root.close()
-    return Scratch()
+    return Scratch(FOLDERS)
 
 
 def _size(folder: Path) -> float:

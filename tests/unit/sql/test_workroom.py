@@ -14,11 +14,11 @@ import pytest
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid, Refused
+from holdfast.base.scratch import Scratch
 from holdfast.objects.memory import MemoryStore
 from holdfast.sql import spare
 from holdfast.sql.duck import Duck, SqlFailed
-from holdfast.sql.scratch import Scratch
-from holdfast.sql.workroom import KEPT_BYTES, Workroom
+from holdfast.sql.workroom import FOLDERS, KEPT_BYTES, Workroom
 
 LIMIT = "123MB"  # which nobody else has
 
@@ -132,7 +132,7 @@ async def test_two_at_a_time_have_two_folders_and_one_is_kept() -> None:
 async def test_a_folder_that_somebody_else_has_by_now_is_left_alone() -> None:
     async with room() as first:
         root, folder = first._root, first.folder
-    theirs = Scratch(folder.parent, folder.name)
+    theirs = Scratch(FOLDERS, folder.parent, folder.name)
     (folder / "theirs").touch()
     async with room() as other:
         assert (other._root is root, other.folder == folder) == (False, False)

@@ -102,8 +102,8 @@ class Narrower:
         """Paths of files of which all is to be fetched when something is fetched next."""
 
     def forget(self) -> None:
+        """Look at all files anew. Those that statements on their way were made for can still be filled."""
         self._files.clear()
-        self._sparse.clear()
         self._due.clear()
 
     def known(self, entry: Entry) -> bool:

@@ -59,7 +59,7 @@ def readings(params: Iterable[Any]) -> list[Reading]:
 
 def chunks_of(footer: Any) -> list[list[Placed]]:
     """Of each row group, from a footer as pyarrow has it."""
-    names = [footer.schema.column(number).path.partition(".")[0] for number in range(footer.num_columns)]
+    names = [each.name for each in footer.schema.to_arrow_schema() for _ in range(_chunks(each.type))]
     found: list[list[Placed]] = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -70,6 +70,11 @@ def chunks_of(footer: Any) -> list[list[Placed]]:
             begin = begin if words is None else min(begin, words)
             found[-1].append(Placed(name, Extent(begin, begin + column.total_compressed_size)))
     return found
+
+
+def _chunks(kind: Any) -> int:
+    """How many a column of this Arrow type has; their paths do not tell, since a name may have dots in it."""
+    return sum(_chunks(kind.field(number).type) for number in range(kind.num_fields)) or 1
 
 
 def more_than_chunks(footer: Any) -> bool:

@@ -141,7 +141,7 @@ class Narrower:
         if file.foreign or shape.upgrades is not None:
             await sparse.fill(None)  # its rows are looked at before anybody asks
         ((loaded, *_),) = await arrived(shape, [arrival], reader)
-        self._sparse[str(arrival.path)] = sparse
+        self._sparse[loaded.path or ""] = sparse
         return loaded
 
     async def fill(self, reads: Iterable[Reading]) -> list[Loaded]:

@@ -79,9 +79,9 @@ def _chunks(kind: Any) -> int:
 
 def more_than_chunks(footer: Any) -> bool:
     """Whether a file has page indexes or Bloom filters, which lie beside its chunks, and which a reader may look at."""
-    group = footer.row_group(0) if footer.num_row_groups else None
-    return group is not None and any(
+    return any(
         column.has_column_index or column.has_offset_index or getattr(column, "bloom_filter_offset", None) is not None
+        for group in map(footer.row_group, range(footer.num_row_groups))
         for column in map(group.column, range(group.num_columns))
     )
 

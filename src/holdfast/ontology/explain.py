@@ -121,7 +121,7 @@ async def explain(engine: Engine, ask: Ask, *, profile: bool) -> Explanation:
 
     async def question(moment: Moment) -> tuple[Moment, Sql, Any]:
         rows = await rows_of(ask, moment)
-        return moment, rows.select(rows.stored), rows.window
+        return moment, await engine.warm.filled(rows.select(rows.stored)), rows.window
 
     moment, sql, window = await engine.ask(question)
     after = _usage(engine)

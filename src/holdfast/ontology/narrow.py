@@ -154,7 +154,7 @@ class Narrower:
         if shape.upgrades is not None:
             await sparse.fill(None)  # its rows are gone through before anybody asks
         ((loaded, *_),) = await arrived(shape, [arrival], reader)
-        self._sparse[str(arrival.path)] = sparse
+        self._sparse[loaded.path or ""] = sparse
         return replace(loaded, partly=True)
 
     async def fill(self, reads: Iterable[Reading]) -> list[Loaded]:

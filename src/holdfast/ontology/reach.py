@@ -53,7 +53,7 @@ def readings(params: Iterable[Any]) -> list[Reading]:
 
 def chunks_of(footer: Any) -> list[list[Placed]]:
     """Of each row group, from a footer as pyarrow has it; a column without values may have none."""
-    names = [footer.schema.column(number).path.partition(".")[0] for number in range(footer.num_columns)]
+    names = [each.name for each in footer.schema.to_arrow_schema() for _ in range(_chunks(each.type))]
     found: list[list[Placed]] = []
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -67,11 +67,16 @@ def chunks_of(footer: Any) -> list[list[Placed]]:
     return found
 
 
+def _chunks(kind: Any) -> int:
+    """How many a column of this Arrow type has; their paths do not tell, since a name may have dots in it."""
+    return sum(_chunks(kind.field(number).type) for number in range(kind.num_fields)) or 1
+
+
 def more_than_chunks(footer: Any) -> bool:
     """Whether a file has page indexes or Bloom filters, which lie beside its chunks, and which a reader may look at."""
-    group = footer.row_group(0) if footer.num_row_groups else None
-    return group is not None and any(
+    return any(
         column.has_column_index or column.has_offset_index or getattr(column, "bloom_filter_offset", None) is not None
+        for group in map(footer.row_group, range(footer.num_row_groups))
         for column in map(group.column, range(group.num_columns))
     )
 

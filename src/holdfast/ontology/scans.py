@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.scope import Sql, quoted
@@ -13,6 +15,9 @@ from holdfast.ontology.shape import Shape
 
 SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 """The columns that every scan has, besides keys and fields."""
+_NOTHING = "CAST('-0.0' AS DOUBLE)"
+"""What changes no number that it is added to, but keeps DuckDB from its statistics: those of files leave NaN out, and
+DuckDB (1.5.5) takes them for bounds of all values."""
 LISTED = 16
 """Files that a condition names one by one."""
 
@@ -28,6 +33,8 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
             found.append(_ends(loaded))
         elif _is_key(name, shape, loaded):
             found.append(f"{quoted(shape.keys[0])} AS {quoted(name)}")  # the same text: one column less is read
+        elif name in loaded.columns and arrow_type(shape.nodes[name]) == pa.float64():
+            found.append(f"{quoted(name)} + {_NOTHING} AS {quoted(name)}")
         elif name in SYSTEM or name in loaded.columns:
             found.append(quoted(name))
         else:

@@ -43,6 +43,10 @@ THING = TypeId("entity", "Thing")
 
 @pytest.fixture(autouse=True)
 def _large(monkeypatch: pytest.MonkeyPatch) -> None:
+    large(monkeypatch)
+
+
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {"merge.ROW_GROUP": 8, "rows.ROW_GROUP": 8, "ranged.TAIL_BYTES": 256, "zones.FROM_BYTES": 1}
     changed |= {"narrow.FROM_BYTES": 1, "reach.GAP_BYTES": 0, "reach.RANGES": 10**6, "reach.SHARE": 2}
     for place, value in changed.items():

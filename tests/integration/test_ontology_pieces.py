@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,11 +15,13 @@ from holdfast.base.config import OntologySection, Settings
 from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, layout
 from holdfast.ontology.compact import Compacted, Compactor
-from holdfast.ontology.narrow import FROM_BYTES, PIECES
+from holdfast.ontology.narrow import PIECES
 from holdfast.ontology.ranged import TAIL_BYTES
 from holdfast.ontology.reach import RANGE_BYTES
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP
+from holdfast.ontology.zones import FROM_BYTES
+from holdfast.platform.open import Holdfast
 from holdfast.sim.proxy import FaultProxy
 from tests.integration.proxy_kit import settings
 from tests.integration.servers import S3Server
@@ -52,8 +56,13 @@ class Stocked(NamedTuple):
     settings: Settings
     made: Compacted
 
-    def through(self, proxy: FaultProxy) -> str:
-        return f"s3://{self.bucket}?endpoint={proxy.endpoint}"
+    @asynccontextmanager
+    async def opened(self, server: S3Server) -> AsyncIterator[tuple[Holdfast, FaultProxy]]:
+        """Through a proxy, which counts."""
+        async with FaultProxy(server.endpoint) as proxy:
+            uri = f"s3://{self.bucket}?endpoint={proxy.endpoint}"
+            async with holdfast.open(uri, settings=self.settings) as hf:
+                yield hf, proxy
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +98,7 @@ def zone(body: bytes, *, behind: bool) -> tuple[int, int]:
 async def test_a_question_about_columns_of_a_large_file_fetches_no_others(
     ministack: S3Server, stocked: Stocked
 ) -> None:
-    async with (
-        FaultProxy(ministack.endpoint) as proxy,
-        holdfast.open(stocked.through(proxy), settings=stocked.settings) as hf,
-    ):
+    async with stocked.opened(ministack) as (hf, proxy):
         body = (await hf.store.get(stocked.made.entry.path)).body
         (begin, front), (behind, end) = zone(body, behind=False), zone(body, behind=True)
         assert (begin, front) == (4, behind), "one zone after the other"
@@ -128,10 +134,7 @@ async def test_a_question_about_columns_of_a_large_file_fetches_no_others(
 async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_that_can_hold_the_key(
     ministack: S3Server, stocked: Stocked
 ) -> None:
-    async with (
-        FaultProxy(ministack.endpoint) as proxy,
-        holdfast.open(stocked.through(proxy), settings=stocked.settings) as hf,
-    ):
+    async with stocked.opened(ministack) as (hf, proxy):
         made = stocked.made
         assert made.size > FROM_BYTES
         assert made.entry.path.startswith(layout.SNAPSHOTS)

@@ -38,10 +38,9 @@ from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sparse import Sparse
 from holdfast.ontology.splice import metadata_of
+from holdfast.ontology.zones import FROM_BYTES
 from holdfast.sql.duck import MissingFile
 
-FROM_BYTES = 4 << 20
-"""Smaller files come whole, in one request."""
 SHARE = 2
 """Pieces of more than one part in so many are not worth a file of their own,"""
 PIECES = 4

@@ -31,7 +31,7 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
             found.append(f"{gone} AS _retracted")
         elif name == names.UNTIL:
             found.append(_ends(loaded))
-        elif _is_key(name, shape, loaded):
+        elif name == shape.key_text and name in loaded.columns and name not in loaded.lacking:
             found.append(f"{quoted(shape.keys[0])} AS {quoted(name)}")  # the same text: one column less is read
         elif name in loaded.columns and arrow_type(shape.nodes[name]) == pa.float64():
             found.append(f"{quoted(name)} + {_NOTHING} AS {quoted(name)}")
@@ -43,15 +43,10 @@ def projected(shape: Shape, loaded: Loaded, columns: Sequence[str]) -> list[str]
 
 
 def reading(shape: Shape, file: Loaded, columns: Sequence[str]) -> Reading:
-    """Where a file lies, for a scan of these columns: those of it that the scan reads."""
+    """Where a file lies, for a scan of these columns: those that the scan may read, whatever other files it reads."""
     ends = (names.UNTIL, "commit_id") if file.until else ()
-    found = (name for name in columns if name in SYSTEM or (name in file.columns and not _is_key(name, shape, file)))
+    found = (name for name in columns if name in SYSTEM or name in file.columns)
     return Reading.of(file.path or "", (*shape.keys, *ends, *found))
-
-
-def _is_key(name: str, shape: Shape, file: Loaded) -> bool:
-    """Whether a field is the file's key under another name, and none of its rows lacks it."""
-    return name == shape.key_text and name in file.columns and name not in file.lacking
 
 
 def declared(shape: Shape) -> list[str]:

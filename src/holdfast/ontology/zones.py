@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.ontology.splice import MARK, TAIL, Footer, footer_bytes
 
 FROM_BYTES = 4 << 20
-"""Smaller files come whole, in whatever order."""
+"""Smaller files come whole, in one request, in whatever order."""
 BEHIND = "fields_json"
 _NEW = "a file that was just written"
 

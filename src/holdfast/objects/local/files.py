@@ -122,20 +122,19 @@ class Staged:
 
 
 class Nameless:
-    """A file with all its bytes on disk that has no name yet. Nobody sees it before it has one, and a crash leaves
-    nothing of it. It can take a name that is free, but nobody's place."""
+    """A file that has no name yet. Nobody sees it before it has one, and a crash leaves nothing of it. It can take a
+    name that is free, but nobody's place. Its bytes are still to be forced to disk."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_path", "descriptor")
 
-    def __init__(self, path: bytes, body: bytes) -> None:
+    def __init__(self, path: bytes, folder: "OpenFolder", body: bytes) -> None:
         """``path`` is that of the folder."""
         self._path = path
-        self._descriptor = os.open(path, _NAMELESS, 0o666)
+        self.descriptor = os.open(b".", _NAMELESS, 0o666, dir_fd=folder.descriptor)
         try:
-            _write(self._descriptor, body)
-            os.fsync(self._descriptor)
+            _write(self.descriptor, body)
         except BaseException:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise
 
     @staticmethod
@@ -151,7 +150,7 @@ class Nameless:
     def place(self, name: bytes, folder: "OpenFolder") -> None:
         """Raises ``FileExistsError`` if something of that name is in the open folder."""
         try:
-            os.link(b"%s/%d" % (_OPEN_FILES, self._descriptor), name, dst_dir_fd=folder.descriptor)
+            os.link(b"%s/%d" % (_OPEN_FILES, self.descriptor), name, dst_dir_fd=folder.descriptor)
         except OSError as error:  # which would name the descriptor
             raise OSError(error.errno, error.strerror, b"%s/%s" % (self._path, name)) from error
 
@@ -161,7 +160,7 @@ class Nameless:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 class Growing:

@@ -20,8 +20,9 @@ when a write is in place but could not be forced to disk; ``Invalid`` and ``Refu
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -190,13 +191,19 @@ class LocalStore(Store):
                 if isinstance(mode, (Create, Addressed)) and (folder := await write.create(body)) is not None:
                     outcome = Written(content_version(body))
                     return await write.force(Placed(outcome, write.names[:-1], folder, above=False))
-                return await write.force(await blocking(self._replace, write, key, body, mode))
+                return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
 
     async def _write(self, key: str, change: Explained) -> Write:
         tree = self._root.prepared
         if tree is None:
             tree = await blocking(self._root.writable)
         return Write(tree, tree.names(key), change, self._syncs)
+
+    async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
+        """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
+        if self._syncs.writers == 1:
+            return await blocking(lambda: write.force_here(place()))
+        return await write.force(await blocking(place))
 
     def _replace(self, write: Write, key: str, body: bytes, mode: Mode) -> Placed:
         if write.lost_already(mode):
@@ -225,7 +232,7 @@ class LocalStore(Store):
     async def _placed(self, key: str, growing: Growing) -> Written | Lost:
         with Explained(f"put {key}", self._root.path) as change:
             async with await self._write(key, change) as write:
-                return await write.force(await blocking(self._place, write, growing))
+                return await self._by_a_thread(write, partial(self._place, write, growing))
 
     def _place(self, write: Write, growing: Growing) -> Placed:
         staged, version = growing.finish()

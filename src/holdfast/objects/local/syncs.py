@@ -31,6 +31,8 @@ Rounds = dict[bytes, _Round]
 
 class Syncs:
     def __init__(self) -> None:
+        self.writers = 0
+        """Who may be about to force something."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()
 
     def file(self, descriptor: int) -> Wish:

@@ -154,19 +154,34 @@ class Write:
             path, folder = self.tree.opened(placed.names)
         above = self._above(placed.names) if placed.above else []
         await all_safe([self._syncs.folder(path, folder), *above])
-        if self.made:
-            self.tree.fresh.leave(self.made)
+        self._leave()
         return placed.outcome
 
     def _above(self, folder: Names) -> "list[asyncio.Future[None]]":
         return [self._syncs.folder(*self.tree.opened(above)) for above in self.tree.fresh.above(folder)]
 
+    def force_here(self, placed: Placed) -> Written | Lost:
+        """The same, by the thread that calls."""
+        with placed.folder or self.tree.opened(placed.names)[1] as folder:
+            folder.sync()
+        for above in self.tree.fresh.above(placed.names):
+            self.tree.sync(above)
+        self._leave()
+        return placed.outcome
+
+    def _leave(self) -> None:
+        made, self.made = self.made, []
+        if made:
+            self.tree.fresh.leave(made)
+
     async def __aenter__(self) -> Self:
+        self._syncs.writers += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._syncs.writers -= 1
         if error is not None and self.made:
             await blocking(self.tree.give_up, self.made)
 

@@ -47,6 +47,7 @@ class Syncs:
         wish = loop.create_future()
         rounds = self._loops.get(loop)
         if rounds is None:
+            disk.forget_closed(self._loops)
             rounds = self._loops[loop] = {}
         under_way = rounds.get(path)
         if under_way is not None and under_way.folder.is_same(folder):

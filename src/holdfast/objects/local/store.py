@@ -38,7 +38,7 @@ from holdfast.objects.local.root import Root
 from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
-from holdfast.objects.local.writing import Placed, Write
+from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     OVERWRITE,
@@ -189,8 +189,9 @@ class LocalStore(Store):
         with Explained(f"put {key}", self._root.path) as change:
             async with await self._write(key, change) as write:
                 if isinstance(mode, (Create, Addressed)) and (folder := await write.create(body)) is not None:
-                    outcome = Written(content_version(body))
-                    return await write.force(Placed(outcome, write.names[:-1], folder, above=False))
+                    small = len(body) <= AT_ONCE_BYTES
+                    version = content_version(body) if small else await finishing(content_version, body)
+                    return await write.force(Placed(Written(version), write.names[:-1], folder, above=False))
                 return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
 
     async def _write(self, key: str, change: Explained) -> Write:
@@ -202,8 +203,8 @@ class LocalStore(Store):
     async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
         """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
         if self._syncs.writers == 1:
-            return await blocking(lambda: write.force_here(place()))
-        return await write.force(await blocking(place))
+            return await finishing(lambda: write.force_here(place()))
+        return await write.force(await finishing(place))
 
     def _replace(self, write: Write, key: str, body: bytes, mode: Mode) -> Placed:
         if write.lost_already(mode):

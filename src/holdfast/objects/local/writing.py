@@ -15,7 +15,7 @@ import os
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Nameless, OpenFolder, Staged, exists, is_file, look, open_file
@@ -58,18 +58,15 @@ class Write:
 
     async def create(self, body: bytes) -> OpenFolder | None:
         """The folder that holds the new object; None if the short way does not lead there."""
-        begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await blocking(self._begin, body)
+        begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self._begin, body)
         if begun is None:
             return None
         folder, file = begun
         created = False
         try:
             with file:
-                await all_safe([self._syncs.file(file.descriptor), *self._above(self.names[:-1])])
-                try:
-                    created = self._name(file, folder, waits=False)
-                except BlockingIOError:
-                    created = await blocking(self._name, file, folder, waits=True)
+                await all_safe([*self._above(self.names[:-1]), self._syncs.file(file.descriptor)])
+                created = self._name(file, folder)
         finally:
             if not created:
                 folder.close()
@@ -90,19 +87,16 @@ class Write:
                 folder.close()
         return (folder, file) if file is not None else None
 
-    def _name(self, file: Nameless, folder: OpenFolder, *, waits: bool) -> bool:
-        """Raises ``BlockingIOError`` if somebody holds the lock of the path and this is not to wait."""
+    def _name(self, file: Nameless, folder: OpenFolder) -> bool:
         name = self.names[-1]
         try:
-            with self.tree.locks.writing(self.names, waits=waits):
+            with self.tree.locks.writing(self.names, waits=False):
                 if folder.has(b"%s/%s" % (MOVING, name)):
                     return False  # a mover that was killed has left the object on this path half-way
                 self.change.begun = True
                 file.place(name, folder)
                 self.change.made = True
                 return True
-        except BlockingIOError:
-            raise
         except OSError as error:
             self._consider(error, folder)
         self.change.begun = False
@@ -110,8 +104,8 @@ class Write:
 
     def _consider(self, error: OSError, folder: OpenFolder) -> None:
         """Raise what is more than a reason to go the long way."""
-        if isinstance(error, FileExistsError):
-            return  # somebody was faster
+        if isinstance(error, (FileExistsError, BlockingIOError)):
+            return  # somebody was faster, or holds the lock of the path
         if isinstance(error, FileNotFoundError):
             self.tree.nameless = folder.is_removed()
         elif Nameless.unheard_of(error):
@@ -152,8 +146,10 @@ class Write:
         path, folder = self.tree.at(placed.names), placed.folder
         if folder is None:
             path, folder = self.tree.opened(placed.names)
-        above = self._above(placed.names) if placed.above else []
-        await all_safe([self._syncs.folder(path, folder), *above])
+        wishes = [self._syncs.folder(path, folder)]  # first, for it closes the folder whatever happens
+        if placed.above:
+            wishes += self._above(placed.names)
+        await all_safe(wishes)
         self._leave()
         return placed.outcome
 
@@ -170,9 +166,13 @@ class Write:
         return placed.outcome
 
     def _leave(self) -> None:
-        made, self.made = self.made, []
-        if made:
+        if made := self._take_made():
             self.tree.fresh.leave(made)
+
+    def _take_made(self) -> list[Names]:
+        """For one who sees to them: a thread may still be at work when its caller has given up."""
+        made, self.made = self.made, []
+        return made
 
     async def __aenter__(self) -> Self:
         self._syncs.writers += 1
@@ -182,8 +182,8 @@ class Write:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._syncs.writers -= 1
-        if error is not None and self.made:
-            await blocking(self.tree.give_up, self.made)
+        if error is not None and (made := self._take_made()):
+            await blocking(self.tree.give_up, made)
 
 
 def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:

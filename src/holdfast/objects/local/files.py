@@ -72,6 +72,9 @@ class OpenFile:
             raise
         return bytes(buffer) if count == self.size else None
 
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
     def version(self) -> Version:
         """``content_version`` of a file that need not fit into memory."""
         hasher = hashlib.sha256()

@@ -188,10 +188,9 @@ class LocalStore(Store):
     async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
         with Explained(f"put {key}", self._root.path) as change:
             async with await self._write(key, change) as write:
-                if isinstance(mode, (Create, Addressed)) and (folder := await write.create(body)) is not None:
+                if isinstance(mode, (Create, Addressed)) and await write.create(body):
                     small = len(body) <= AT_ONCE_BYTES
-                    version = content_version(body) if small else await finishing(content_version, body)
-                    return await write.force(Placed(Written(version), write.names[:-1], folder, above=False))
+                    return Written(content_version(body) if small else await finishing(content_version, body))
                 return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
 
     async def _write(self, key: str, change: Explained) -> Write:
@@ -208,7 +207,7 @@ class LocalStore(Store):
 
     def _replace(self, write: Write, key: str, body: bytes, mode: Mode) -> Placed:
         if write.lost_already(mode):
-            return Placed(Lost(), write.names)
+            return write.lost()
         # What is compared before it is replaced has a version that its writer knows: it will be written again.
         again = isinstance(mode, IfMatch)
         version = self._hashes.version(key, body) if again else content_version(body)
@@ -217,7 +216,7 @@ class LocalStore(Store):
             if placed is not None and again and len(body) <= LARGEST_BYTES:
                 self._known.keep(write.tree.at(placed[0].names), staged.keep(), staged.found, version)
         if placed is None:
-            return Placed(Lost(), write.names)
+            return write.lost()
         spot, folder = placed
         return Placed(Written(version), spot.folder, folder)
 

@@ -37,8 +37,6 @@ class Placed(NamedTuple):
     outcome: Written | Lost
     names: Names
     folder: OpenFolder | None = None
-    above: bool = True
-    """So are those above it whose names may not be on disk."""
 
 
 class Write:
@@ -56,21 +54,27 @@ class Write:
 
     # The short way
 
-    async def create(self, body: bytes) -> OpenFolder | None:
-        """The folder that holds the new object; None if the short way does not lead there."""
+    async def create(self, body: bytes) -> bool:
+        """Whether the object was created, and is on disk; False if the short way does not lead there."""
         begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self._begin, body)
         if begun is None:
-            return None
+            return False
         folder, file = begun
-        created = False
-        try:
-            with file:
+        with file:
+            created = False
+            try:
                 await all_safe([*self._above(self.names[:-1]), self._syncs.file(file.descriptor)])
                 created = self._name(file, folder)
-        finally:
-            if not created:
-                folder.close()
-        return folder if created else None
+            finally:
+                if not created:
+                    folder.close()
+            if created:
+                # The file itself says how many names it has: none, when it was forced. Where there is no journal, the
+                # folder does not take that along, and after a power cut the name would lead to a deleted file.
+                path = self.tree.at(self.names[:-1])
+                await all_safe([self._syncs.folder(path, folder), self._syncs.file(file.descriptor)])
+                self._leave()
+        return created
 
     def _begin(self, body: bytes) -> tuple[OpenFolder, Nameless] | None:
         folder = self.tree.enter(self.names[:-1], self.made) if self.tree.nameless else None
@@ -139,17 +143,22 @@ class Write:
         path = self.tree.at(self.names)
         return exists(path) and is_file(look(path))
 
-    # The end of both
+    def lost(self) -> Placed:
+        """What the race was lost to may have its name since a moment ago, and not know of it on disk."""
+        if (winner := self.tree.open(self.names)) is not None:
+            with winner:
+                winner.sync()
+        return Placed(Lost(), self.names)
+
+    # The end
 
     async def force(self, placed: Placed) -> Written | Lost:
         """The outcome, once it is on disk: the names in a folder, and those of the folders on its path."""
         path, folder = self.tree.at(placed.names), placed.folder
         if folder is None:
             path, folder = self.tree.opened(placed.names)
-        wishes = [self._syncs.folder(path, folder)]  # first, for it closes the folder whatever happens
-        if placed.above:
-            wishes += self._above(placed.names)
-        await all_safe(wishes)
+        # The folder comes first, for it is closed then, whatever happens.
+        await all_safe([self._syncs.folder(path, folder), *self._above(placed.names)])
         self._leave()
         return placed.outcome
 

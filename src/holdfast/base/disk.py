@@ -3,10 +3,13 @@
 
 import asyncio
 from functools import partial
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.base.crew import Call, crew_of
 from holdfast.base.ring import Ended, Ring, forced
+
+T = TypeVar("T")
 
 RINGS = True
 """Whether the kernel is asked for a ring at all."""
@@ -31,9 +34,18 @@ def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:
     try:
         return _rings[loop]
     except KeyError:
+        forget_closed(_rings)
         try:
             ring = Ring(loop)
         except (OSError, AttributeError, NotImplementedError):  # not on this system, or not allowed, or such a loop
             ring = None
         _rings[loop] = ring
         return ring
+
+
+def forget_closed(by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, T]") -> None:
+    """Who waited for something when a loop was closed holds that loop, which would hold what is kept for it."""
+    for reference in by_loop.keyrefs():
+        loop = reference()
+        if loop is not None and loop.is_closed():
+            by_loop.pop(loop, None)

@@ -15,6 +15,7 @@ import os
 import platform
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 Ended = Callable[[OSError | None], None]
@@ -53,6 +54,7 @@ class Ring:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Raises ``OSError`` where the system has none, or does not allow it."""
+        self._ring = self._event = -1
         if platform.machine() != "x86_64":
             raise OSError(f"not on {platform.machine()}")
         self._process = os.getpid()
@@ -61,13 +63,12 @@ class Ring:
         """Requests of which the kernel has not been told: their numbers and files."""
         self._count = 0
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._ring = -1
         try:
             self._open()
+            loop.add_reader(self._event, self._look)
         except BaseException:
             self.close()
             raise
-        loop.add_reader(self._event, self._look)
 
     def _open(self) -> None:
         parameters = (ctypes.c_char * _PARAMETERS.size)()
@@ -111,11 +112,12 @@ class Ring:
         if taken < len(written):  # it is short of memory, say
             _NUMBER.pack_into(self._shared, self._asked_at, self._asked)
             for number, descriptor in written[taken:]:
-                self._waiting.pop(number)(forced(descriptor))
+                _tell(self._waiting.pop(number), forced(descriptor))
 
     def _look(self) -> None:
         """On the loop: hand out the answers that are there."""
-        os.eventfd_read(self._event)
+        with suppress(BlockingIOError):  # nothing is there: somebody else has looked
+            os.eventfd_read(self._event)
         (last,) = _NUMBER.unpack_from(self._shared, self._tail_at)
         answers: list[tuple[Ended, int]] = []
         while self._seen != last:
@@ -125,16 +127,25 @@ class Ring:
             answers.append((self._waiting.pop(number), result))
         _NUMBER.pack_into(self._shared, self._head_at, self._seen)
         for ended, result in answers:
-            ended(None if result >= 0 else OSError(-result, os.strerror(-result)))
+            _tell(ended, None if result >= 0 else OSError(-result, os.strerror(-result)))
 
-    def close(self) -> None:
+    def close(self, close: Callable[[int], None] = os.close) -> None:  # modules may be gone when the interpreter ends
         for descriptor in (self._ring, self._event):
             if descriptor >= 0:
-                os.close(descriptor)
+                close(descriptor)
         self._ring = self._event = -1
 
     def __del__(self) -> None:
         self.close()
+
+
+def _tell(ended: Ended, error: OSError | None) -> None:
+    """If it fails, the others are told all the same."""
+    try:
+        ended(error)
+    except Exception as failure:  # noqa: BLE001  # the loop's to report, like that of any callback
+        message = "what was to happen after a file was forced to disk has failed"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})
 
 
 def forced(descriptor: int) -> OSError | None:

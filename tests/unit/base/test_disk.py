@@ -4,8 +4,10 @@ import asyncio
 import errno
 import gc
 import os
+import platform
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,6 +165,73 @@ def test_a_loop_that_is_gone_leaves_nothing_open(file: int) -> None:
         use()
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@needs_ring
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
+def test_a_loop_that_is_closed_with_requests_under_way_is_forgotten(file: int) -> None:
+    async def begin() -> None:
+        ended = asyncio.get_running_loop().create_future()  # which holds the loop
+        disk.force(file, ended.set_result)
+
+    def use() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(begin())
+        loop.close()
+
+    use()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        use()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("machine", ["aarch64", platform.machine()])
+async def test_a_ring_that_cannot_be_had_leaves_nothing(monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    unraisable: list[object] = []
+
+    def refuse(*args: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(os, "eventfd", refuse, raising=False)
+    with pytest.raises(OSError, match=r"aarch64|Too many"):
+        Ring(asyncio.get_running_loop())
+    gc.collect()
+    assert unraisable == []
+
+
+@needs_ring
+async def test_one_who_fails_on_being_told_does_not_keep_others_from_it(file: int) -> None:
+    loop = asyncio.get_running_loop()
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+    failure = RuntimeError("told")
+
+    def fail(error: OSError | None) -> None:
+        raise failure
+
+    others = [loop.create_future() for _ in range(8)]
+    for other in others:
+        disk.force(file, fail)
+        disk.force(file, other.set_result)
+    await asyncio.sleep(0)
+    time.sleep(0.2)  # so that all the answers are there when the loop looks
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(*others) == [None] * 8
+    assert reported == [failure] * 8
+
+
+@needs_ring
+async def test_a_look_at_nothing_is_no_harm(file: int) -> None:
+    assert await forced(file) is None
+    ring = disk._rings[asyncio.get_running_loop()]
+    assert ring is not None
+    ring._look()
+    assert await forced(file) is None
 
 
 def test_a_simulated_loop_forces_in_place(file: int, synced: list[str]) -> None:

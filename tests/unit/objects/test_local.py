@@ -228,8 +228,8 @@ async def test_what_is_answered_is_on_disk(store: LocalStore, root: Path, monkey
     assert await steps_of(store.put("x/y", b"2", if_one)) == ["sync staged", "rename to x/y", "sync x"]
     assert await steps_of(store.put("x/y/z", b"3")) == ["sync staged", *move, "rename to x/y/z", "sync x/y"]
     # Who loses makes durable what has won.
-    assert await steps_of(store.put("x/y", b"2", CREATE)) == ["sync staged", "sync x/y"]
-    assert await steps_of(store.put("x/y/z", b"3", CREATE)) == ["sync x/y"]
+    assert await steps_of(store.put("x/y", b"2", CREATE)) == ["sync staged", "sync x/y/%self", "sync x/y"]
+    assert await steps_of(store.put("x/y/z", b"3", CREATE)) == ["sync x/y/z", "sync x/y"]
     assert await steps_of(store.delete("x/y/z")) == ["sync x/y"]
     assert await steps_of(store.delete_many(["x/y", "x/z"])) == ["sync ."]
     assert await steps_of(store.delete("x/y")) == ["sync ."]

@@ -237,3 +237,13 @@ async def test_the_first_failure_is_told_when_all_have_ended() -> None:
     wishes[2].set_result(None)
     with pytest.raises(OSError, match="first"):
         await waiting
+
+
+async def test_who_is_cancelled_leaves_no_wish_behind() -> None:
+    """It would fail with nobody to look at it: its file is closed."""
+    wishes = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    waiting = asyncio.ensure_future(all_safe(wishes))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert [wish.cancelled() for wish in wishes] == [True] * 3

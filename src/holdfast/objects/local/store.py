@@ -38,7 +38,7 @@ from holdfast.objects.local.root import Root
 from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
-from holdfast.objects.local.writing import Placed, Write
+from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     OVERWRITE,
@@ -188,9 +188,9 @@ class LocalStore(Store):
     async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
         with Explained(f"put {key}", self._root.path) as change:
             async with await self._write(key, change) as write:
-                if isinstance(mode, (Create, Addressed)) and (folder := await write.create(body)) is not None:
-                    outcome = Written(content_version(body))
-                    return await write.force(Placed(outcome, write.names[:-1], folder, above=False))
+                if isinstance(mode, (Create, Addressed)) and await write.create(body):
+                    small = len(body) <= AT_ONCE_BYTES
+                    return Written(content_version(body) if small else await finishing(content_version, body))
                 return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
 
     async def _write(self, key: str, change: Explained) -> Write:
@@ -202,12 +202,12 @@ class LocalStore(Store):
     async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
         """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
         if self._syncs.writers == 1:
-            return await blocking(lambda: write.force_here(place()))
-        return await write.force(await blocking(place))
+            return await finishing(lambda: write.force_here(place()))
+        return await write.force(await finishing(place))
 
     def _replace(self, write: Write, key: str, body: bytes, mode: Mode) -> Placed:
         if write.lost_already(mode):
-            return Placed(Lost(), write.names)
+            return write.lost()
         # What is compared before it is replaced has a version that its writer knows: it will be written again.
         again = isinstance(mode, IfMatch)
         version = self._hashes.version(key, body) if again else content_version(body)
@@ -216,7 +216,7 @@ class LocalStore(Store):
             if placed is not None and again and len(body) <= LARGEST_BYTES:
                 self._known.keep(write.tree.at(placed[0].names), staged.keep(), staged.found, version)
         if placed is None:
-            return Placed(Lost(), write.names)
+            return write.lost()
         spot, folder = placed
         return Placed(Written(version), spot.folder, folder)
 

@@ -7,7 +7,7 @@ Nothing is shared with another loop or a forked child, nor between folders that 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -47,6 +47,7 @@ class Syncs:
         wish = loop.create_future()
         rounds = self._loops.get(loop)
         if rounds is None:
+            disk.forget_closed(self._loops)
             rounds = self._loops[loop] = {}
         under_way = rounds.get(path)
         if under_way is not None and under_way.folder.is_same(folder):
@@ -60,14 +61,18 @@ class Syncs:
         return wish
 
 
-async def all_safe(wishes: Iterable[Wish]) -> None:
+async def all_safe(wishes: Sequence[Wish]) -> None:
     """Until each is settled; then the first failure is raised."""
     failed: OSError | None = None
-    for wish in wishes:
-        try:
-            await wish
-        except OSError as error:
-            failed = failed or error
+    try:
+        for wish in wishes:
+            try:
+                await wish
+            except OSError as error:
+                failed = failed or error
+    finally:
+        for wish in wishes:
+            wish.cancel()  # whoever is cancelled looks at none of the others
     if failed is not None:
         raise failed
 

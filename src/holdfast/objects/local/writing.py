@@ -15,7 +15,7 @@ import os
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from holdfast.base.aio import blocking
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Nameless, OpenFolder, Staged, exists, is_file, look, open_file
@@ -37,8 +37,6 @@ class Placed(NamedTuple):
     outcome: Written | Lost
     names: Names
     folder: OpenFolder | None = None
-    above: bool = True
-    """So are those above it whose names may not be on disk."""
 
 
 class Write:
@@ -56,24 +54,27 @@ class Write:
 
     # The short way
 
-    async def create(self, body: bytes) -> OpenFolder | None:
-        """The folder that holds the new object; None if the short way does not lead there."""
-        begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await blocking(self._begin, body)
+    async def create(self, body: bytes) -> bool:
+        """Whether the object was created, and is on disk; False if the short way does not lead there."""
+        begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self._begin, body)
         if begun is None:
-            return None
+            return False
         folder, file = begun
-        created = False
-        try:
-            with file:
-                await all_safe([self._syncs.file(file.descriptor), *self._above(self.names[:-1])])
-                try:
-                    created = self._name(file, folder, waits=False)
-                except BlockingIOError:
-                    created = await blocking(self._name, file, folder, waits=True)
-        finally:
-            if not created:
-                folder.close()
-        return folder if created else None
+        with file:
+            created = False
+            try:
+                await all_safe([*self._above(self.names[:-1]), self._syncs.file(file.descriptor)])
+                created = self._name(file, folder)
+            finally:
+                if not created:
+                    folder.close()
+            if created:
+                # The file itself says how many names it has: none, when it was forced. Where there is no journal, the
+                # folder does not take that along, and after a power cut the name would lead to a deleted file.
+                path = self.tree.at(self.names[:-1])
+                await all_safe([self._syncs.folder(path, folder), self._syncs.file(file.descriptor)])
+                self._leave()
+        return created
 
     def _begin(self, body: bytes) -> tuple[OpenFolder, Nameless] | None:
         folder = self.tree.enter(self.names[:-1], self.made) if self.tree.nameless else None
@@ -90,19 +91,16 @@ class Write:
                 folder.close()
         return (folder, file) if file is not None else None
 
-    def _name(self, file: Nameless, folder: OpenFolder, *, waits: bool) -> bool:
-        """Raises ``BlockingIOError`` if somebody holds the lock of the path and this is not to wait."""
+    def _name(self, file: Nameless, folder: OpenFolder) -> bool:
         name = self.names[-1]
         try:
-            with self.tree.locks.writing(self.names, waits=waits):
+            with self.tree.locks.writing(self.names, waits=False):
                 if folder.has(b"%s/%s" % (MOVING, name)):
                     return False  # a mover that was killed has left the object on this path half-way
                 self.change.begun = True
                 file.place(name, folder)
                 self.change.made = True
                 return True
-        except BlockingIOError:
-            raise
         except OSError as error:
             self._consider(error, folder)
         self.change.begun = False
@@ -110,8 +108,8 @@ class Write:
 
     def _consider(self, error: OSError, folder: OpenFolder) -> None:
         """Raise what is more than a reason to go the long way."""
-        if isinstance(error, FileExistsError):
-            return  # somebody was faster
+        if isinstance(error, (FileExistsError, BlockingIOError)):
+            return  # somebody was faster, or holds the lock of the path
         if isinstance(error, FileNotFoundError):
             self.tree.nameless = folder.is_removed()
         elif Nameless.unheard_of(error):
@@ -145,15 +143,22 @@ class Write:
         path = self.tree.at(self.names)
         return exists(path) and is_file(look(path))
 
-    # The end of both
+    def lost(self) -> Placed:
+        """What the race was lost to may have its name since a moment ago, and not know of it on disk."""
+        if (winner := self.tree.open(self.names)) is not None:
+            with winner:
+                winner.sync()
+        return Placed(Lost(), self.names)
+
+    # The end
 
     async def force(self, placed: Placed) -> Written | Lost:
         """The outcome, once it is on disk: the names in a folder, and those of the folders on its path."""
         path, folder = self.tree.at(placed.names), placed.folder
         if folder is None:
             path, folder = self.tree.opened(placed.names)
-        above = self._above(placed.names) if placed.above else []
-        await all_safe([self._syncs.folder(path, folder), *above])
+        # The folder comes first, for it is closed then, whatever happens.
+        await all_safe([self._syncs.folder(path, folder), *self._above(placed.names)])
         self._leave()
         return placed.outcome
 
@@ -170,9 +175,13 @@ class Write:
         return placed.outcome
 
     def _leave(self) -> None:
-        made, self.made = self.made, []
-        if made:
+        if made := self._take_made():
             self.tree.fresh.leave(made)
+
+    def _take_made(self) -> list[Names]:
+        """For one who sees to them: a thread may still be at work when its caller has given up."""
+        made, self.made = self.made, []
+        return made
 
     async def __aenter__(self) -> Self:
         self._syncs.writers += 1
@@ -182,8 +191,8 @@ class Write:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._syncs.writers -= 1
-        if error is not None and self.made:
-            await blocking(self.tree.give_up, self.made)
+        if error is not None and (made := self._take_made()):
+            await blocking(self.tree.give_up, made)
 
 
 def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:

@@ -82,6 +82,8 @@ def _begin(rounds: Rounds, path: bytes, this: _Round, wishes: list[Wish]) -> Non
 
 
 def _end(rounds: Rounds, path: bytes, this: _Round, wishes: list[Wish], error: OSError | None) -> None:
+    if error is not None:  # the system tells of it once: the next time may succeed, and cover nothing of what was lost
+        wishes, this.wishes = [*wishes, *this.wishes], []
     for wish in wishes:
         _settle(wish, error)
     if this.wishes:

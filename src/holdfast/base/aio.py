@@ -1,13 +1,13 @@
 """Concurrency helpers: bounded fan-out and the one door to threads.
 
-Only here does library code reach a thread: ``blocking`` and ``finishing`` by those of the loop, ``apart`` by one of
-its own. A loop that sets ``runs_blocking_inline`` (the simulator's) gets the call made in place, so that simulated runs
-stay deterministic.
+Only here, and in ``disk``, does library code reach a thread: ``blocking`` and ``finishing`` by those of the loop,
+``apart`` by one of its own. A loop that sets ``runs_blocking_inline`` (the simulator's) gets the call made in place, so
+that simulated runs stay deterministic.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -93,6 +93,18 @@ async def finishing(function: Callable[P, "R | Later[R]"], *args: P.args, **kwar
             call.answer = loop.create_future()  # the first one was cancelled with the caller
             call.answer.add_done_callback(_look_at)
             await asyncio.wait([call.answer], timeout=PATIENCE_SECONDS)
+        raise
+
+
+async def outlasting(work: Coroutine[Any, Any, R]) -> R:
+    """Like ``finishing``, for a write of several steps: all of them are taken, although the caller was cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            task.add_done_callback(_look_at)
+            await asyncio.wait([task], timeout=PATIENCE_SECONDS)
         raise
 
 

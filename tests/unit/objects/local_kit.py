@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
+from holdfast.objects.local import LocalStore
 from holdfast.objects.store import Store
+
+
+def wishes(store: LocalStore) -> int:
+    """How many wait until a folder is forced to disk once more."""
+    return sum(len(under_way.wishes) for rounds in store._syncs._loops.values() for under_way in rounds.values())
 
 
 async def keys(store: Store, prefix: str = "", *, after: str | None = None) -> list[str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.crew import Later
 from holdfast.base.errors import Ambiguous
 from holdfast.objects.local import LocalStore
-from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import OpenFolder
-from holdfast.objects.local.syncs import Syncs
+from holdfast.objects.local.syncs import Syncs, all_safe
 from holdfast.objects.store import CREATE, Lost, Written
+from tests.unit.objects.local_kit import wishes
+
+pytestmark = pytest.mark.usefixtures("forced_by_threads")
 
 
 class Disk:
@@ -87,7 +88,7 @@ async def begin(store: LocalStore, root: Path, disk: Disk) -> tuple[Writing, lis
     await disk.wait()
     others = write(store, "a/2", "a/3", "a/4")
     await placed(root, "a/2", "a/3", "a/4")
-    while sum(len(leader.wishes) for leader in store._syncs._leaders.values()) < 3:
+    while wishes(store) < 3:
         await asyncio.sleep(0.001)
     return first, others
 
@@ -102,7 +103,7 @@ async def test_those_who_come_meanwhile_are_safe_with_the_next_round(tmp_path: P
     disk.release()
     assert all(isinstance(outcome, Written) for outcome in await asyncio.gather(*others))
     assert disk.rounds == 2
-    assert store._syncs._leaders == {}
+    assert not any(store._syncs._loops.values())
 
 
 async def test_losers_are_answered_together_too(tmp_path: Path, disk: Disk) -> None:
@@ -110,7 +111,7 @@ async def test_losers_are_answered_together_too(tmp_path: Path, disk: Disk) -> N
     store = LocalStore(tmp_path)
     first, others = await begin(store, tmp_path, disk)
     losers = write(store, "a/1", "a/2", "a/3")
-    while sum(len(leader.wishes) for leader in store._syncs._leaders.values()) < 6:
+    while wishes(store) < 6:
         await asyncio.sleep(0.001)
     disk.release()
     await disk.wait()
@@ -134,17 +135,19 @@ async def test_nobody_is_told_of_success_whose_round_failed(tmp_path: Path, disk
             await other
 
 
-async def test_a_leader_that_fails_still_leads_the_others(tmp_path: Path, disk: Disk) -> None:
+async def test_a_failure_is_that_of_all_who_wait(tmp_path: Path, disk: Disk) -> None:
+    """The system tells of it once. What it could not write it has forgotten, and forcing once more may succeed."""
     store = LocalStore(tmp_path)
     first, others = await begin(store, tmp_path, disk)
     disk.broken = True
     disk.release()
-    await disk.wait()
+    for key, writer in zip(("a/1", "a/2", "a/3", "a/4"), (first, *others), strict=True):
+        with pytest.raises(Ambiguous, match=f"put {key}: .*gone after a power cut"):
+            await writer
+    assert disk.rounds == 1
     disk.broken = False
     disk.release()
-    assert all(isinstance(outcome, Written) for outcome in await asyncio.gather(*others))
-    with pytest.raises(Ambiguous, match="put a/1"):
-        await first
+    assert isinstance(await store.put("a/5", b"", CREATE), Written)
 
 
 async def test_a_cancelled_writer_waits_until_its_folder_is_safe(tmp_path: Path, disk: Disk) -> None:
@@ -172,36 +175,77 @@ async def test_other_folders_do_not_wait(tmp_path: Path, disk: Disk) -> None:
     await asyncio.gather(first, *others, elsewhere)
 
 
-def leading(syncs: Syncs[int], folder: Path, disk: Disk) -> threading.Thread:
+def forcing(syncs: Syncs, folder: Path) -> "asyncio.Future[None]":
     path = os.fsencode(folder)
-    work = threading.Thread(target=syncs.force, args=(path, OpenFolder(path), 1, Explained("put", path)))
-    work.start()
-    disk.begun.acquire()
-    return work
+    return syncs.folder(path, OpenFolder(path))
 
 
-def test_a_folder_that_was_made_again_is_another_one(tmp_path: Path, disk: Disk) -> None:
-    syncs, folder = Syncs[int](), tmp_path / "f"
+async def test_a_folder_that_was_made_again_is_another_one(tmp_path: Path, disk: Disk) -> None:
+    syncs, folder = Syncs(), tmp_path / "f"
     folder.mkdir()
-    path = os.fsencode(folder)
-    work = leading(syncs, folder, disk)
+    first = forcing(syncs, folder)
+    await disk.wait()
     folder.rmdir()
     (tmp_path / "takes the number").mkdir()
     folder.mkdir()
+    second = forcing(syncs, folder)
+    await disk.wait()  # does not wait for the first
     disk.release()
     disk.release()
-    assert syncs.force(path, OpenFolder(path), 2, Explained("put", path)) == 2
-    work.join()
+    await asyncio.gather(first, second)
     assert disk.rounds == 2
 
 
-def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(tmp_path: Path, disk: Disk) -> None:
-    syncs, path = Syncs[int](), os.fsencode(tmp_path)
-    work = leading(syncs, tmp_path, disk)
-    assert isinstance(syncs.force(path, OpenFolder(path), 2, Explained("put", path)), Later)
-    child = Syncs[int]()
-    child._leaders, child._process = dict(syncs._leaders), -1  # as a child finds it
-    for _ in range(3):
+def test_another_loop_does_not_wait_for_one_that_has_ended(tmp_path: Path, disk: Disk) -> None:
+    """Nor does a forked child wait for the loop of its parent, which it cannot run."""
+    syncs = Syncs()
+
+    async def leave() -> None:
+        for _ in range(2):
+            forcing(syncs, tmp_path)
+        await disk.wait()
         disk.release()
-    assert child.force(path, OpenFolder(path), 3, Explained("put", path)) == 3
-    work.join()
+
+    async def force() -> None:
+        disk.release()
+        disk.release()
+        await forcing(syncs, tmp_path)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    asyncio.run(force())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+async def test_who_is_gone_is_not_told(tmp_path: Path, disk: Disk) -> None:
+    syncs = Syncs()
+    wish = forcing(syncs, tmp_path)
+    await disk.wait()
+    wish.cancel()
+    other = forcing(syncs, tmp_path)
+    disk.release()
+    disk.release()
+    await other
+
+
+async def test_the_first_failure_is_told_when_all_have_ended() -> None:
+    wishes = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    waiting = asyncio.ensure_future(all_safe(wishes))
+    wishes[0].set_exception(OSError("first"))
+    wishes[1].set_exception(OSError("second"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    wishes[2].set_result(None)
+    with pytest.raises(OSError, match="first"):
+        await waiting
+
+
+async def test_who_is_cancelled_leaves_no_wish_behind() -> None:
+    """It would fail with nobody to look at it: its file is closed."""
+    wishes = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    waiting = asyncio.ensure_future(all_safe(wishes))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert [wish.cancelled() for wish in wishes] == [True] * 3

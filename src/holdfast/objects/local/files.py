@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -71,6 +72,9 @@ class OpenFile:
             raise
         return bytes(buffer) if count == self.size else None
 
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
     def version(self) -> Version:
         """``content_version`` of a file that need not fit into memory."""
         hasher = hashlib.sha256()
@@ -121,21 +125,47 @@ class Staged:
             _unlink(self.path)
 
 
-class Nameless:
-    """A file with all its bytes on disk that has no name yet. Nobody sees it before it has one, and a crash leaves
-    nothing of it. It can take a name that is free, but nobody's place."""
+class _Open:
+    """Is closed at the latest when nobody has it any more, such as one who was cancelled while a thread opened it, or
+    whose loop was closed."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("descriptor",)
 
-    def __init__(self, path: bytes, body: bytes) -> None:
+    def __init__(self) -> None:
+        self.descriptor = -1
+
+    def close(self, close: Callable[[int], None] = os.close) -> None:  # modules may be gone when the interpreter ends
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Nameless(_Open):
+    """A file that has no name yet. Nobody sees it before it has one, and a crash leaves nothing of it. It can take a
+    name that is free, but nobody's place. Its bytes are still to be forced to disk."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes, folder: "OpenFolder", body: bytes) -> None:
         """``path`` is that of the folder."""
+        super().__init__()
         self._path = path
-        self._descriptor = os.open(path, _NAMELESS, 0o666)
+        self.descriptor = os.open(b".", _NAMELESS, 0o666, dir_fd=folder.descriptor)
         try:
-            _write(self._descriptor, body)
-            os.fsync(self._descriptor)
+            _write(self.descriptor, body)
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
             raise
 
     @staticmethod
@@ -151,17 +181,9 @@ class Nameless:
     def place(self, name: bytes, folder: "OpenFolder") -> None:
         """Raises ``FileExistsError`` if something of that name is in the open folder."""
         try:
-            os.link(b"%s/%d" % (_OPEN_FILES, self._descriptor), name, dst_dir_fd=folder.descriptor)
+            os.link(b"%s/%d" % (_OPEN_FILES, self.descriptor), name, dst_dir_fd=folder.descriptor)
         except OSError as error:  # which would name the descriptor
             raise OSError(error.errno, error.strerror, b"%s/%s" % (self._path, name)) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._descriptor)
 
 
 class Growing:
@@ -329,12 +351,13 @@ def remove_folder(path: bytes) -> bool:
     return True
 
 
-class OpenFolder:
+class OpenFolder(_Open):
     """A folder opened to be locked or forced to disk."""
 
-    __slots__ = ("_identity", "descriptor")
+    __slots__ = ("_identity",)
 
     def __init__(self, path: bytes) -> None:
+        super().__init__()
         self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._identity: tuple[int, int] | None = None
 
@@ -356,17 +379,6 @@ class OpenFolder:
             found = os.fstat(self.descriptor)
             self._identity = found.st_dev, found.st_ino
         return self._identity
-
-    def close(self) -> None:
-        os.close(self.descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self.descriptor)
 
 
 def sync_folder(path: bytes) -> None:

@@ -33,9 +33,9 @@ class Locks:
     def __init__(self, folder: bytes) -> None:
         self._folder = folder
 
-    def writing(self, names: Names) -> "Lock":
+    def writing(self, names: Names, *, waits: bool = True) -> "Lock":
         """Nobody else changes the object on this path."""
-        return Lock(b"%s/%s" % (self._folder, _shard(names)))
+        return Lock(b"%s/%s" % (self._folder, _shard(names)), waits=waits)
 
     def opening(self) -> "Lock":
         """Nobody else decides on the layout."""
@@ -48,17 +48,19 @@ def _shard(names: Names) -> bytes:
 
 
 class Lock:
-    """Held by one thread of one process. Cheaper than a generator on the hot path."""
+    """Held by one thread of one process. Cheaper than a generator on the hot path. Where nobody is to wait for it,
+    entering raises ``BlockingIOError`` while somebody else holds it."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_descriptor", "_how", "_path")
 
-    def __init__(self, path: bytes) -> None:
+    def __init__(self, path: bytes, *, waits: bool = True) -> None:
         self._path = path
+        self._how = fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB
 
     def __enter__(self) -> None:
         self._descriptor = os.open(self._path, _FILE, 0o666)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            fcntl.flock(self._descriptor, self._how)
         except BaseException:
             os.close(self._descriptor)
             raise

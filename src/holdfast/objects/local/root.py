@@ -64,6 +64,11 @@ class Root:
         """The tree, once it was read or written; to learn of it may take time."""
         return self._tree
 
+    @property
+    def prepared(self) -> Tree | None:
+        """The tree, once it has all that writers need; to see to that takes time."""
+        return self._tree if self._prepared else None
+
     def readable(self) -> Tree:
         """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
         if self._tree is not None:

@@ -20,17 +20,17 @@ when a write is in place but could not be forced to disk; ``Invalid`` and ``Refu
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from holdfast.base.aio import blocking, finishing
+from holdfast.base.aio import blocking, finishing, outlasting
 from holdfast.base.clock import Clock, SystemClock
-from holdfast.base.crew import Later
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
 from holdfast.objects.local.errors import Explained
-from holdfast.objects.local.files import Growing, OpenFile, OpenFolder, is_file
+from holdfast.objects.local.files import Growing, OpenFile, is_file
 from holdfast.objects.local.hashes import Hashes
 from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
@@ -38,7 +38,7 @@ from holdfast.objects.local.root import Root
 from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
-from holdfast.objects.local.writing import Write
+from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     OVERWRITE,
@@ -70,7 +70,7 @@ class LocalStore(Store):
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
         self._known = Known()
         self._hashes = Hashes()
-        self._syncs: Syncs[Written | Lost] = Syncs()
+        self._syncs = Syncs()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -100,7 +100,7 @@ class LocalStore(Store):
         return await blocking(self._link, check_key(key), path)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        return await finishing(self._put, check_key(key), body, mode)
+        return await outlasting(self._put(check_key(key), body, mode))
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
         check_key(key)
@@ -108,7 +108,7 @@ class LocalStore(Store):
         try:
             async for piece in pieces():
                 await blocking(self._grow, key, growing, piece)
-            outcome = await finishing(self._placed, key, growing)
+            outcome = await outlasting(self._placed(key, growing))
         finally:
             await blocking(growing.discard)
         check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
@@ -185,38 +185,40 @@ class LocalStore(Store):
             with file:
                 yield file
 
-    def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost | Later[Written | Lost]:
+    async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
         with Explained(f"put {key}", self._root.path) as change:
-            tree = self._root.writable()
-            with Write(tree, tree.names(key), change) as write:
-                if isinstance(mode, (Create, Addressed)) and (folder := write.create(body)) is not None:
-                    return self._force(write, write.names[:-1], folder, Written(content_version(body)))
-                if write.lost_already(mode):
-                    return self._force(write, write.names, None, Lost())
-                # What is compared before it is replaced has a version that its writer knows: it will be written again.
-                again = isinstance(mode, IfMatch)
-                version = self._hashes.version(key, body) if again else content_version(body)
-                with self._root.stage(body) as staged:
-                    placed = write.place(staged, mode, self._known)
-                    if placed is not None and again and len(body) <= LARGEST_BYTES:
-                        self._known.keep(tree.at(placed[0].names), staged.keep(), staged.found, version)
-                if placed is None:
-                    return self._force(write, write.names, None, Lost())
-                spot, folder = placed
-                return self._force(write, spot.folder, folder, Written(version))
+            async with await self._write(key, change) as write:
+                if isinstance(mode, (Create, Addressed)) and await write.create(body):
+                    small = len(body) <= AT_ONCE_BYTES
+                    return Written(content_version(body) if small else await finishing(content_version, body))
+                return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
 
-    def _force(
-        self, write: Write, names: Names, folder: OpenFolder | None, outcome: Written | Lost
-    ) -> Written | Lost | Later[Written | Lost]:
-        """The outcome, once it is on disk: the names in a folder, and those of the folders on its path."""
-        path = write.tree.at(names)
-        if folder is None:
-            path, folder = write.tree.opened(names)
-        for above in write.tree.fresh.above(names):
-            with folder:
-                folder.sync()
-            path, folder = write.tree.opened(above)
-        return self._syncs.force(path, folder, outcome, write.change, write.safe)
+    async def _write(self, key: str, change: Explained) -> Write:
+        tree = self._root.prepared
+        if tree is None:
+            tree = await blocking(self._root.writable)
+        return Write(tree, tree.names(key), change, self._syncs)
+
+    async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
+        """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
+        if self._syncs.writers == 1:
+            return await finishing(lambda: write.force_here(place()))
+        return await write.force(await finishing(place))
+
+    def _replace(self, write: Write, key: str, body: bytes, mode: Mode) -> Placed:
+        if write.lost_already(mode):
+            return write.lost()
+        # What is compared before it is replaced has a version that its writer knows: it will be written again.
+        again = isinstance(mode, IfMatch)
+        version = self._hashes.version(key, body) if again else content_version(body)
+        with self._root.stage(body) as staged:
+            placed = write.place(staged, mode, self._known)
+            if placed is not None and again and len(body) <= LARGEST_BYTES:
+                self._known.keep(write.tree.at(placed[0].names), staged.keep(), staged.found, version)
+        if placed is None:
+            return write.lost()
+        spot, folder = placed
+        return Placed(Written(version), spot.folder, folder)
 
     def _begin(self, key: str) -> Growing:
         with Explained(f"put {key}", self._root.path):
@@ -227,17 +229,19 @@ class LocalStore(Store):
         with Explained(f"put {key}", self._root.path):
             growing.write(piece)
 
-    def _placed(self, key: str, growing: Growing) -> Written | Lost | Later[Written | Lost]:
+    async def _placed(self, key: str, growing: Growing) -> Written | Lost:
         with Explained(f"put {key}", self._root.path) as change:
-            tree = self._root.writable()
-            with Write(tree, tree.names(key), change) as write:
-                staged, version = growing.finish()
-                with staged:
-                    placed = write.place(staged, OVERWRITE, self._known)
-                if placed is None:
-                    raise Unavailable(f"{key}: it could not be given its place")
-                spot, folder = placed
-                return self._force(write, spot.folder, folder, Written(version))
+            async with await self._write(key, change) as write:
+                return await self._by_a_thread(write, partial(self._place, write, growing))
+
+    def _place(self, write: Write, growing: Growing) -> Placed:
+        staged, version = growing.finish()
+        with staged:
+            placed = write.place(staged, OVERWRITE, self._known)
+        if placed is None:
+            raise Unavailable(f"{os.fsdecode(write.tree.at(write.names))}: it could not be given its place")
+        spot, folder = placed
+        return Placed(Written(version), spot.folder, folder)
 
     def _delete(self, keys: Sequence[str]) -> None:
         with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):

@@ -1,108 +1,104 @@
-"""Forcing folders to disk, once for several writers.
+"""Forcing to disk: several files and folders at a time, and a folder once for several writers.
 
-Writers of one folder that are under way in one process would each force it to disk, one after the other. So whoever
-finds a folder being forced leaves its wish with the one who does it, and its thread takes the next call. A wish that
-came while the folder was being forced is met by the next time, because its rename may not have been covered.
+Writers of one folder that are under way on one loop would each force it to disk. So whoever finds a folder being forced
+leaves its wish, which is met by the next time: the one that is under way may not cover its change.
 
-Nothing is shared with a forked child, nor between folders that had one path at different times.
+Nothing is shared with another loop or a forked child, nor between folders that had one path at different times.
 """
 
-import os
-import threading
-from collections.abc import Callable
+import asyncio
+from collections.abc import Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
-from holdfast.base.crew import Later
-from holdfast.objects.local.errors import Explained
+from holdfast.base import disk
 from holdfast.objects.local.files import OpenFolder
 
-T = TypeVar("T")
+Wish = asyncio.Future[None]
 
 
-class _Wish(Generic[T]):
-    """Of a writer that has renamed a file into the folder, or lost to one who has: to be answered when that is safe."""
-
-    def __init__(self, outcome: T, change: Explained, safe: Callable[[], None]) -> None:
-        self._outcome = outcome
-        self._change = change
-        self._safe = safe
-        self.later: Later[T] = Later()
-
-    def answer(self, error: OSError | None) -> None:
-        if error is None:
-            self._safe()
-        self.later.settle(self._outcome, None if error is None else self._change.explain(error))
-
-
-class _Leader(Generic[T]):
-    """Whoever forces a folder to disk now, and what others wish for meanwhile."""
+class _Round:
+    """A folder that is being forced to disk, and who wishes that it be forced once more."""
 
     def __init__(self, folder: OpenFolder) -> None:
         self.folder = folder
-        self.wishes: list[_Wish[T]] = []
+        self.wishes: list[Wish] = []
 
 
-class Syncs(Generic[T]):
+Rounds = dict[bytes, _Round]
+"""By the path of the folder."""
+
+
+class Syncs:
     def __init__(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._leaders: dict[bytes, _Leader[T]] = {}
-        """By the path of the folder."""
+        self.writers = 0
+        """Who may be about to force something."""
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()
 
-    def force(
-        self, path: bytes, folder: OpenFolder, outcome: T, change: Explained, safe: Callable[[], None] = lambda: None
-    ) -> T | Later[T]:
-        """The outcome of a change, once the open folder at ``path``, which is closed then, is safe with that change.
+    def file(self, descriptor: int) -> Wish:
+        """Settled when the bytes of an open file are safe."""
+        wish = asyncio.get_running_loop().create_future()
+        disk.force(descriptor, partial(_settle, wish))
+        return wish
 
-        ``safe`` is called as soon as it is.
-        """
-        if self._process != os.getpid():
-            Syncs.__init__(self)
-        mine: _Leader[T] = _Leader(folder)
-        with self._lock:
-            leader = self._leaders.setdefault(path, mine)
-            if leader is not mine and leader.folder.is_same(folder):
-                wish = _Wish(outcome, change, safe)
-                leader.wishes.append(wish)
-                folder.close()
-                return wish.later
-        # If there is a leader all the same, its folder was removed and made again: then nobody joins us.
-        return self._lead(path, mine, outcome, safe)
+    def folder(self, path: bytes, folder: OpenFolder) -> Wish:
+        """Settled when the names in the open folder at ``path`` are safe, which is closed some time."""
+        loop = asyncio.get_running_loop()
+        wish = loop.create_future()
+        rounds = self._loops.get(loop)
+        if rounds is None:
+            disk.forget_closed(self._loops)
+            rounds = self._loops[loop] = {}
+        under_way = rounds.get(path)
+        if under_way is not None and under_way.folder.is_same(folder):
+            folder.close()
+            under_way.wishes.append(wish)
+            return wish
+        mine = _Round(folder)
+        if under_way is None:  # else its folder was removed and made again: then nobody joins us
+            rounds[path] = mine
+        _begin(rounds, path, mine, [wish])
+        return wish
 
-    def _lead(self, path: bytes, leader: _Leader[T], outcome: T, safe: Callable[[], None]) -> T | Later[T]:
-        go_on = partial(self._go_on, path, leader)
-        try:
-            leader.folder.sync()
-        except BaseException:
-            go_on()
-            raise
-        safe()
-        if self._is_over(path, leader):
-            return outcome
-        later: Later[T] = Later(afterwards=go_on)
-        later.settle(outcome)
-        return later
 
-    def _go_on(self, path: bytes, leader: _Leader[T]) -> None:
-        """Meet the wishes that came meanwhile, until there are none."""
-        while not self._is_over(path, leader):
-            with self._lock:
-                wishes, leader.wishes = leader.wishes, []
-            error = None
+async def all_safe(wishes: Sequence[Wish]) -> None:
+    """Until each is settled; then the first failure is raised."""
+    failed: OSError | None = None
+    try:
+        for wish in wishes:
             try:
-                leader.folder.sync()
-            except OSError as failed:
-                error = failed
-            for wish in wishes:
-                wish.answer(error)
+                await wish
+            except OSError as error:
+                failed = failed or error
+    finally:
+        for wish in wishes:
+            wish.cancel()  # whoever is cancelled looks at none of the others
+    if failed is not None:
+        raise failed
 
-    def _is_over(self, path: bytes, leader: _Leader[T]) -> bool:
-        """True if nobody wishes for anything more. Then the folder is closed, and the next writer leads."""
-        with self._lock:
-            if leader.wishes:
-                return False
-            if self._leaders.get(path) is leader:
-                del self._leaders[path]
-            leader.folder.close()
-            return True
+
+def _begin(rounds: Rounds, path: bytes, this: _Round, wishes: list[Wish]) -> None:
+    disk.force(this.folder.descriptor, partial(_end, rounds, path, this, wishes))
+
+
+def _end(rounds: Rounds, path: bytes, this: _Round, wishes: list[Wish], error: OSError | None) -> None:
+    if error is not None:  # the system tells of it once: the next time may succeed, and cover nothing of what was lost
+        wishes, this.wishes = [*wishes, *this.wishes], []
+    for wish in wishes:
+        _settle(wish, error)
+    if this.wishes:
+        wishes, this.wishes = this.wishes, []
+        _begin(rounds, path, this, wishes)
+        return
+    if rounds.get(path) is this:
+        del rounds[path]
+    this.folder.close()
+
+
+def _settle(wish: Wish, error: OSError | None) -> None:
+    if wish.done():
+        return  # who wished is gone
+    if error is None:
+        wish.set_result(None)
+    else:
+        wish.set_exception(error)

@@ -116,10 +116,6 @@ class Tree:
             return Spot((*names, SELF), taken=is_file(look(own)))
         return Spot(names, taken=False)
 
-    def is_moving(self, names: Names) -> bool:
-        """Whether a mover that was killed has left the object on this path half-way."""
-        return exists(self._places(names)[1])
-
     def place(self, staged: Staged, spot: Spot) -> OpenFolder:
         """Give a file its place. The folder is still to be forced to disk, for which nobody needs to wait."""
         opened = OpenFolder(self.at(spot.folder))

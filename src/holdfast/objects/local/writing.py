@@ -4,72 +4,123 @@ There are two ways. An object that is to be created where nothing is goes the sh
 if need be, as a file that has no name, and gets its name under its path's lock. Everything else is staged, compared
 under the lock and renamed; so is a create that finds anything unusual on the short way, such as an object that is also
 a folder, a move that was cut short, or a filesystem without such files.
+
+The short way is walked on the loop: its calls return at once, but for those that force something to disk, which the
+loop does not wait for. A thread would have to be given the interpreter's lock after each of them. What may take its
+time (a large body, a lock that somebody holds, and all of the long way) is a thread's.
 """
 
+import asyncio
 import os
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Nameless, OpenFolder, Staged, exists, is_file, look, open_file
 from holdfast.objects.local.known import Known
-from holdfast.objects.local.paths import Names
+from holdfast.objects.local.paths import MOVING, Names
+from holdfast.objects.local.syncs import Syncs, all_safe
 from holdfast.objects.local.tree import Spot, Tree
-from holdfast.objects.store import Addressed, Create, IfMatch, Mode, Overwrite
+from holdfast.objects.store import Addressed, Create, IfMatch, Lost, Mode, Overwrite, Written
 
+AT_ONCE_BYTES = 64 * 1024
+"""A body that is written to the system's memory on the loop."""
 TRIES = 100
 """How often a write makes its folder again that others prune."""
+
+
+class Placed(NamedTuple):
+    """How a write has ended, and the folder that is still to be forced to disk before anybody is told."""
+
+    outcome: Written | Lost
+    names: Names
+    folder: OpenFolder | None = None
 
 
 class Write:
     """Of the object on one path. ``change`` is told how far it has come. If it fails, its folders go again."""
 
-    __slots__ = ("change", "made", "names", "tree")
+    __slots__ = ("_syncs", "change", "made", "names", "tree")
 
-    def __init__(self, tree: Tree, names: Names, change: Explained) -> None:
+    def __init__(self, tree: Tree, names: Names, change: Explained, syncs: Syncs) -> None:
         self.tree = tree
         self.names = names
         self.change = change
         self.made: list[Names] = []
         """Folders, whose own names are still to be forced to disk."""
+        self._syncs = syncs
 
-    def create(self, body: bytes) -> OpenFolder | None:
-        """The short way: the folder that holds the new object; None if it does not lead there."""
+    # The short way
+
+    async def create(self, body: bytes) -> bool:
+        """Whether the object was created, and is on disk; False if the short way does not lead there."""
+        begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self._begin, body)
+        if begun is None:
+            return False
+        folder, file = begun
+        with file:
+            created = False
+            try:
+                await all_safe([*self._above(self.names[:-1]), self._syncs.file(file.descriptor)])
+                created = self._name(file, folder)
+            finally:
+                if not created:
+                    folder.close()
+            if created:
+                # The file itself says how many names it has: none, when it was forced. Where there is no journal, the
+                # folder does not take that along, and after a power cut the name would lead to a deleted file.
+                path = self.tree.at(self.names[:-1])
+                await all_safe([self._syncs.folder(path, folder), self._syncs.file(file.descriptor)])
+                self._leave()
+        return created
+
+    def _begin(self, body: bytes) -> tuple[OpenFolder, Nameless] | None:
         folder = self.tree.enter(self.names[:-1], self.made) if self.tree.nameless else None
         if folder is None:
             return None
-        created = False
+        file = None
         try:
-            created = (bool(self.made) or not folder.has(self.names[-1])) and self._create(folder, body)
+            if self.made or not folder.has(self.names[-1]):
+                file = Nameless(self.tree.at(self.names[:-1]), folder, body)
+        except OSError as error:
+            self._consider(error, folder)
         finally:
-            if not created:
+            if file is None:
                 folder.close()
-        return folder if created else None
+        return (folder, file) if file is not None else None
 
-    def _create(self, folder: OpenFolder, body: bytes) -> bool:
+    def _name(self, file: Nameless, folder: OpenFolder) -> bool:
+        name = self.names[-1]
         try:
-            with Nameless(self.tree.at(self.names[:-1]), body) as file, self.tree.locks.writing(self.names):
-                if self.tree.is_moving(self.names):
-                    return False
+            with self.tree.locks.writing(self.names, waits=False):
+                if folder.has(b"%s/%s" % (MOVING, name)):
+                    return False  # a mover that was killed has left the object on this path half-way
                 self.change.begun = True
-                file.place(self.names[-1], folder)
+                file.place(name, folder)
                 self.change.made = True
                 return True
-        except FileExistsError:
-            pass  # somebody was faster
         except OSError as error:
-            if isinstance(error, FileNotFoundError):
-                self.tree.nameless = folder.is_removed()
-            elif Nameless.unheard_of(error):
-                self.tree.nameless = False
-            else:
-                raise
+            self._consider(error, folder)
         self.change.begun = False
         return False
 
+    def _consider(self, error: OSError, folder: OpenFolder) -> None:
+        """Raise what is more than a reason to go the long way."""
+        if isinstance(error, (FileExistsError, BlockingIOError)):
+            return  # somebody was faster, or holds the lock of the path
+        if isinstance(error, FileNotFoundError):
+            self.tree.nameless = folder.is_removed()
+        elif Nameless.unheard_of(error):
+            self.tree.nameless = False
+        else:
+            raise error
+
+    # The long way
+
     def place(self, staged: Staged, mode: Mode, known: Known) -> tuple[Spot, OpenFolder] | None:
-        """The long way: give a staged file its place; None if the condition does not hold."""
+        """Give a staged file its place; None if the condition does not hold."""
         for _ in range(TRIES):
             with self.tree.locks.writing(self.names):
                 spot = self.tree.settle(self.names)
@@ -92,21 +143,56 @@ class Write:
         path = self.tree.at(self.names)
         return exists(path) and is_file(look(path))
 
-    def safe(self) -> None:
-        """The folders that were made have their names on disk."""
-        made, self.made = self.made, []
-        if made:
+    def lost(self) -> Placed:
+        """What the race was lost to may have its name since a moment ago, and not know of it on disk."""
+        if (winner := self.tree.open(self.names)) is not None:
+            with winner:
+                winner.sync()
+        return Placed(Lost(), self.names)
+
+    # The end
+
+    async def force(self, placed: Placed) -> Written | Lost:
+        """The outcome, once it is on disk: the names in a folder, and those of the folders on its path."""
+        path, folder = self.tree.at(placed.names), placed.folder
+        if folder is None:
+            path, folder = self.tree.opened(placed.names)
+        # The folder comes first, for it is closed then, whatever happens.
+        await all_safe([self._syncs.folder(path, folder), *self._above(placed.names)])
+        self._leave()
+        return placed.outcome
+
+    def _above(self, folder: Names) -> "list[asyncio.Future[None]]":
+        return [self._syncs.folder(*self.tree.opened(above)) for above in self.tree.fresh.above(folder)]
+
+    def force_here(self, placed: Placed) -> Written | Lost:
+        """The same, by the thread that calls."""
+        with placed.folder or self.tree.opened(placed.names)[1] as folder:
+            folder.sync()
+        for above in self.tree.fresh.above(placed.names):
+            self.tree.sync(above)
+        self._leave()
+        return placed.outcome
+
+    def _leave(self) -> None:
+        if made := self._take_made():
             self.tree.fresh.leave(made)
 
-    def __enter__(self) -> Self:
+    def _take_made(self) -> list[Names]:
+        """For one who sees to them: a thread may still be at work when its caller has given up."""
+        made, self.made = self.made, []
+        return made
+
+    async def __aenter__(self) -> Self:
+        self._syncs.writers += 1
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self.made:
-            made, self.made = self.made, []
-            self.tree.give_up(made)
+        self._syncs.writers -= 1
+        if error is not None and (made := self._take_made()):
+            await blocking(self.tree.give_up, made)
 
 
 def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:

@@ -1,0 +1,243 @@
+"""Files are forced to disk by the kernel's ring where there is one, else by threads; nobody sees which."""
+
+import asyncio
+import errno
+import gc
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.base import disk, ring
+from holdfast.base.ring import ENTRIES, Ring
+
+
+def has_ring() -> bool:
+    loop = asyncio.new_event_loop()
+    try:
+        Ring(loop).close()
+    except OSError:
+        return False
+    finally:
+        loop.close()
+    return True
+
+
+needs_ring = pytest.mark.skipif(not has_ring(), reason="this system has no io_uring, or does not allow it")
+
+
+@pytest.fixture(params=[pytest.param(True, marks=needs_ring, id="ring"), pytest.param(False, id="threads")])
+def rings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(disk, "RINGS", request.param)
+    return bool(request.param)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
+    os.write(descriptor, b"bytes")
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The threads that have called ``os.fsync``."""
+    names: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        names.append(threading.current_thread().name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return names
+
+
+async def forced(descriptor: int) -> OSError | None:
+    ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    disk.force(descriptor, ended.set_result)
+    return await ended
+
+
+async def test_files_and_folders_are_forced(rings: bool, file: int, tmp_path: Path, synced: list[str]) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    assert [await forced(each) for each in (file, folder, file)] == [None, None, None]
+    os.close(folder)
+    assert len(synced) == (0 if rings else 3)
+    assert threading.current_thread().name not in synced
+
+
+async def test_what_goes_wrong_is_told(rings: bool) -> None:
+    reading, writing = os.pipe()
+    try:
+        error = await forced(reading)
+        assert error is not None
+        assert (error.errno, error.strerror) == (errno.EINVAL, os.strerror(errno.EINVAL))
+    finally:
+        os.close(reading)
+        os.close(writing)
+    error = await forced(reading)
+    assert error is not None
+    assert error.errno == errno.EBADF
+
+
+async def test_more_than_fit_are_forced_all_the_same(rings: bool, file: int, synced: list[str]) -> None:
+    assert await asyncio.gather(*(forced(file) for _ in range(ENTRIES + 50))) == [None] * (ENTRIES + 50)
+    assert len(synced) == (50 if rings else ENTRIES + 50)
+    for _ in range(3):  # round and round
+        assert await asyncio.gather(*(forced(file) for _ in range(ENTRIES))) == [None] * ENTRIES
+
+
+@needs_ring
+async def test_a_kernel_that_takes_nothing_more_is_done_without(
+    file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await forced(file) is None
+    call = ring._call
+
+    def refuse(number: int, *args: object) -> int:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    def take_one(number: int, fd: int, count: int, *args: object) -> int:
+        return call(number, fd, 1, *args)
+
+    for answer, by_hand in ((refuse, 3), (take_one, 2)):
+        synced.clear()
+        monkeypatch.setattr(ring, "_call", answer)
+        assert await asyncio.gather(*(forced(file) for _ in range(3))) == [None] * 3
+        assert len(synced) == by_hand
+    monkeypatch.setattr(ring, "_call", call)
+    synced.clear()
+    assert await asyncio.gather(*(forced(file) for _ in range(3))) == [None] * 3
+    assert synced == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EPERM, "not allowed"), OSError(errno.ENOSYS, "not there")])
+async def test_a_system_without_a_ring_is_asked_once(
+    file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    asked = 0
+
+    def refuse(parameters: object) -> int:
+        nonlocal asked
+        asked += 1
+        raise error
+
+    monkeypatch.setattr(ring, "_set_up", refuse)
+    assert await asyncio.gather(*(forced(file) for _ in range(3))) == [None] * 3
+    assert asked == 1
+    assert len(synced) == 3
+
+
+@needs_ring
+async def test_a_kernel_of_before_has_a_ring_too(file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring, "_QUIETLY", 1 << 31)  # a flag that no kernel knows
+    assert await forced(file) is None
+    assert synced == []
+
+
+@needs_ring
+async def test_a_forked_child_leaves_its_parents_ring_alone(
+    file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await forced(file) is None
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # as the child is told
+    assert await forced(file) is None
+    assert len(synced) == 1
+
+
+@needs_ring
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
+def test_a_loop_that_is_gone_leaves_nothing_open(file: int) -> None:
+    def use() -> None:
+        asyncio.run(forced(file))
+
+    use()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        use()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@needs_ring
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
+def test_a_loop_that_is_closed_with_requests_under_way_is_forgotten(file: int) -> None:
+    async def begin() -> None:
+        ended = asyncio.get_running_loop().create_future()  # which holds the loop
+        disk.force(file, ended.set_result)
+
+    def use() -> None:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(begin())
+        loop.close()
+
+    use()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        use()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("machine", ["aarch64", platform.machine()])
+async def test_a_ring_that_cannot_be_had_leaves_nothing(monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    unraisable: list[object] = []
+
+    def refuse(*args: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(os, "eventfd", refuse, raising=False)
+    with pytest.raises(OSError, match=r"aarch64|Too many"):
+        Ring(asyncio.get_running_loop())
+    gc.collect()
+    assert unraisable == []
+
+
+@needs_ring
+async def test_one_who_fails_on_being_told_does_not_keep_others_from_it(file: int) -> None:
+    loop = asyncio.get_running_loop()
+    reported: list[object] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+    failure = RuntimeError("told")
+
+    def fail(error: OSError | None) -> None:
+        raise failure
+
+    others = [loop.create_future() for _ in range(8)]
+    for other in others:
+        disk.force(file, fail)
+        disk.force(file, other.set_result)
+    await asyncio.sleep(0)
+    time.sleep(0.2)  # so that all the answers are there when the loop looks
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(*others) == [None] * 8
+    assert reported == [failure] * 8
+
+
+@needs_ring
+async def test_a_look_at_nothing_is_no_harm(file: int) -> None:
+    assert await forced(file) is None
+    ring = disk._rings[asyncio.get_running_loop()]
+    assert ring is not None
+    ring._look()
+    assert await forced(file) is None
+
+
+def test_a_simulated_loop_forces_in_place(file: int, synced: list[str]) -> None:
+    class Inline(asyncio.SelectorEventLoop):
+        runs_blocking_inline = True
+
+    with asyncio.Runner(loop_factory=Inline) as runner:
+        assert runner.run(forced(file)) is None
+    assert synced == [threading.current_thread().name]

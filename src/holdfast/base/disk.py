@@ -37,7 +37,7 @@ def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:
         forget_closed(_rings)
         try:
             ring = Ring(loop)
-        except (OSError, AttributeError, NotImplementedError):  # not on this system, or not allowed, or such a loop
+        except (OSError, AttributeError):  # not on this system, or not allowed
             ring = None
         _rings[loop] = ring
         return ring

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base import aio
-from holdfast.base.aio import apart, blocking, finishing, map_bounded, outlasting, stream_bounded
+from holdfast.base.aio import apart, blocking, finishing, map_bounded, stream_bounded
 from holdfast.base.crew import Later
 from holdfast.base.errors import Invalid
 
@@ -357,48 +357,3 @@ async def test_what_hangs_apart_takes_no_thread_from_others_and_may_be_left() ->
         assert all(isinstance(each, asyncio.CancelledError) for each in told)
     finally:
         release.set()
-
-
-class TestOutlasting:
-    """A write of several steps goes on until the last of them."""
-
-    async def test_it_is_awaiting_otherwise(self) -> None:
-        assert await outlasting(asyncio.sleep(0, 7)) == 7
-        with pytest.raises(TimeoutError):
-            await outlasting(self._fail())
-
-    async def _fail(self) -> None:
-        raise TimeoutError
-
-    @pytest.mark.parametrize("error", [None, OSError("disk")])
-    async def test_a_cancelled_caller_goes_on_when_all_steps_are_taken(self, error: Exception | None) -> None:
-        release, steps = asyncio.Event(), 0
-
-        async def write() -> None:
-            nonlocal steps
-            for _ in range(3):
-                await release.wait()
-                await asyncio.sleep(0)
-                steps += 1
-            if error is not None:
-                raise error
-
-        writing = asyncio.ensure_future(outlasting(write()))
-        await asyncio.sleep(0)
-        writing.cancel()
-        await asyncio.sleep(0)
-        assert not writing.done()
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-        assert steps == 3
-
-    async def test_one_that_hangs_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(aio, "PATIENCE_SECONDS", 0.01)
-        hanging = asyncio.Event()
-        writing = asyncio.ensure_future(outlasting(hanging.wait()))
-        await asyncio.sleep(0)
-        writing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-        hanging.set()

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import gc
 import os
-import sys
 import threading
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from holdfast.objects.local.writing import AT_ONCE_BYTES, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import CREATE, Version, Written
 from tests.unit.objects.local_kit import files
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
 
 
 @pytest.fixture

@@ -214,6 +214,7 @@ def test_another_loop_does_not_wait_for_one_that_has_ended(tmp_path: Path, disk:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(leave())
     asyncio.run(force())
+    assert disk.rounds == 2
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
 
@@ -227,6 +228,8 @@ async def test_who_is_gone_is_not_told(tmp_path: Path, disk: Disk) -> None:
     disk.release()
     disk.release()
     await other
+    assert wish.cancelled()
+    assert disk.rounds == 2
 
 
 async def test_the_first_failure_is_told_when_all_have_ended() -> None:

@@ -171,6 +171,7 @@ def test_a_loop_that_is_closed_with_requests_under_way_is_forgotten(file: int) -
     def use() -> None:
         loop = asyncio.new_event_loop()
         loop.run_until_complete(begin())
+        loop.run_until_complete(loop.shutdown_default_executor())  # where threads force
         loop.close()
 
     use()

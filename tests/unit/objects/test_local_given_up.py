@@ -110,6 +110,7 @@ def test_a_loop_that_is_closed_while_folders_are_forced_leaves_none_open(tmp_pat
     def use(wishes: int) -> None:
         loop = asyncio.new_event_loop()
         loop.run_until_complete(begin(wishes))
+        loop.run_until_complete(loop.shutdown_default_executor())  # where threads force
         loop.close()
 
     use(1)

@@ -34,6 +34,8 @@ class Loaded:
     """Up to which commit they do: the last of the file's own, or a later one."""
     beyond: bool = False
     """Some speak of commits after that, and nothing proves those."""
+    lasting: int | None = None
+    """So many rows come first that do not end, and all others have ended; None where they are not told apart."""
     stray: bool = False
     """It has a column of such ends that does not count."""
     table: str | None = None
@@ -49,6 +51,11 @@ class Loaded:
     def pooled(self) -> bool:
         """Whether it is in the type's table of small files."""
         return self.path is None and self.table is None
+
+    @property
+    def current(self) -> int | None:
+        """How many of its first rows are all that no row it knows of has replaced; None where no number tells."""
+        return self.lasting if self.until else self.rows
 
     @property
     def single(self) -> bool:

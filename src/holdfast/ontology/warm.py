@@ -363,7 +363,7 @@ class Warm:
         for loaded, _, _, path, _ in group:
             if not keep:
                 path.unlink()
-            self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False)
+            self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False, lasting=None)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
     def _pool_of(self, shape: Shape) -> str:

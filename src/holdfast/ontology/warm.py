@@ -47,6 +47,8 @@ POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
 FEW = 16
 """Small files of a first question are scanned where they lie if there are no more: loading pays with the second."""
+ALONE_BYTES = 1 << 20
+"""Of files of a first question up to which DuckDB gets its threads afterwards."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
 
@@ -171,6 +173,9 @@ class Warm:
         lost payload by a later commit than ``sight`` knows of.
         """
         reader = Reader(sight, proved, await self.placed())
+        reader.duck.wide |= (
+            sum(ALONE_BYTES if each.stats is None else each.stats.size for each in entries) > ALONE_BYTES
+        )
         await self._pool_waiting(shape)
         pieces = {} if wanted is None else await self._pieces(entries, reader, wanted)
         whole = [entry for entry in entries if entry.path not in pieces]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.filters.scope import Sql, quoted
-from holdfast.ontology.loaded import Loaded, duck_type
+from holdfast.ontology.loaded import NUMBER, Loaded, duck_type
 from holdfast.ontology.reach import Reading
 from holdfast.ontology.shape import Shape
 
@@ -18,8 +18,6 @@ SYSTEM = ("commit_id", "schema_version_id", "fields_json", "_retracted")
 _NOTHING = "CAST('-0.0' AS DOUBLE)"
 """What changes no number that it is added to, but keeps DuckDB from its statistics: those of files leave NaN out, and
 DuckDB (1.5.5) takes them for bounds of all values."""
-NUMBER = "file_row_number"
-"""What DuckDB calls the number of a row in its file."""
 LISTED = 16
 """Files that a condition names one by one."""
 

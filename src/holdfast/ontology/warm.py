@@ -231,7 +231,7 @@ class Warm:
         last = max((each.entry.last for each in large), default=0)
         if (
             not 0 < len(large) <= MOST
-            or not all(each.single for each in large)
+            or not all(each.single and each.numbered for each in large)
             or any(each.entry.first <= last for each in small)
             or sum(each.rows for each in (*large[1:], *small)) > self._most_replaced
         ):

@@ -169,6 +169,27 @@ async def test_a_snapshot_of_which_nothing_has_ended_is_asked_nothing() -> None:
     assert "file_row_number" not in sql
 
 
+class Odd(Entity):
+    id: Field[str] = Field(primary_key=True)
+    File_Row_Number: Field[int]
+
+
+async def test_a_field_may_be_called_as_duckdb_calls_the_numbers_of_rows() -> None:
+    desk = Desk()
+    for compacted in (False, True):
+        async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
+            for number in range(9):
+                onto.ensure([Odd(id="a", File_Row_Number=number), Odd(id=f"b{number}", File_Row_Number=number)])
+                await onto.commit()
+        if compacted:
+            await Compactor(desk.store, desk.ambient, whole=True).compact(TypeId("entity", "Odd"))
+        async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
+            onto._warm.pooled_bytes = 0
+            for _ in range(3):
+                assert [one.id for one in await onto.query(Odd).where(Odd.File_Row_Number == 8).all()] == ["a", "b8"]
+                assert await onto.query(Odd).count() == 10
+
+
 async def test_a_plain_writers_two_rows_of_a_commit_stay_as_they_came() -> None:
     desk = Desk()
     for number in range(4):

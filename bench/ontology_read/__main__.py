@@ -37,7 +37,7 @@ FULL_SIZES = tuple(
     Size(entities, commits) for entities in (1_000, 100_000, 1_000_000) for commits in (1, 20, 100, 1_000)
 )
 FULL = {"file": FULL_SIZES, "s3": FULL_SIZES}
-WARM_ROUNDS, COLD_ROUNDS = 7, 5
+WARM_ROUNDS, COLD_ROUNDS = 7, 15
 
 
 @contextmanager

@@ -19,7 +19,9 @@ from bench.ontology_read.sides import Session, Side
 PEER_SECONDS = 25.0
 """Within which the peers, side by side, take the whole history in, or are stopped."""
 TURNS_SECONDS = 1.2
-"""After which no other round of a question begins: large sizes have fewer."""
+"""After which no other round of a question begins: large sizes have fewer,"""
+LEAST_ROUNDS = 5
+"""but the first two contenders, which are compared most closely, have so many, the last ones alone."""
 WARMING = 4
 """How often every question was asked before it is asked warm."""
 INSTALLED = {"delta-rs": delta.INSTALLED, "pyiceberg": iceberg.INSTALLED}
@@ -114,14 +116,16 @@ async def _in_turns(contenders: Mapping[str, Work], *, rounds: int) -> dict[str,
     taken: dict[str, list[float]] = {name: [] for name in names}
     began = time.perf_counter()
     for number in range(rounds):
-        if number and time.perf_counter() - began > TURNS_SECONDS:
+        late = number > 0 and time.perf_counter() - began > TURNS_SECONDS
+        if late and number >= LEAST_ROUNDS:
             break
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        there = names[:2] if late else names
+        turn = number % len(there)
+        for name in there[turn:] + there[:turn]:
             if rounds > 1:
                 gc.collect()
             taken[name].append(await contenders[name]())
-    return {name: _figures(taken[name], taken[names[0]]) for name in names}
+    return {name: _figures(taken[name], taken[names[0]][: len(taken[name])]) for name in names}
 
 
 def _figures(seconds: list[float], floor: list[float]) -> dict[str, Any]:

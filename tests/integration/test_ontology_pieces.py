@@ -162,7 +162,8 @@ async def test_a_lookup_in_a_large_file_fetches_its_footer_and_the_row_groups_th
                 assert proxy.counts.as_dict()["served"] == served
             proxy.counts.clear()
             assert await query.where(Thing.id == f"k{9:07d}").as_of(2).count() == 1
-            assert proxy.counts.as_dict()["served"] == {"get 304": 1}
+            # its row of then has ended, and lies behind all that last: a piece with one group more, without fields
+            assert proxy.counts.as_dict()["served"] == {"get 304": 1, "range 206": 3}
             assert await query.count() == ROWS
             assert len(await query.limit(1).all()) == 1, "for which the rest of it is fetched, or nearly all"
             proxy.counts.clear()

@@ -17,8 +17,8 @@ from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.index import Entry
-from holdfast.ontology.lifespans import ORIGIN, known
-from holdfast.ontology.loaded import Loaded, usable
+from holdfast.ontology.lifespans import ORIGIN, known, lasting_in
+from holdfast.ontology.loaded import NUMBER, Loaded, usable
 from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeHead
 from holdfast.ontology.rows import column_forms
@@ -105,6 +105,7 @@ def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
     until = names.UNTIL in schema.names and ORIGIN in (schema.metadata or {})
     looked = known(schema.metadata) if until else None
     sure = looked is not None and proved(looked)
+    lasting = lasting_in(schema.metadata)
     loaded = Loaded(
         number,
         entry,
@@ -118,9 +119,11 @@ def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
         until,
         looked.commit_id if sure and looked is not None else entry.last,
         looked is not None and not sure,
+        lasting.first if until and lasting is not None and lasting.rows == rows else None,
         names.UNTIL in schema.names and not until,
         redacted=mark,
         heeded=sight.number,
+        numbered=all(name.lower() != NUMBER for name in schema.names),
     )
     signature = f"{retracts} {until} {schema.remove_metadata()}"
     return Arrived(loaded, swollen, signature, path, doubtful=not column_forms(schema))
@@ -132,7 +135,7 @@ def _once(shape: Shape, found: Arrived, duck: Duck) -> Arrived:
     path, rows = _without_doubles(shape, found.path, loaded.rows, duck, target)
     if path == found.path:
         return found
-    here = replace(loaded, rows=rows, size=path.stat().st_size, path=str(path))
+    here = replace(loaded, rows=rows, size=path.stat().st_size, path=str(path), lasting=None)
     return found._replace(loaded=here, path=path)
 
 

@@ -187,7 +187,7 @@ class Moment:
         fetched = [entry for entry in used if entry.path in self._ahead or not engine.warm.known(entry)]
         parts = split(predicate, shape)
         oldest = used[0].path if used and not whole else None
-        wanted = Wanted(shape, parts.keys, parts.rest, oldest, span.history)
+        wanted = Wanted(shape, parts.keys, parts.rest, oldest, span.history, span.upper)
         loaded = [*whole, *await engine.warm.load(shape, used, self.sight, resolved.proves, wanted)]
         return _Found(resolved, span, entries, fetched, loaded, parts.keys)
 

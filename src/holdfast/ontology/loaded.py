@@ -9,6 +9,9 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.rows import column_forms, partial_columns
 from holdfast.ontology.shape import Shape
 
+NUMBER = "file_row_number"
+"""What DuckDB calls the number of a row in its file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -34,6 +37,8 @@ class Loaded:
     """Up to which commit they do: the last of the file's own, or a later one."""
     beyond: bool = False
     """Some speak of commits after that, and nothing proves those."""
+    lasting: int | None = None
+    """So many rows come first that do not end, and all others have ended; None where they are not told apart."""
     stray: bool = False
     """It has a column of such ends that does not count."""
     table: str | None = None
@@ -42,6 +47,8 @@ class Loaded:
     """The latest commit that destroyed payload in it."""
     heeded: int = 0
     """Of the commits that destroy payload, the latest that whoever loaded it knew of, and carried out in it."""
+    numbered: bool = True
+    """DuckDB tells the numbers of its rows: no column of it is called like them."""
     partly: bool = False
     """Not all of it is fetched: statements have to say what they read of it (``reach.Reading``)."""
 
@@ -49,6 +56,13 @@ class Loaded:
     def pooled(self) -> bool:
         """Whether it is in the type's table of small files."""
         return self.path is None and self.table is None
+
+    @property
+    def current(self) -> int | None:
+        """How many of its first rows are all that no row it knows of has replaced; None where no number tells."""
+        if not self.numbered:
+            return None
+        return self.lasting if self.until else self.rows
 
     @property
     def single(self) -> bool:

@@ -1,8 +1,8 @@
-"""Many files of a type into one: rows appended in the order of commits, typed columns unified, all of it checked.
+"""Many files of a type into one: rows in the order of ``lifespans``, typed columns unified, all of it checked.
 
-Entries of an index are disjoint in commits and ordered, and each file is sorted by commit and identity, so merging them
-in the specification's order is appending. A file of one commit that is not sorted (a plain writer's) is sorted first.
-Memory is bounded by the bytes of the inputs, which ``tiers`` bounds, and by one row group.
+A first look at keys and commits tells the order of all rows, however the inputs have theirs; then row groups are put
+together from those of the inputs. Memory is bounded by the bytes of the inputs, which ``tiers`` bounds, by keys and
+commits, and by ``HELD_BYTES`` and a row group of what is decoded: most of what is written together lies together.
 
 Typed columns follow the schema of now. A file of ours that was written under it has them already; for older rows, and
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
@@ -19,7 +19,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,13 +33,16 @@ from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type, typed_columns
 from holdfast.ontology.drift import node_of
 from holdfast.ontology.footer import REDACTED
-from holdfast.ontology.lifespans import ORIGIN, untils
+from holdfast.ontology.lifespans import ORIGIN, Lasting, Lives, in_order, lives
 from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns, repeats
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node
 from holdfast.ontology.zones import zoned
+
+HELD_BYTES = 64 << 20
+"""Of decoded row groups that are kept, since rows of theirs may come later too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +82,15 @@ class Merged:
 
 def merge(sources: Sequence[Source], target: Target, origin: Document, later: Sequence[Source] = ()) -> Merged:
     """Blocking. ``origin`` is written down in the file; ``later`` are files after these that end rows of theirs."""
-    schemas = [_schema(source) for source in sources]
+    shapes = [_shape(source) for source in sources]
+    schemas = [each.schema for each in shapes]
     layout = _Layout.of(target, schemas)
     sink = pa.BufferOutputStream()
-    going_in, rows = RowsDigest(target.type_id.kind), 0
-    ends = _ends((*sources, *later), target)
+    going_in, rows = RowsDigest(target.type_id.kind), sum(sum(each.groups) for each in shapes)
+    found = _lives((*sources, *later), target, rows)
+    inputs = _Inputs(layout, sources, [each.groups for each in shapes])
     plain = [name for name in layout.schema.names if name != "fields_json"]
-    groups = _row_groups(layout.table(table, source) for source in sources for table in _tables(source))
+    groups = (inputs.take(numbers, found.until) for numbers in _row_groups(found))
     first = next(groups, layout.schema.empty_table())
     often = [name for name in plain if repeats(first.column(name))]
     with pq.ParquetWriter(
@@ -92,12 +98,11 @@ def merge(sources: Sequence[Source], target: Target, origin: Document, later: Se
     ) as writer:
         for group in chain((first,) if first.num_rows else (), groups):
             going_in.add(group)
-            ended = ends.slice(rows, group.num_rows)
-            rows += group.num_rows
-            writer.write_table(group.set_column(group.num_columns - 1, names.UNTIL, ended), row_group_size=ROW_GROUP)
-        writer.add_key_value_metadata(layout.metadata(origin) | _redacted(schemas))
+            writer.write_table(group, row_group_size=ROW_GROUP)
+        told = {} if found.lasting is None else {"lasting": list(found.lasting)}
+        writer.add_key_value_metadata(layout.metadata({**origin, **told}) | _redacted(schemas))
     body = zoned(sink.getvalue())
-    _check(body, going_in, rows)
+    _check(body, going_in, rows, found.lasting)
     return Merged(body, rows)
 
 
@@ -107,11 +112,18 @@ def _redacted(schemas: Iterable[pa.Schema]) -> dict[bytes, bytes]:
     return {REDACTED: str(mark).encode()} if mark else {}
 
 
-def _schema(source: Source) -> pa.Schema:
+class _Shape(NamedTuple):
+    schema: pa.Schema
+    groups: list[int]
+    """How many rows each row group has."""
+
+
+def _shape(source: Source) -> _Shape:
     """Of a file that has the columns and as many rows as it should have."""
     try:
         with pq.ParquetFile(pa.BufferReader(source.body)) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
+            groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{source.path}: not a Parquet file ({error})") from error
     if source.rows not in (rows, None):
@@ -119,57 +131,72 @@ def _schema(source: Source) -> pa.Schema:
     kind = "entity" if names.ENTITY_KEYS[0] in schema.names else "relation"
     if missing := {"commit_id", *names.key_columns(kind), "fields_json"} - set(schema.names):
         raise Corrupt(f"{source.path}: it has no column {', '.join(sorted(missing))}")
-    return schema
+    return _Shape(schema, groups)
 
 
-def _ends(sources: Iterable[Source], target: Target) -> pa.Array:
-    """When each row ceased to be the latest, from a first look at keys and commits alone."""
+def _lives(sources: Iterable[Source], target: Target, own: int) -> Lives:
+    """From a first look at keys and commits alone."""
     keys = names.key_columns(target.type_id.kind)
-    wanted = ["commit_id", *keys]
-    return untils(pa.concat_tables(table for source in sources for table in _tables(source, wanted)), keys)
+    return lives(pa.concat_tables(_identities(source, keys) for source in sources), keys, own)
 
 
-def _tables(source: Source, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """The rows in the specification's order: of a snapshot as they are, of a commit's file sorted if they are not."""
+def _identities(source: Source, keys: Sequence[str]) -> pa.Table:
     with pq.ParquetFile(pa.BufferReader(source.body)) as file:
-        if source.first < source.last:
-            for number in range(file.num_row_groups):
-                yield _of_its_commits(file.read_row_group(number, columns=columns, use_threads=False), source)
-            return
-        table = _of_its_commits(file.read(columns=columns, use_threads=False), source)
-        kind = "entity" if names.ENTITY_KEYS[0] in table.column_names else "relation"
-        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names.key_columns(kind)])
-        yield table if _rising(order) else table.take(order)
-
-
-def _of_its_commits(table: pa.Table, source: Source) -> pa.Table:
+        table = file.read(columns=["commit_id", *keys], use_threads=False)
     bounds = pc.min_max(table.column("commit_id")).as_py()
     if table.num_rows and (bounds["min"] < source.first or bounds["max"] > source.last):
         raise Corrupt(f"{source.path}: it has rows of other commits than {source.first} to {source.last}")
     return table
 
 
-def _rising(order: pa.Array) -> bool:
-    numbers = order.to_numpy()
-    return bool(np.array_equal(numbers, np.arange(len(numbers))))
+def _row_groups(found: Lives) -> Iterator[np.ndarray]:
+    """The numbers of the rows of each: rows that last and rows that have ended share none, if there are several."""
+    order, first = found.order, len(found.order)
+    if found.lasting is not None and first > ROW_GROUP:
+        first = found.lasting.first
+    for part in (order[:first], order[first:]):
+        for start in range(0, len(part), ROW_GROUP):
+            yield part[start : start + ROW_GROUP]
 
 
-def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, in row groups of the full size."""
-    waiting: list[pa.Table] = []
-    count = 0
-    for table in tables:
-        waiting.append(table)
-        count += table.num_rows
-        if count < ROW_GROUP:
-            continue
-        joined = pa.concat_tables(waiting)
-        whole = count // ROW_GROUP * ROW_GROUP
-        for start in range(0, whole, ROW_GROUP):
-            yield joined.slice(start, ROW_GROUP)
-        waiting, count = [joined.slice(whole)], count - whole
-    if count:
-        yield pa.concat_tables(waiting)
+class _Inputs:
+    """All rows that go in, by number."""
+
+    def __init__(self, layout: "_Layout", sources: Sequence[Source], groups: Sequence[Sequence[int]]) -> None:
+        self._layout = layout
+        self._places = [
+            (each, number) for each, rows in zip(sources, groups, strict=True) for number in range(len(rows))
+        ]
+        self._starts = np.array(list(accumulate(chain.from_iterable(groups), initial=0)))
+        self._held: dict[int, pa.Table] = {}
+        self._held_bytes = 0
+
+    def take(self, numbers: np.ndarray, until: pa.Array) -> pa.Table:
+        """These rows, in this order, in the columns of all."""
+        groups = np.searchsorted(self._starts, numbers, side="right") - 1
+        order = np.argsort(groups, kind="stable")
+        edges = [0, *(np.flatnonzero(np.diff(groups[order])) + 1).tolist(), len(order)]
+        parts: list[pa.Table] = []
+        for start, end in pairwise(edges):
+            group, wanted = int(groups[order[start]]), numbers[order[start:end]]
+            parts.append(self._group(group).take(pa.array(wanted - self._starts[group])))
+        table, back = pa.concat_tables(parts), np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        table = table if len(parts) == 1 else table.take(pa.array(back))
+        return table.set_column(table.num_columns - 1, names.UNTIL, until.take(pa.array(numbers)))
+
+    def _group(self, number: int) -> pa.Table:
+        """A row group of an input."""
+        table = self._held.pop(number, None)
+        if table is None:
+            source, place = self._places[number]
+            with pq.ParquetFile(pa.BufferReader(source.body)) as file:
+                table = self._layout.table(file.read_row_group(place, use_threads=False), source)
+            self._held_bytes += table.nbytes
+        self._held[number] = table
+        while self._held_bytes > HELD_BYTES and len(self._held) > 1:
+            self._held_bytes -= self._held.pop(next(iter(self._held))).nbytes
+        return table
 
 
 # --- columns ---
@@ -292,14 +319,16 @@ class RowsDigest:
         return self._hash.hexdigest()
 
 
-def _check(body: bytes, going_in: RowsDigest, rows: int) -> None:
+def _check(body: bytes, going_in: RowsDigest, rows: int, lasting: Lasting | None) -> None:
     """Read back what was made."""
-    coming_out, count, last = going_in.another(), 0, 0
+    coming_out = going_in.another()
+    commits, ended = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
     with pq.ParquetFile(pa.BufferReader(body)) as file:
         for number in range(file.num_row_groups):
             table = file.read_row_group(number, use_threads=False)
-            commits = table.column("commit_id").to_numpy()
-            check(bool(np.all(np.diff(commits) >= 0)) and commits[0] >= last, "a snapshot is not in order")
-            count, last = count + table.num_rows, int(commits[-1])
+            commits.append(table.column("commit_id").to_numpy())
+            ended.append(table.column(names.UNTIL).is_valid().to_numpy())
             coming_out.add(table)
+    check(in_order(np.concatenate(commits), np.concatenate(ended), lasting), "a snapshot is not in order")
+    count = sum(map(len, commits))
     check(count == rows and coming_out.value == going_in.value, "a snapshot does not have the rows that went into it")

@@ -4,8 +4,9 @@ Who looks for a key in a file of tens of megabytes needs its footer and mostly o
 needs three columns of ten. So the footer is fetched first, which is one range, and then what the statement reads
 (``sparse``). Which row groups those are is told by the statistics in the footer, read as those of whole files are
 (``prune``): what concerns keys alone may be asked of every group, the rest only where no row left out could have hidden
-another one: of history, and of the oldest file if its rows say themselves until when they last. Few row groups are a
-file of their own. Where they are many, or after some such pieces, the file has all of its row groups.
+another one: of history, and of the oldest file if its rows say themselves until when they last. Row groups of rows that
+have ended by then are left out where a snapshot has them apart (``lifespans``). Few row groups are a file of their own.
+Where they are many, or after some such pieces, the file has all of its row groups.
 
 What was fetched stays for the session, and the footer with it. A file of which everything is here is whole, and no
 matter of this module any more.
@@ -13,9 +14,10 @@ matter of this module any more.
 Errors: ``Overtaken`` if the file was replaced between two ranges, ``MissingFile`` if it is gone.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +31,12 @@ from holdfast.ontology.errors import Overtaken, SnapshotGone
 from holdfast.ontology.filters.ast import And
 from holdfast.ontology.footer import of_groups
 from holdfast.ontology.index import Entry
-from holdfast.ontology.lifespans import ORIGIN
+from holdfast.ontology.lifespans import ORIGIN, known, lasting_in
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.prune import may_match, paths
 from holdfast.ontology.ranged import Distant
 from holdfast.ontology.reach import Placed, Reading, chunks_of, more_than_chunks
+from holdfast.ontology.refs import TypeHead
 from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sparse import Sparse
@@ -60,6 +63,8 @@ class Wanted:
     oldest: str | None
     """The file that holds nothing newer than another: no row of it hides one."""
     history: bool
+    upper: int
+    """The last commit that it is about."""
 
     def tests(self, entry: Entry, *, single: bool) -> And:
         """What must hold of a row of a file, or it is not needed."""
@@ -120,7 +125,7 @@ class Narrower:
             file = await self._file(arrival.entry)
             if file.foreign:
                 return None
-            groups, number = await self._groups(file, arrival.entry, wanted), reader.sight.number
+            groups, number = await self._groups(file, arrival.entry, reader, wanted), reader.sight.number
             if groups is None:
                 if wanted.shape.upgrades is not None:
                     return None
@@ -134,11 +139,11 @@ class Narrower:
             file.pieces.append((groups, loaded))
             return loaded
 
-    async def _groups(self, file: _File, entry: Entry, wanted: Wanted) -> frozenset[int] | None:
+    async def _groups(self, file: _File, entry: Entry, reader: Reader, wanted: Wanted) -> frozenset[int] | None:
         """The row groups that a question needs, if they are few; None for all."""
         if not wanted.tests(entry, single=True).terms:
             return None
-        groups = await blocking(_chosen, file.metadata, entry, wanted)
+        groups = await blocking(_chosen, file.metadata, entry, wanted, reader.proved)
         if any(groups <= has for has, _ in file.pieces):
             return groups
         many = sum(file.sizes[each] for each in groups) * SHARE > sum(file.sizes)
@@ -227,9 +232,20 @@ def _looked_at(distant: Distant) -> _File:
     return _File(distant, metadata, chunks, foreign, sizes)
 
 
-def _chosen(metadata: Any, entry: Entry, wanted: Wanted) -> frozenset[int]:
-    every = range(metadata.num_row_groups)
+def _chosen(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeHead], bool]) -> frozenset[int]:
+    every = range(_current(metadata, entry, wanted, proved))
     ends = names.UNTIL in metadata.schema.names and ORIGIN in (metadata.metadata or {})
     tests = wanted.tests(entry, single=ends or (entry.stats is not None and entry.stats.unique))
     stats = of_groups(metadata, {path.field for path in paths(tests)})
     return frozenset(number for number in every if may_match(tests, stats[number], wanted.shape))
+
+
+def _current(metadata: Any, entry: Entry, wanted: Wanted, proved: Callable[[TypeHead], bool]) -> int:
+    """How many of the first row groups hold all rows that count, as far as they are told apart."""
+    every, told, looked = metadata.num_row_groups, lasting_in(metadata.metadata), known(metadata.metadata)
+    through = entry.last if looked is None else looked.commit_id
+    sure = looked is None or proved(looked)
+    if wanted.history or told is None or told.rows != metadata.num_rows or not sure or through > wanted.upper:
+        return int(every)
+    ends = accumulate(metadata.row_group(number).num_rows for number in range(every))
+    return next((number for number, end in enumerate(ends, 1) if end >= told.first), 0)

@@ -7,14 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.finding import Finding
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.index import Entry
-from holdfast.ontology.lifespans import ORIGIN, known, untils
+from holdfast.ontology.lifespans import ORIGIN, in_order, known, lasting_in, lives
 from holdfast.ontology.manifest import FileEntry
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import FileRef, TypeId, fold
@@ -110,10 +109,12 @@ def check_snapshot(
     except Corrupt as error:
         yield Finding("snapshot_wrong", entry.path, str(error))
         return
-    commits = table.column("commit_id").to_numpy()
-    if bool(np.any(np.diff(commits) < 0)):
-        yield Finding("snapshot_wrong", entry.path, "its rows are not in the order of commits")
+    lasting = lasting_in(table.schema.metadata) if _says_ends(table) else None
+    ended = table.column(names.UNTIL).is_valid() if _says_ends(table) else pc.is_null(table.column("commit_id"))
+    if not in_order(table.column("commit_id").to_numpy(), ended.to_numpy(), lasting):
+        yield Finding("snapshot_wrong", entry.path, "its rows are not in order")
         return
+    table = table.take(pc.sort_indices(table, sort_keys=[("commit_id", "ascending")]))
     found = commit_digests(table, type_id.kind)
     wrong = [number for number, digest in found.items() if expected.get(number, digest) != digest]
     strange = [number for number in found if not entry.first <= number <= entry.last or number not in expected]
@@ -122,36 +123,39 @@ def check_snapshot(
         if numbers:
             yield Finding("snapshot_wrong", entry.path, f"it has {what} rows of commit {numbers[0]}")
     if not (wrong or strange or missing):
-        wanted = ["commit_id", *key_columns(type_id.kind)]
+        keys = key_columns(type_id.kind)
         try:
-            after = [_system_columns(each, entry.path, type_id).select(wanted) for each in later]
+            after = [_system_columns(each, entry.path, type_id).select(["commit_id", *keys]) for each in later]
         except Corrupt:
             after = []  # of a file that is a finding of its own
-        yield from _check_ends(body, entry, table.select(wanted), after)
+        if _says_ends(table):
+            yield from _check_ends(entry, table, keys, after)
         if entry.stats is not None:
             yield from _check_stats(entry.path, entry.stats, stats_of(body, key=entry.path, unique=False))
 
 
-def _check_ends(body: bytes, entry: Entry, rows: pa.Table, later: Sequence[pa.Table]) -> Iterator[Finding]:
-    """``_until`` of a snapshot, by which readers tell rows that were replaced; a plain writer's has none."""
-    with pq.ParquetFile(pa.BufferReader(body)) as file:
-        if names.UNTIL not in file.schema_arrow.names or ORIGIN not in (file.schema_arrow.metadata or {}):
-            return
-        said = file.read(columns=[names.UNTIL]).column(names.UNTIL).to_pylist()
+def _says_ends(table: pa.Table) -> bool:
+    """Whether its rows say until when they last, by which readers tell which were replaced; a plain writer's do not."""
+    return names.UNTIL in table.column_names and ORIGIN in (table.schema.metadata or {})
+
+
+def _check_ends(entry: Entry, rows: pa.Table, keys: Sequence[str], later: Sequence[pa.Table]) -> Iterator[Finding]:
+    said = rows.column(names.UNTIL).to_pylist()
     if not later:
         said = [each if each is None or each <= entry.last else None for each in said]
-    meant = untils(pa.concat_tables([rows, *later]), rows.column_names[1:]).slice(0, rows.num_rows).to_pylist()
+    identities = pa.concat_tables([rows.select(["commit_id", *keys]), *later])
+    meant = lives(identities, keys, rows.num_rows).until.to_pylist()
     wrong = next((number for number, pair in enumerate(zip(said, meant, strict=True)) if pair[0] != pair[1]), None)
     if wrong is not None:
-        key = "/".join(str(rows.column(name)[wrong].as_py()) for name in rows.column_names[1:])
-        message = f"row {wrong} ({key}) says that it lasts until {said[wrong]}, and it lasts until {meant[wrong]}"
-        yield Finding("snapshot_wrong", entry.path, message)
+        key = "/".join(str(rows.column(name)[wrong].as_py()) for name in keys)
+        message = f"its row {key} of commit {rows.column('commit_id')[wrong]} says that it lasts until {said[wrong]}, "
+        yield Finding("snapshot_wrong", entry.path, f"{message}and it lasts until {meant[wrong]}")
 
 
 def _system_columns(body: bytes, path: str, type_id: TypeId) -> pa.Table:
     keys = key_columns(type_id.kind)
-    wanted = ("commit_id", f"{type_id.kind}_type", *keys, "schema_version_id", "fields_json", names.RETRACTED)
-    table = from_parquet(body, key=path, columns=wanted)
-    if missing := [name for name in wanted[:-1] if name not in table.column_names]:
+    needed = ("commit_id", f"{type_id.kind}_type", *keys, "schema_version_id", "fields_json")
+    table = from_parquet(body, key=path, columns=(*needed, names.RETRACTED, names.UNTIL))
+    if missing := [name for name in needed if name not in table.column_names]:
         raise Corrupt(f"{path}: it has no column {', '.join(missing)}")
     return table

@@ -47,6 +47,8 @@ POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
 FEW = 16
 """Small files of a first question are scanned where they lie if there are no more: loading pays with the second."""
+ALONE_BYTES = 1 << 20
+"""Of files of a first question up to which DuckDB gets its threads afterwards."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
 
@@ -171,6 +173,9 @@ class Warm:
         lost payload by a later commit than ``sight`` knows of.
         """
         reader = Reader(sight, proved, await self.placed())
+        reader.duck.wide |= (
+            sum(ALONE_BYTES if each.stats is None else each.stats.size for each in entries) > ALONE_BYTES
+        )
         await self._pool_waiting(shape)
         pieces = {} if wanted is None else await self._pieces(entries, reader, wanted)
         whole = [entry for entry in entries if entry.path not in pieces]
@@ -226,7 +231,7 @@ class Warm:
         last = max((each.entry.last for each in large), default=0)
         if (
             not 0 < len(large) <= MOST
-            or not all(each.single for each in large)
+            or not all(each.single and each.numbered for each in large)
             or any(each.entry.first <= last for each in small)
             or sum(each.rows for each in (*large[1:], *small)) > self._most_replaced
         ):
@@ -363,7 +368,7 @@ class Warm:
         for loaded, _, _, path, _ in group:
             if not keep:
                 path.unlink()
-            self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False)
+            self._loaded[loaded.entry.path] = replace(loaded, path=None, beyond=False, lasting=None)
             self._pooled.setdefault(shape.type_id, set()).add(loaded.number)
 
     def _pool_of(self, shape: Shape) -> str:

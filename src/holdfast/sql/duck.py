@@ -6,6 +6,9 @@
 * Statements run off the loop, each on a cursor of its own. A caller that is cancelled interrupts its statement.
 * To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it, and
   those that did are run by the thread that opened it: no way to the loop and back, and its memory is at hand.
+* Threads of its own cost a small first statement more than they save it. Who puts no statements of others to it may
+  have it opened with none (``alone``): it gets them, and its settings are locked, when those that waited have run, or
+  before that if they read much (``wide``).
 
 Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
 with spilling, ``MissingFile`` where a file that was handed over has gone.
@@ -16,7 +19,7 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -39,6 +42,8 @@ LINES_MOST, LINE_MOST = 8, 300
 """Of an error message."""
 BATCH_ROWS = 10_000
 """Rows of a streamed result that are in memory at a time."""
+# The files that it gets never change.
+_LAST = "SET GLOBAL parquet_metadata_cache = true; SET lock_configuration = true"
 _BYTES = TypeAdapter(ByteSize)
 _SIZE = re.compile(r"\s*\d+(\.\d+)?\s*[kmgt]i?b\s*", re.IGNORECASE)
 
@@ -89,6 +94,10 @@ class Duck:
         self._memory_limit = memory_limit
         self._folders = [f"{path}/" for path in (folder, *readable)]
         self._threads = threads
+        self.wide = False
+        """Whether what waits for it reads so much that threads pay."""
+        self._alone = False
+        """It has no threads yet, and settings can be changed."""
         self._cursors: set[int] = set()
         self._root: duckdb.DuckDBPyConnection | None = None
         self.opening: asyncio.Future[None] | None = None
@@ -97,8 +106,9 @@ class Duck:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
         """Statements that came before it was open; None once they were served."""
 
-    def open(self, root: "duckdb.DuckDBPyConnection | None" = None) -> None:
-        """Blocking. From here on it reads only what it was given, and no setting can be changed.
+    def open(self, root: "duckdb.DuckDBPyConnection | None" = None, *, alone: bool = False) -> None:
+        """Blocking. From here on it reads only what it was given, and no setting can be changed; if it is ``alone``,
+        from the end of ``serve`` on.
 
         ``root`` is what ``connected`` made with the same limit, if somebody has begun with that before.
         """
@@ -107,16 +117,29 @@ class Duck:
         if not self.memory_bytes:
             (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
             self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        # The files that it gets never change. Of these settings none can be given to connect(), but for the place to
-        # spill, which is not known then. The folders are our own; DuckDB imports pandas, if there is one, to bind its
-        # first parameter.
+        # Of these settings none can be given to connect(), but for the place to spill, which is not known then. The
+        # folders are our own; DuckDB imports pandas, if there is one, to bind its first parameter.
         root.execute(
             f"SET temp_directory = {_literal(f'{self.folder}/spill')}; "
-            "SET GLOBAL TimeZone = 'UTC'; SET GLOBAL parquet_metadata_cache = true; "
+            "SET GLOBAL TimeZone = 'UTC'; "
             f"SET allowed_directories = [{', '.join(map(_literal, self._folders))}]; "
-            "SET enable_external_access = false; SET lock_configuration = true"
+            f"SET enable_external_access = false{'' if alone else f'; {_LAST}'}"
         )
-        self._root = root
+        self._root, self._alone = root, alone
+        if self.wide:
+            self.join()
+
+    def join(self) -> None:
+        """Blocking: give it its threads, and lock its settings, if that was left for later."""
+        with self._lock:
+            if self._root is not None and self._alone:
+                most = _most_threads(self.memory_bytes, self._threads)
+                threads = "RESET threads" if most is None else f"SET threads = {most:d}"
+                with closing(self._root.cursor()) as cursor:
+                    with suppress(duckdb.Error):  # the system has no thread to give: it goes on without
+                        cursor.execute(threads)
+                    cursor.execute(_LAST)
+                self._alone = False
 
     def serve(self) -> None:
         """Blocking, once it is open, or cannot be opened: run the statements that have waited for that."""
@@ -125,6 +148,7 @@ class Duck:
         for loop, call in waiting:
             if call.begin():
                 call.run(partial(_hand_back, loop))
+        self.join()
 
     async def ready(self) -> None:
         """Until it is open."""
@@ -142,7 +166,7 @@ class Duck:
     @property
     def untouched(self) -> bool:
         """Whether it is as it was when it was opened, and nothing goes on in it."""
-        return self._root is not None and not self.written and not self._cursors
+        return self._root is not None and not (self.written or self._cursors or self._alone)
 
     def take_over(self, spare: Spare) -> None:
         """Be open with one that was opened before, on the same terms and with the same folder."""
@@ -150,7 +174,8 @@ class Duck:
 
     def let_go(self) -> "duckdb.DuckDBPyConnection | None":
         """What it was open with; from here on it is closed."""
-        root, self._root, self.opening = self._root, None, None
+        with self._lock:
+            root, self._root, self.opening = self._root, None, None
         return root
 
     def name(self) -> int:

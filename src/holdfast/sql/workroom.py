@@ -86,11 +86,12 @@ class Workroom:
         root = None
         try:
             try:
-                root = connected(self._memory_limit) if found is None else None
+                alone = 1 if self._handed_on else None
+                root = connected(self._memory_limit, alone) if found is None else None
             finally:
                 duck = self._place(loop, found)  # whoever asks is told what is wrong with the database
             if not duck.open_already:
-                duck.open(root)
+                duck.open(root, alone=self._handed_on)
         except BaseException:
             if self._duck is not None:
                 self._duck.serve()
@@ -146,6 +147,7 @@ class Workroom:
             await blocking(self._clear_up, scratch, duck)
 
     def _clear_up(self, scratch: Scratch, duck: Duck) -> None:
+        duck.join()
         untouched = self._handed_on and duck.untouched and _size(scratch.path) <= KEPT_BYTES
         root = duck.let_go()
         if root is not None and not untouched:

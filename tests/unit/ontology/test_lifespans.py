@@ -4,13 +4,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from holdfast.ontology import Entity, Field, layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.head import read_head
-from holdfast.ontology.lifespans import known, untils
+from holdfast.ontology.index import Entry, read_index
+from holdfast.ontology.lifespans import Lasting, Lives, known, lasting_in, lives
+from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.scans import lasting
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
@@ -23,10 +27,14 @@ class Thing(Entity):
     value: Field[int]
 
 
-def found(*rows: tuple[int, str, str]) -> list[int | None]:
+def lived(*rows: tuple[int, str, str], later: int = 0) -> Lives:
     commits, lefts, rights = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {"commit_id": pa.array(commits, pa.int64()), "l": pa.array(lefts, pa.string())}
-    return untils(pa.table({**columns, "r": pa.array(rights, pa.string())}), ("l", "r")).to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+    return lives(pa.table({**columns, "r": pa.array(rights, pa.string())}), ("l", "r"), len(rows) - later)
+
+
+def found(*rows: tuple[int, str, str]) -> list[int | None]:
+    return lived(*rows).until.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
 
 
 def test_a_row_lasts_until_the_next_of_its_identity() -> None:
@@ -39,6 +47,40 @@ def test_of_two_rows_in_one_commit_the_last_counts() -> None:
     assert found((2, "a", "x"), (2, "a", "x"), (5, "a", "x")) == [2, 5, None]
 
 
+def test_rows_that_last_come_first() -> None:
+    rows = ((3, "b", "x"), (1, "a", "x"), (1, "b", "x"), (2, "c", "x"), (2, "a", "x"), (4, "c", "x"))
+    whole = lived(*rows)
+    assert whole.order.tolist() == [4, 0, 5, 1, 2, 3], "each part by commit and identity, however the rows came"
+    assert whole.lasting == Lasting(3, 6)
+    known_of = lived(*rows, later=1)
+    assert (known_of.order.tolist(), known_of.lasting) == ([4, 0, 1, 2, 3], Lasting(2, 5)), "c ends by a later file"
+    assert lived().lasting == Lasting(0, 0)
+
+
+def test_rows_of_one_identity_and_commit_stay_in_their_order() -> None:
+    twice = lived((1, "b", "x"), (1, "a", "x"), (1, "a", "x"), (2, "b", "x"))
+    assert (twice.order.tolist(), twice.lasting) == ([1, 2, 0, 3], None)
+
+
+def a_file(rows: int, lasting: int | None, *, until: bool = True, through: int = 9, beyond: bool = False) -> Loaded:
+    entry = Entry(1, 5, "snapshots/x")
+    found = Loaded(1, entry, rows, 100, (), frozenset(), unique=False, path="x", through=through)
+    return replace(found, until=until, beyond=beyond, lasting=lasting)
+
+
+def test_what_one_scan_asks_of_rows() -> None:
+    snapshot, commit = a_file(10, 6), a_file(3, None, until=False)
+    assert lasting([snapshot, commit], 9) == lasting([snapshot, a_file(9, 6)], 9) == "file_row_number < 6"
+    assert lasting([a_file(10, 10), commit], 9) == lasting([commit], 9) == "", "nothing has ended"
+    assert lasting([a_file(4, 2), commit], 9) == "_until IS NULL", "the commit has more rows than the number lets pass"
+    assert lasting([snapshot, a_file(9, 5)], 9) == "_until IS NULL"
+    assert lasting([snapshot, a_file(9, None)], 9) == "_until IS NULL"
+    assert lasting([snapshot, commit], 8) == "(_until IS NULL OR _until > 8)", "of an earlier commit"
+    assert lasting([a_file(10, 6, through=5, beyond=True)], 9) == "(_until IS NULL OR _until > 5)"
+    assert lasting([snapshot, commit], None) == ""
+    assert lasting([a_file(10, None), commit], None) == "_until IS DISTINCT FROM commit_id"
+
+
 async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
     desk = Desk()
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
@@ -49,7 +91,8 @@ async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
     table_bytes = desk.shelf.objects[made.entry.path].body
     table = pq.read_table(pa.BufferReader(table_bytes))
     # The head is not in the snapshot, and ends a row of it all the same.
-    assert table.column("_until").to_pylist() == [end for n in range(2, 10) for end in (n, None)]
+    assert table.column("_until").to_pylist() == [*[None] * 8, *range(2, 10)]
+    assert lasting_in(table.schema.metadata) == Lasting(8, 16)
     ledger = await Chain(desk.store).ledger((await read_head(desk.store)).place)
     assert known(table.schema.metadata) == ledger.head_of(THING)
     for more in (0, 1):
@@ -63,7 +106,8 @@ async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
                 assert "store.replaced" in (await query.explain()).sql
             for _ in range(2):
                 sql = (await query.explain()).sql
-                assert "_until IS NULL" in sql
+                assert "file_row_number < 8" in sql
+                assert "_until" not in sql
                 assert more or not ("JOIN" in sql or "GROUP BY" in sql), "the snapshot knows all files after it"
             assert (await query.where(Thing.value > 0).all()) == [Thing(id="a", value=8 + more)]
             assert (await query.as_of(5).where(Thing.value > 0).all()) == [Thing(id="a", value=4)]
@@ -71,6 +115,99 @@ async def test_a_snapshot_says_it_and_readers_need_not_group() -> None:
             assert await query.as_of(5).count() == 6
             history = await query.with_history().where(Thing.id == "a").all()
             assert [one.value for one in history] == list(range(9 + more))
+
+
+async def written(desk: Desk, commits: int, *, first: int = 1) -> None:
+    """Each commit changes ``a`` and two others of nine, and adds one."""
+    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        for number in range(first, first + commits):
+            some = ["a", f"b{number % 9}", f"b{(number * 4) % 9}", f"c{number:02d}"]
+            onto.ensure([Thing(id=key, value=number) for key in dict.fromkeys(some)])
+            await onto.commit()
+
+
+async def answers(desk: Desk, *, pooled_bytes: int) -> tuple[list[list[Thing]], str]:
+    """All there is to ask, and the statement about the latest state."""
+    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        onto._warm.pooled_bytes = pooled_bytes
+        query, head = onto.query(Thing), (await read_head(desk.store)).commit_id
+        moments = [query, query.with_history(), query.history_since(head // 2)]
+        moments += [query.as_of(number) for number in range(1, head + 1)]
+        sql = (await query.explain()).sql
+        return [await each.all() for each in moments], sql
+
+
+async def test_snapshots_of_snapshots_answer_as_commits_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.merge.ROW_GROUP", 8)
+    monkeypatch.setattr("holdfast.ontology.merge.HELD_BYTES", 0)
+    desk = Desk()
+    for number, whole in enumerate((True, False, False, True)):
+        await written(desk, 9, first=1 + 9 * number)
+        before, _ = await answers(desk, pooled_bytes=0)
+        await Compactor(desk.store, desk.ambient, fan=3, whole=whole).compact(THING)
+        for pooled_bytes in (0, 10**6):
+            after, sql = await answers(desk, pooled_bytes=pooled_bytes)
+            assert after == before
+            assert "file_row_number <" in sql
+        assert (await verify(desk.store, deep=True)).good
+    (path,) = (each.path for each in (await read_index(desk.store, THING)).entries if each.snapshot)
+    with pq.ParquetFile(pa.BufferReader(desk.shelf.objects[path].body)) as file:
+        groups = [file.read_row_group(number).column("_until") for number in range(file.num_row_groups)]
+    assert all(group.null_count in (0, len(group)) for group in groups), "no row group has rows of both sorts"
+
+
+async def test_a_snapshot_of_which_nothing_has_ended_is_asked_nothing() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        for number in range(9):
+            onto.ensure(Thing(id=f"b{number}", value=number))
+            await onto.commit()
+    await Compactor(desk.store, desk.ambient, whole=True).compact(THING)
+    (latest, *_), sql = await answers(desk, pooled_bytes=0)
+    assert len(latest) == 9
+    assert "_until" not in sql
+    assert "file_row_number" not in sql
+
+
+class Odd(Entity):
+    id: Field[str] = Field(primary_key=True)
+    File_Row_Number: Field[int]
+
+
+async def test_a_field_may_be_called_as_duckdb_calls_the_numbers_of_rows() -> None:
+    desk = Desk()
+    for compacted in (False, True):
+        async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
+            for number in range(9):
+                onto.ensure([Odd(id="a", File_Row_Number=number), Odd(id=f"b{number}", File_Row_Number=number)])
+                await onto.commit()
+        if compacted:
+            await Compactor(desk.store, desk.ambient, whole=True).compact(TypeId("entity", "Odd"))
+        async with Ontology(desk.store, desk.ambient, [Odd]) as onto:
+            onto._warm.pooled_bytes = 0
+            for _ in range(3):
+                assert [one.id for one in await onto.query(Odd).where(Odd.File_Row_Number == 8).all()] == ["a", "b8"]
+                assert await onto.query(Odd).count() == 10
+
+
+async def test_a_plain_writers_two_rows_of_a_commit_stay_as_they_came() -> None:
+    desk = Desk()
+    for number in range(4):
+        rows = [
+            ("c", {"id": "c", "value": number}),
+            ("c", {"id": "c", "value": number + 10}),
+            ("b", {"id": "b", "value": 1}),
+        ]
+        await desk.plain.commit({("entity", "Thing"): rows})
+    await written(desk, 2, first=5)
+    before, _ = await answers(desk, pooled_bytes=0)
+    (made,) = await Compactor(desk.store, desk.ambient, whole=True).compact(THING)
+    after, sql = await answers(desk, pooled_bytes=0)
+    assert after == before
+    assert "_until IS NULL" in sql
+    table = pq.read_table(pa.BufferReader(desk.shelf.objects[made.entry.path].body))
+    assert lasting_in(table.schema.metadata) is None
+    assert table.column("commit_id").to_pylist() == sorted(table.column("commit_id").to_pylist())
 
 
 async def test_ends_by_commits_that_are_on_no_chain_any_more_are_none() -> None:
@@ -120,8 +257,8 @@ async def test_verify_knows_when_rows_end_by_later_files() -> None:
     stored = desk.shelf.objects[made.entry.path]
     table = pq.read_table(pa.BufferReader(stored.body))
     ends = table.column("_until").to_pylist()
-    assert ends[-2:] == [9, None], "a of the eighth commit ends by the ninth, which is not in the snapshot"
-    for wrong in ([*ends[:-2], None, None], [*ends[:-2], 10, None], [*ends[:-2], 9, 11]):
+    assert ends[-2:] == [8, 9], "a of the eighth commit ends by the ninth, which is not in the snapshot"
+    for wrong in ([*ends[:-1], None], [*ends[:-1], 10], [11, *ends[1:]]):
         sink = pa.BufferOutputStream()
         pq.write_table(table.set_column(table.num_columns - 1, "_until", pa.array(wrong, pa.int64())), sink)
         desk.shelf.objects[made.entry.path] = replace(stored, body=sink.getvalue().to_pybytes())

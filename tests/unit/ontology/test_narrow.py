@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.ontology import Entity, Field, layout
 from holdfast.ontology.compact import Compactor
+from holdfast.ontology.lifespans import lasting_in
 from holdfast.ontology.query import Query
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import meta
@@ -114,3 +115,25 @@ async def test_a_file_that_is_replaced_between_two_pieces_is_read_anew() -> None
                 await desk.store.put(key, each.body)
         assert await onto.query(Thing).where(Thing.id == "k22").count() == 1
         assert await onto.query(Thing).where(Thing.id == "k00").all() == [before]
+
+
+async def test_row_groups_of_rows_that_have_ended_are_left_out_by_who_asks_for_the_latest() -> None:
+    desk = Desk()
+    await filled(desk, 4)
+    keys = [f"k{number:02d}" for number in range(48)]
+
+    async def fetched(query: Query[Any], onto: Ontology) -> tuple[int, Any]:
+        """How many row groups of the snapshot are here when every key was looked up, and its footer."""
+        for key in keys:
+            await query.where(Thing.id == key).count()
+        (file,) = (each for key, each in onto._warm._narrower._files.items() if key.startswith(layout.SNAPSHOTS))
+        return len(frozenset().union(*(groups for groups, _ in file.pieces))), file.metadata
+
+    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        latest, footer = await fetched(onto.query(Thing), onto)
+    async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
+        history, _ = await fetched(onto.query(Thing).with_history(), onto)
+    told = lasting_in(footer.metadata)
+    assert told is not None
+    assert (latest, history) == (-(-told.first // 4), footer.num_row_groups)
+    assert latest < history

@@ -17,7 +17,7 @@ from holdfast.base.errors import Invalid, Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.memory import MemoryStore
 from holdfast.sql import spare
-from holdfast.sql.duck import Duck, SqlFailed
+from holdfast.sql.duck import Duck, SqlFailed, connected
 from holdfast.sql.workroom import FOLDERS, KEPT_BYTES, Workroom
 
 LIMIT = "123MB"  # which nobody else has
@@ -199,3 +199,46 @@ async def test_statements_that_come_before_the_database_is_open_are_run_when_it_
     assert (await duck.table("SELECT 10 AS n")).column("n").to_pylist() == [10]
     assert duck.untouched
     await duck.close()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_reads_much(
+    wide: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    duck = Duck(tmp_path, memory_limit="250MB")  # for three threads
+    duck.opening, duck.wide = asyncio.get_running_loop().create_future(), wide
+    ask = "SELECT current_setting('threads') AS n, current_setting('lock_configuration') AS locked"
+    texts = (ask, "SELECT * FROM read_csv('/etc/passwd')")
+    early = [asyncio.ensure_future(duck.table(text)) for text in texts]
+    await asyncio.sleep(0)
+    await blocking(duck.open, connected("250MB", 1), alone=True)
+    assert duck.untouched is wide
+    await blocking(duck.serve)
+    assert (await early[0]).to_pylist() == [{"n": 3, "locked": True} if wide else {"n": 1, "locked": False}]
+    with pytest.raises(SqlFailed, match="leaves the store"):
+        await early[1]
+    assert (await duck.table(ask)).to_pylist() == [{"n": 3, "locked": True}]
+    with pytest.raises(SqlFailed):
+        await duck.table("SET memory_limit = '2GB'")
+    assert duck.untouched
+    await duck.close()
+
+
+async def test_a_database_that_is_left_at_once_has_its_threads_and_locks() -> None:
+    """The session ends while its first answer is on its way."""
+    found = Workroom(MemoryStore(), LIMIT, handed_on=True)
+    duck, _ = await found.placed()
+    await duck.table("SELECT 1")
+    await found.close()
+    async with room() as later:
+        assert later.folder == duck.folder, "the same database"
+        with pytest.raises(SqlFailed):
+            await later.table("SET threads = 1")
+
+
+async def test_a_database_for_statements_of_others_is_locked_before_the_first_of_them() -> None:
+    found = Workroom(MemoryStore(), LIMIT)
+    duck, _ = await found.placed()
+    assert (await duck.table("SELECT current_setting('lock_configuration') AS n")).column("n").to_pylist() == [True]
+    await found.close()

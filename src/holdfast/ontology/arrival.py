@@ -18,7 +18,7 @@ from holdfast.ontology import names
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.index import Entry
 from holdfast.ontology.lifespans import ORIGIN, known, lasting_in
-from holdfast.ontology.loaded import NUMBER, Loaded, usable
+from holdfast.ontology.loaded import Loaded, tells_numbers, usable
 from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeHead
 from holdfast.ontology.rows import column_forms
@@ -123,7 +123,7 @@ def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
         names.UNTIL in schema.names and not until,
         redacted=mark,
         heeded=sight.number,
-        numbered=all(name.lower() != NUMBER for name in schema.names),
+        numbered=tells_numbers((*schema.names, *shape.payload)),
     )
     signature = f"{retracts} {until} {schema.remove_metadata()}"
     return Arrived(loaded, swollen, signature, path, doubtful=not column_forms(schema))

@@ -20,7 +20,7 @@ from holdfast.base.aio import blocking
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.index import Entry
-from holdfast.ontology.loaded import Loaded
+from holdfast.ontology.loaded import Loaded, tells_numbers
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
@@ -185,6 +185,7 @@ def _loaded(files: Sequence[Loaded], shape: Shape, table: str, number: int) -> L
         table=table,
         redacted=max(each.redacted for each in files),
         heeded=min(each.heeded for each in files),
+        numbered=tells_numbers(shape.payload),
     )
 
 

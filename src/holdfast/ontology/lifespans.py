@@ -57,10 +57,10 @@ def known(metadata: Mapping[bytes, bytes] | None) -> TypeHead | None:
 
 
 def lasting_in(metadata: Mapping[bytes, bytes] | None) -> Lasting | None:
-    """What a snapshot says of its order; None if it says nothing."""
+    """What a snapshot says of its order; None if it says nothing, or what cannot be."""
     try:
         first, rows = json.loads((metadata or {})[ORIGIN])["lasting"]
-        return Lasting(whole(first), whole(rows))
+        return Lasting(whole(first), whole(rows)) if 0 <= first <= rows else None
     except codec.MALFORMED:
         return None
 

@@ -1,5 +1,6 @@
 """A data file as a session has it at hand: where its rows are, and which of its typed columns count. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +12,13 @@ from holdfast.ontology.shape import Shape
 
 NUMBER = "file_row_number"
 """What DuckDB calls the number of a row in its file."""
+_NUMBERS = {NUMBER, "rowid"}
+"""The same, and what it calls that of a row in its table."""
+
+
+def tells_numbers(columns: Iterable[str]) -> bool:
+    """Whether DuckDB tells the numbers of rows with these columns: none of them is called like one."""
+    return _NUMBERS.isdisjoint(map(str.lower, columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Loaded:
     heeded: int = 0
     """Of the commits that destroy payload, the latest that whoever loaded it knew of, and carried out in it."""
     numbered: bool = True
-    """DuckDB tells the numbers of its rows: no column of it is called like them."""
+    """DuckDB tells the numbers of its rows: no column is called like them, of it or of what is made of it."""
     partly: bool = False
     """Not all of it is fetched: statements have to say what they read of it (``reach.Reading``)."""
 

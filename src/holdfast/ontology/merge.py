@@ -2,7 +2,8 @@
 
 A first look at keys and commits tells the order of all rows, however the inputs have theirs; then row groups are put
 together from those of the inputs. Memory is bounded by the bytes of the inputs, which ``tiers`` bounds, by keys and
-commits, and by ``HELD_BYTES`` and a row group of what is decoded: most of what is written together lies together.
+commits, and by ``HELD_BYTES`` and a row group of what is decoded: most of what is written together lies together. Of a
+plain writer's file whose rows are in no order all is decoded.
 
 Typed columns follow the schema of now. A file of ours that was written under it has them already; for older rows, and
 those of plain writers, they are made from ``fields_json``, which decides. Where no schema is known, the flat columns
@@ -88,7 +89,7 @@ def merge(sources: Sequence[Source], target: Target, origin: Document, later: Se
     sink = pa.BufferOutputStream()
     going_in, rows = RowsDigest(target.type_id.kind), sum(sum(each.groups) for each in shapes)
     found = _lives((*sources, *later), target, rows)
-    inputs = _Inputs(layout, sources, [each.groups for each in shapes])
+    inputs = _Inputs(layout, sources, list(_pieces(sources, shapes, found.order)))
     plain = [name for name in layout.schema.names if name != "fields_json"]
     groups = (inputs.take(numbers, found.until) for numbers in _row_groups(found))
     first = next(groups, layout.schema.empty_table())
@@ -159,13 +160,28 @@ def _row_groups(found: Lives) -> Iterator[np.ndarray]:
             yield part[start : start + ROW_GROUP]
 
 
+def _pieces(sources: Sequence[Source], shapes: Sequence[_Shape], order: np.ndarray) -> Iterator[list[int]]:
+    """How many rows of each file are decoded at a time: a row group, but all of a commit's file (a plain writer's) that
+    has them in no order, or each of its row groups were decoded anew for each that is written."""
+    start = 0
+    for source, (_, groups) in zip(sources, shapes, strict=True):
+        end, turns = start + sum(groups), 0
+        if source.first == source.last and len(groups) > 1:
+            own = order[(order >= start) & (order < end)]
+            turns = int(np.count_nonzero(np.diff(own) < 0))
+        yield groups if turns <= 1 else [end - start]  # one: from those that last to those that have ended
+        start = end
+
+
 class _Inputs:
     """All rows that go in, by number."""
 
     def __init__(self, layout: "_Layout", sources: Sequence[Source], groups: Sequence[Sequence[int]]) -> None:
         self._layout = layout
         self._places = [
-            (each, number) for each, rows in zip(sources, groups, strict=True) for number in range(len(rows))
+            (each, number if len(rows) > 1 else None)
+            for each, rows in zip(sources, groups, strict=True)
+            for number in range(len(rows))
         ]
         self._starts = np.array(list(accumulate(chain.from_iterable(groups), initial=0)))
         self._held: dict[int, pa.Table] = {}
@@ -191,7 +207,9 @@ class _Inputs:
         if table is None:
             source, place = self._places[number]
             with pq.ParquetFile(pa.BufferReader(source.body)) as file:
-                table = self._layout.table(file.read_row_group(place, use_threads=False), source)
+                whole = place is None
+                found = file.read(use_threads=False) if whole else file.read_row_group(place, use_threads=False)
+                table = self._layout.table(found, source)
             self._held_bytes += table.nbytes
         self._held[number] = table
         while self._held_bytes > HELD_BYTES and len(self._held) > 1:

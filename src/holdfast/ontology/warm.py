@@ -361,8 +361,8 @@ class Warm:
         paths = [str(each.path) for each in group]
         # The name of a file is its number.
         self.duck.execute(
-            f"INSERT INTO {pool} SELECT CAST(parse_filename(filename, true) AS INTEGER), {listed} "
-            "FROM read_parquet($paths, filename = true)",
+            f"INSERT INTO {pool} SELECT CAST(parse_filename(_path, true) AS INTEGER), {listed} "
+            "FROM read_parquet($paths, filename = '_path')",
             {"paths": paths},
         )
         for loaded, _, _, path, _ in group:

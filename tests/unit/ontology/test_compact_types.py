@@ -16,6 +16,7 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.ontology import Entity, Field, layout
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.index import read_index
+from holdfast.ontology.merge import Source, Target, _Layout, merge
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import partial_columns
 from holdfast.ontology.session import Ontology, Options, Policy
@@ -194,3 +195,35 @@ async def peak_of_compacting(commits: int) -> int:
 async def test_memory_is_bounded_whatever_the_size_of_a_type() -> None:
     small, large = await peak_of_compacting(32), await peak_of_compacting(128)
     assert 0 < large < 2 * small
+
+
+def in_any_order(commit: int, keys: list[int]) -> Source:
+    """A plain writer's file in many row groups."""
+    columns = {"commit_id": pa.array([commit] * len(keys), pa.int64()), "entity_key": [f"k{key:03d}" for key in keys]}
+    table = pa.table({**columns, "fields_json": [f'{{"v":{commit * 1000 + key}}}' for key in keys]})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=4)
+    return Source(f"{commit}.parquet", sink.getvalue(), commit, commit, len(keys), ours=False)
+
+
+def test_rows_in_no_order_are_decoded_once_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.ontology.merge.ROW_GROUP", 4)
+    monkeypatch.setattr("holdfast.ontology.merge.HELD_BYTES", 1)
+    decoded: list[str] = []
+    table = _Layout.table
+
+    def counted(self: _Layout, file: pa.Table, source: Source) -> pa.Table:
+        decoded.append(source.path)
+        return table(self, file, source)
+
+    monkeypatch.setattr(_Layout, "table", counted)
+    keys = [number * 37 % 100 for number in range(100)]
+    made = merge(
+        [in_any_order(1, keys), in_any_order(2, keys[:50]), in_any_order(3, sorted(keys))], Target(READING), {}
+    )
+    found = pq.read_table(io.BytesIO(made.body))
+    rows = zip(*(found.column(name).to_pylist() for name in ("commit_id", "entity_key", "fields_json")), strict=True)
+    ended = {(1, key) for key in keys} | {(2, key) for key in keys[:50]}
+    wanted = [*((3, key) for key in sorted(keys)), *sorted(ended)]
+    assert list(rows) == [(commit, f"k{key:03d}", f'{{"v":{commit * 1000 + key}}}') for commit, key in wanted]
+    assert [decoded.count(f"{commit}.parquet") for commit in (1, 2, 3)] == [1, 1, 25]

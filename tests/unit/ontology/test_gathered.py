@@ -168,3 +168,60 @@ async def test_questions_count_while_another_type_is_gathered() -> None:
         await onto.query(Link).count()
         await onto.settled()
         assert [type_id.name for type_id in gatherer._made] == ["Link"]
+
+
+class Odd(Entity):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+    file_row_number: Field[int]
+    filename: Field[str] = Field(default="x")
+
+
+class Early(Entity, name="Late"):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+
+
+class Later(Entity, name="Late"):
+    id: Field[str] = Field(primary_key=True)
+    value: Field[int]
+    file_row_number: Field[int | None] = Field(default=None)
+
+
+class Rowid(Entity):
+    rowid: Field[str] = Field(primary_key=True)
+    value: Field[int]
+
+
+async def test_fields_may_be_called_as_duckdb_calls_the_numbers_of_rows_and_files() -> None:
+    for kind, more in ((Odd, {"file_row_number": 1}), (Rowid, {})):
+        desk = Desk()
+        key = "id" if kind is Odd else "rowid"
+        async with Ontology(desk.store, desk.ambient, [kind]) as onto:
+            onto._warm.gather_after = 2
+            for number in range(9):
+                onto.ensure(kind(**{key: f"k{row}", "value": number * row, **more}) for row in range(number, 12))
+                await onto.commit()
+                found = await onto.query(kind).all()
+                assert sorted((getattr(one, key), one.value) for one in found) == sorted(
+                    (f"k{row}", min(row, number) * row) for row in range(12)
+                )
+                await onto.settled()
+            assert onto._warm._gatherer is not None
+            assert onto._warm._gatherer._made
+
+
+async def test_a_field_called_like_the_number_of_a_row_may_come_later() -> None:
+    desk = Desk()
+    async with Ontology(desk.store, desk.ambient, [Early]) as onto:
+        onto.ensure(Early(id=f"k{number:03d}", value=number) for number in range(300))
+        await onto.commit()
+    async with Ontology(desk.store, desk.ambient, [Later]) as onto:
+        await onto.migrate((await onto.migrate()).token)
+        onto.ensure(Later(id="k050", value=1, file_row_number=2))
+        await onto.commit()
+    async with Ontology(desk.store, desk.ambient, [Later]) as onto:
+        onto._warm.pooled_bytes = 3000
+        for _ in range(3):
+            assert await onto.query(Later).where(Later.file_row_number.is_null()).count() == 299
+            assert await onto.query(Later).where(Later.value == 50).count() == 0

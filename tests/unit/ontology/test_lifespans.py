@@ -1,5 +1,6 @@
 """Until when each row of a snapshot is the latest; and that questions of state use it instead of grouping."""
 
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, read_index
-from holdfast.ontology.lifespans import Lasting, Lives, known, lasting_in, lives
+from holdfast.ontology.lifespans import ORIGIN, Lasting, Lives, known, lasting_in, lives
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.scans import lasting
@@ -60,6 +61,13 @@ def test_rows_that_last_come_first() -> None:
 def test_rows_of_one_identity_and_commit_stay_in_their_order() -> None:
     twice = lived((1, "b", "x"), (1, "a", "x"), (1, "a", "x"), (2, "b", "x"))
     assert (twice.order.tolist(), twice.lasting) == ([1, 2, 0, 3], None)
+
+
+def test_more_rows_that_last_than_there_are_say_nothing() -> None:
+    told = {(6, 9): Lasting(6, 9), (0, 0): Lasting(0, 0), (9, 9): Lasting(9, 9)}
+    for pair in (*told, (10, 9), (-1, 9), ("1", 9), (True, 9), (None, 9), (1,), 7, None):
+        document = json.dumps({"lasting": pair}).encode()
+        assert lasting_in({ORIGIN: document}) == (told.get(pair) if isinstance(pair, tuple) else None), pair
 
 
 def a_file(rows: int, lasting: int | None, *, until: bool = True, through: int = 9, beyond: bool = False) -> Loaded:

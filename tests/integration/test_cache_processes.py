@@ -1,6 +1,7 @@
 """Processes that share a cache folder, killed at any moment: right bytes, a bound that holds, nothing left behind."""
 
 import fcntl
+import os
 import random
 import signal
 import subprocess
@@ -16,9 +17,12 @@ KILLS = 6
 
 class Reader:
     def __init__(self, folder: Path, seed: int) -> None:
+        copies = folder.with_name("copies")  # of objects that are read while its process is killed
+        copies.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.cache_reader", str(folder), str(seed)],
             cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(copies)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

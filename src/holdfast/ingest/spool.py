@@ -9,11 +9,12 @@
 and beside these objects, in a folder of their own, ``notes`` of what has landed.
 
 Creating the pending file is the acceptance: it is forced to disk before anybody is told. All are in one folder, which
-stays, so that it takes two syncs, and the second one serves all that come at a time. A batch lands first, then there is
-a note of it, and only then its pending file goes; who accepts creates the pending file first and looks for the note
-after. So one of the two always shows that the identity is taken, across restarts too, and no lock is needed. A crash in
-between leaves a pending file that lands once more, which changes nothing. What is being accepted just now does not
-land: its sender would be told of a duplicate, and nothing that follows from an acceptance would happen.
+stays, so that it takes two syncs one after the other (of its bytes; of its name and the folder, of which the latter
+serves all that come at a time). A batch lands first, then there is a note of it, and only then its pending file goes;
+who accepts creates the pending file first and looks for the note after. So one of the two always shows that the
+identity is taken, across restarts too, and no lock is needed. A crash in between leaves a pending file that lands once
+more, which changes nothing. What is being accepted just now does not land: its sender would be told of a duplicate, and
+nothing that follows from an acceptance would happen.
 
 What has landed can go only after a note of it was written, which takes room on a disk that may have none. So some is
 kept in reserve: notes get it when nothing else is left, and until it is back nothing more is accepted, which would only

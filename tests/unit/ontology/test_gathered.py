@@ -194,7 +194,8 @@ class Rowid(Entity):
 
 
 async def test_fields_may_be_called_as_duckdb_calls_the_numbers_of_rows_and_files() -> None:
-    for kind, more in ((Odd, {"file_row_number": 1}), (Rowid, {})):
+    kinds: tuple[tuple[type[Any], dict[str, Any]], ...] = ((Odd, {"file_row_number": 1}), (Rowid, {}))
+    for kind, more in kinds:
         desk = Desk()
         key = "id" if kind is Odd else "rowid"
         async with Ontology(desk.store, desk.ambient, [kind]) as onto:

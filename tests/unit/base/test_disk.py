@@ -165,7 +165,7 @@ def test_a_loop_that_is_gone_leaves_nothing_open(file: int) -> None:
     def use() -> None:
         asyncio.run(forced(file))
 
-    assert stays_open(use) == 0
+    assert stays_open(use) <= 0  # what other tests left may go meanwhile
 
 
 def test_a_loop_that_is_closed_with_requests_under_way_is_forgotten(file: int) -> None:
@@ -179,7 +179,7 @@ def test_a_loop_that_is_closed_with_requests_under_way_is_forgotten(file: int) -
         loop.run_until_complete(loop.shutdown_default_executor())  # where threads force
         loop.close()
 
-    assert stays_open(use) == 0
+    assert stays_open(use) <= 0  # what other tests left may go meanwhile
 
 
 @pytest.mark.parametrize("machine", ["aarch64", platform.machine()])

@@ -79,7 +79,7 @@ async def test_what_a_thread_opens_for_a_write_that_is_given_up_is_closed(
     await asyncio.wait([given_up])
     del given_up
     await asyncio.sleep(0.2)  # the thread lets go of it
-    assert open_files() == before
+    assert open_files() <= before
     assert files(tmp_path / "a") == ["0"]
 
 
@@ -97,7 +97,7 @@ async def test_a_folder_is_closed_although_those_above_it_cannot_be_opened(
     with pytest.raises(Ambiguous) as kept:
         await store.put("a/1", b"")
     await asyncio.sleep(0.2)
-    assert open_files() == before
+    assert open_files() <= before
     assert kept.value.__cause__ is not None  # whose traceback knows the folder
 
 
@@ -117,7 +117,7 @@ def test_a_loop_that_is_closed_while_folders_are_forced_leaves_none_open(tmp_pat
     before = open_files()
     for _ in range(5):
         use(2)
-    assert open_files() == before
+    assert open_files() <= before
 
 
 async def test_a_large_body_is_hashed_off_the_loop(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

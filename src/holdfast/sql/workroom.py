@@ -11,8 +11,11 @@ import math
 import os
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+import duckdb
 
 from holdfast.base.aio import blocking, finishing
 from holdfast.base.crew import Later
@@ -147,7 +150,8 @@ class Workroom:
             await blocking(self._clear_up, scratch, duck)
 
     def _clear_up(self, scratch: Scratch, duck: Duck) -> None:
-        duck.join()
+        with suppress(duckdb.Error):  # a database that broke is not handed on
+            duck.join()
         untouched = self._handed_on and duck.untouched and _size(scratch.path) <= KEPT_BYTES
         root = duck.let_go()
         if root is not None and not untouched:

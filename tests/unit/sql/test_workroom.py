@@ -237,6 +237,21 @@ async def test_a_database_that_is_left_at_once_has_its_threads_and_locks() -> No
             await later.table("SET threads = 1")
 
 
+async def test_a_database_that_broke_is_closed_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(duck: Duck) -> None:
+        raise duckdb.FatalException("the database was invalidated")
+
+    async with room() as first:
+        root, folder = first._root, first.folder
+        assert await read(first, 1) == (1, [1])
+        monkeypatch.setattr(Duck, "join", broken)
+        first._alone = True  # as it is left by one that could not be locked
+    assert not folder.exists()
+    monkeypatch.undo()
+    async with room() as other:
+        assert other._root is not root
+
+
 async def test_a_database_for_statements_of_others_is_locked_before_the_first_of_them() -> None:
     found = Workroom(MemoryStore(), LIMIT)
     duck, _ = await found.placed()

@@ -2,12 +2,15 @@
 (``ring``), else by a thread of the loop."""
 
 import asyncio
+import ctypes
+import os
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.base.crew import Call, crew_of
-from holdfast.base.ring import Ended, Ring, forced
+from holdfast.base.ring import Ended, Ring, forced, system
 
 T = TypeVar("T")
 
@@ -25,9 +28,29 @@ def force(descriptor: int, ended: Ended) -> None:
         return
     ring = _ring_of(loop) if RINGS else None
     if ring is None or not ring.force(descriptor, ended):
-        call: Call[OSError | None] = Call(loop, partial(forced, descriptor))
-        call.answer.add_done_callback(lambda answer: ended(answer.result()))
-        crew_of(loop).take(call)
+        _by_a_thread(loop, partial(forced, descriptor), ended)
+
+
+def force_filesystem(descriptor: int, ended: Ended) -> None:
+    """Force all of the filesystem to disk that an open folder is on."""
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        ended(_forced_as_a_whole(descriptor))
+    else:
+        _by_a_thread(loop, partial(_forced_as_a_whole, descriptor), ended)
+
+
+def _forced_as_a_whole(descriptor: int) -> OSError | None:
+    if system().syncfs(descriptor) < 0:
+        return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    # Where there is no journal, ext4 has the disk empty its own memory before the last names have gone there.
+    return forced(descriptor)
+
+
+def _by_a_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], OSError | None], ended: Ended) -> None:
+    call: Call[OSError | None] = Call(loop, work)
+    call.answer.add_done_callback(lambda answer: ended(answer.result()))
+    crew_of(loop).take(call)
 
 
 def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:

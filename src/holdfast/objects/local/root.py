@@ -40,6 +40,8 @@ KERNEL_FILESYSTEMS = frozenset(
     | {"securityfs", "selinuxfs", "sysfs", "tracefs"}
 )
 """Where the kernel shows itself: nobody can keep files there."""
+FORCED_AS_A_WHOLE = frozenset({"ext4"})
+"""Where that takes little longer than one file (``together``); btrfs, say, commits a transaction."""
 
 _PROBE = "-aé"
 # Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
@@ -54,6 +56,7 @@ class Root:
         self._locks = self._control + b"/locks"
         self._staging = self._control + b"/staging"
         self._any_filesystem = unsafe_network_filesystem
+        self._kind: str | None = None
         self._tree: Tree | None = None
         self._checked = False
         self._prepared = False
@@ -75,7 +78,7 @@ class Root:
             return self._tree
         self._check_place()
         fold = self._read_layout()
-        tree = Tree(self.path, Locks(self._locks), fold=fold is True)
+        tree = Tree(self.path, Locks(self._locks), fold=fold is True, together=self._kind in FORCED_AS_A_WHOLE)
         if fold is not None:
             self._tree = tree
         return tree
@@ -124,7 +127,7 @@ class Root:
         found = _stat(self.path)
         if found is not None and not is_folder(found):
             raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
-        kind = _filesystem(self.path, found)
+        self._kind = kind = _filesystem(self.path, found)
         if kind in KERNEL_FILESYSTEMS:
             raise Invalid(
                 f"{os.fsdecode(self.path)} is on {kind}, where the kernel shows itself and nobody can keep files",

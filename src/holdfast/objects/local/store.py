@@ -29,13 +29,13 @@ from pathlib import Path
 from holdfast.base.aio import blocking, finishing, outlasting
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
+from holdfast.objects.local.ahead import Ahead, Begun, taken
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Growing, OpenFile, is_file
 from holdfast.objects.local.hashes import Hashes
 from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
-from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
 from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
@@ -70,7 +70,7 @@ class LocalStore(Store):
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
         self._known = Known()
         self._hashes = Hashes()
-        self._syncs = Syncs()
+        self._ahead: Begun = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -98,6 +98,9 @@ class LocalStore(Store):
 
     async def link(self, key: str, path: Path) -> int | None:
         return await blocking(self._link, check_key(key), path)
+
+    def ahead(self, key: str, body: bytes) -> Ahead:
+        return Ahead(self._ahead, check_key(key), body, self._write_ahead)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await outlasting(self._put(check_key(key), body, mode))
@@ -186,8 +189,9 @@ class LocalStore(Store):
                 yield file
 
     async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
-        with Explained(f"put {key}", self._root.path) as change:
-            async with await self._write(key, change) as write:
+        write = taken(self._ahead, key, body) if isinstance(mode, (Create, Addressed)) else None
+        with Explained(f"put {key}", self._root.path) if write is None else write.change as change:
+            async with write if write is not None else await self._write(key, change) as write:
                 if isinstance(mode, (Create, Addressed)) and await write.create(body):
                     small = len(body) <= AT_ONCE_BYTES
                     return Written(content_version(body) if small else await finishing(content_version, body))
@@ -197,11 +201,15 @@ class LocalStore(Store):
         tree = self._root.prepared
         if tree is None:
             tree = await blocking(self._root.writable)
-        return Write(tree, tree.names(key), change, self._syncs)
+        return Write(tree, tree.names(key), change)
+
+    def _write_ahead(self, key: str) -> Write | None:
+        tree = self._root.prepared
+        return None if tree is None else Write(tree, tree.names(key), Explained(f"put {key}", self._root.path))
 
     async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
         """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
-        if self._syncs.writers == 1:
+        if write.tree.syncs.writers == 1:
             return await finishing(lambda: write.force_here(place()))
         return await write.force(await finishing(place))
 

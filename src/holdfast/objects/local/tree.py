@@ -40,6 +40,7 @@ from holdfast.objects.local.files import (
 from holdfast.objects.local.fresh import Fresh
 from holdfast.objects.local.locks import Locks, renaming, scanning, sharing
 from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
+from holdfast.objects.local.syncs import Syncs
 
 REMEMBERED = 256
 """Paths of one store."""
@@ -59,8 +60,10 @@ class Spot(NamedTuple):
 
 
 class Tree:
-    def __init__(self, root: bytes, locks: Locks, *, fold: bool) -> None:
+    def __init__(self, root: bytes, locks: Locks, *, fold: bool, together: bool = False) -> None:
+        """``together``: the filesystem that it is on can be forced to disk as a whole."""
         self.root = root
+        self.syncs = Syncs(root if together else None)
         self.locks = locks
         self.fold = fold
         self.fresh = Fresh()

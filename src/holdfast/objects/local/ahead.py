@@ -1,0 +1,54 @@
+"""Objects whose bytes go to disk before somebody asks for them to be created.
+
+Who writes two objects in turn, the second only if the first is there, knows the second one's bytes from the beginning.
+So they are written to a file without a name, and forced to disk, while the first object is under way: of the second
+one's write its name is all that is left. Nobody sees such a file, and a crash leaves nothing of it.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+
+from holdfast.objects.local.writing import Write
+
+Begun = dict[str, tuple[bytes, Write]]
+"""By key."""
+
+
+class Ahead:
+    """While it is entered, the write of ``body`` has begun, if it can. What nobody has taken then is given up."""
+
+    __slots__ = ("_begin", "_begun", "_body", "_key", "_mine")
+
+    def __init__(self, begun: Begun, key: str, body: bytes, begin: Callable[[str], Write | None]) -> None:
+        self._begun = begun
+        self._key = key
+        self._body = body
+        self._begin = begin
+        self._mine: tuple[bytes, Write] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._key in self._begun:
+            return  # another one writes the same object
+        write = self._begin(self._key)
+        if write is None:
+            return
+        if write.begin_ahead(self._body):
+            self._mine = self._begun[self._key] = (self._body, write)
+        else:
+            await write.give_up()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._mine is not None and self._begun.get(self._key) is self._mine:
+            del self._begun[self._key]
+            await self._mine[1].give_up()
+
+
+def taken(begun: Begun, key: str, body: bytes) -> Write | None:
+    """The write of exactly these bytes, which is the caller's from now on."""
+    found = begun.get(key)
+    if found is None or found[0] != body:
+        return None
+    del begun[key]
+    return found[1]

@@ -1,0 +1,90 @@
+"""Many files and folders forced to disk at once, in rounds: the whole filesystem is.
+
+To force sixteen files takes a disk sixteen waits for its own memory, and processors as many ways there and back. To
+force their filesystem takes hardly longer than one of them. Whoever comes while a round is under way is met by the next
+one: this one may not cover what it did.
+
+A round also writes what strangers have left unwritten on the same disk. So one begins only where several files are
+being forced already, and one that is late is not waited for: whoever would be met by it is forced to disk alone, and so
+is everybody for a while.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from holdfast.base import disk
+from holdfast.objects.local.files import OpenFolder
+
+FEW = 6
+"""Files and folders that are forced alone at a time; beyond that there are rounds."""
+LATE_SECONDS = 0.05
+REST_SECONDS = 10.0
+
+
+class Waiting(Protocol):
+    """Somebody who waits until something is on disk."""
+
+    def met(self, error: OSError | None) -> None:
+        """It is, or that has failed. Whoever was met before takes no notice."""
+
+    def alone(self, ended: Callable[[], None]) -> None:
+        """Have it forced by itself, and met; then tell that this has ended."""
+
+
+class Together:
+    """Of one loop, and of one filesystem on which that can be done."""
+
+    def __init__(self, root: bytes) -> None:
+        """``root`` is a folder there."""
+        self._loop = asyncio.get_running_loop()
+        self._root = OpenFolder(root)
+        self._alone = 0
+        self._next: list[Waiting] = []
+        self._begun = False
+        """A round is under way, or about to begin; and nobody has given it up."""
+        self._given_up = False
+        """The one that is under way was."""
+        self._rests_until = 0.0
+
+    def covers(self, device: int) -> bool:
+        return device == self._root.device
+
+    def take(self, one: Waiting) -> None:
+        if not self._begun:
+            if self._alone < FEW or self._given_up or self._loop.time() < self._rests_until:
+                self._force_alone(one)
+                return
+            self._begun = True
+            self._loop.call_soon(self._begin)  # with all who come in this turn
+        self._next.append(one)
+
+    def _force_alone(self, one: Waiting) -> None:
+        self._alone += 1
+        one.alone(self._one_less)
+
+    def _one_less(self) -> None:
+        self._alone -= 1
+
+    def _begin(self) -> None:
+        these, self._next = self._next, []
+        self._begun = bool(these)
+        if these:
+            late = self._loop.call_later(LATE_SECONDS, self._give_up, these)
+            disk.force_filesystem(self._root.descriptor, partial(self._end, these, late))
+
+    def _give_up(self, these: list[Waiting]) -> None:
+        waiting, self._next = [*these, *self._next], []
+        self._begun, self._given_up = False, True
+        self._rests_until = self._loop.time() + REST_SECONDS
+        for one in waiting:
+            self._force_alone(one)
+
+    def _end(self, these: list[Waiting], late: asyncio.TimerHandle, error: OSError | None) -> None:
+        late.cancel()
+        for one in these:
+            one.met(error)
+        if self._begun:
+            self._loop.call_soon(self._begin)  # those who were met come first: they may be waiting again
+        self._given_up = False

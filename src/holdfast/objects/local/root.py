@@ -40,8 +40,10 @@ KERNEL_FILESYSTEMS = frozenset(
     | {"securityfs", "selinuxfs", "sysfs", "tracefs"}
 )
 """Where the kernel shows itself: nobody can keep files there."""
-FORCED_AS_A_WHOLE = frozenset({"ext4"})
-"""Where that takes little longer than one file (``together``); btrfs, say, commits a transaction."""
+JOURNALS = Path("/proc/fs/jbd2")
+"""Of ext4, by the name of their disk."""
+DISKS = Path("/sys/dev/block")
+"""By their numbers."""
 
 _PROBE = "-aé"
 # Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
@@ -56,7 +58,7 @@ class Root:
         self._locks = self._control + b"/locks"
         self._staging = self._control + b"/staging"
         self._any_filesystem = unsafe_network_filesystem
-        self._kind: str | None = None
+        self._together = False
         self._tree: Tree | None = None
         self._checked = False
         self._prepared = False
@@ -78,7 +80,7 @@ class Root:
             return self._tree
         self._check_place()
         fold = self._read_layout()
-        tree = Tree(self.path, Locks(self._locks), fold=fold is True, together=self._kind in FORCED_AS_A_WHOLE)
+        tree = Tree(self.path, Locks(self._locks), fold=fold is True, together=self._together)
         if fold is not None:
             self._tree = tree
         return tree
@@ -127,7 +129,8 @@ class Root:
         found = _stat(self.path)
         if found is not None and not is_folder(found):
             raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
-        self._kind = kind = _filesystem(self.path, found)
+        kind = _filesystem(self.path, found)
+        self._together = kind == "ext4" and found is not None and not _has_journal(found.st_dev)
         if kind in KERNEL_FILESYSTEMS:
             raise Invalid(
                 f"{os.fsdecode(self.path)} is on {kind}, where the kernel shows itself and nobody can keep files",
@@ -201,6 +204,15 @@ def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
         return filesystem_type(found.st_dev, MOUNTS.read_text())
     except FileNotFoundError:  # a system without such a table
         return None
+
+
+def _has_journal(device: int) -> bool:
+    """Whether ext4 on this device has one, which writes what several files need at a time; True if nobody knows."""
+    try:
+        disk = (DISKS / f"{os.major(device)}:{os.minor(device)}").resolve(strict=True).name
+        return any(each.name.rpartition("-")[0] == disk for each in JOURNALS.iterdir())
+    except OSError:
+        return True
 
 
 def _make_folders(path: bytes) -> None:

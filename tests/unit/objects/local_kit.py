@@ -8,7 +8,8 @@ from holdfast.objects.store import Store
 
 def wishes(store: LocalStore) -> int:
     """How many wait until a folder is forced to disk once more."""
-    return sum(len(under_way.wishes) for rounds in store._syncs._loops.values() for under_way in rounds.values())
+    loops = store._root.writable().syncs._loops.values()
+    return sum(len(under_way.wishes) for each in loops for under_way in each.rounds.values())
 
 
 async def keys(store: Store, prefix: str = "", *, after: str | None = None) -> list[str]:

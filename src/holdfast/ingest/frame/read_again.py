@@ -20,7 +20,6 @@ from holdfast.ingest.frame.rules import check_numbers
 from holdfast.ingest.frame.scales import Scaling
 from holdfast.ingest.frame.times import read_table, read_times
 
-
 Shape = tuple[tuple[int, bytes], ...]
 
 

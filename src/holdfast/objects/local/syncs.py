@@ -70,10 +70,10 @@ class Syncs:
 
     def _take(self, one: "_File | _Folder", device: int) -> Wish:
         together = self._here().together
-        if together is not None and together.covers(device):
-            together.take(one)
-        else:
+        if together is None:
             one.alone(_nothing)
+        else:
+            together.take(one, device)
         return one.wish
 
 

@@ -11,6 +11,7 @@ is everybody for a while.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -39,7 +40,9 @@ class Together:
     def __init__(self, root: bytes) -> None:
         """``root`` is a folder there."""
         self._loop = asyncio.get_running_loop()
-        self._root = OpenFolder(root)
+        self._root = root
+        self._open: OpenFolder | None = None
+        """While there are rounds."""
         self._alone = 0
         self._next: list[Waiting] = []
         self._begun = False
@@ -48,17 +51,17 @@ class Together:
         """The one that is under way was."""
         self._rests_until = 0.0
 
-    def covers(self, device: int) -> bool:
-        return device == self._root.device
-
-    def take(self, one: Waiting) -> None:
-        if not self._begun:
-            if self._alone < FEW or self._given_up or self._loop.time() < self._rests_until:
-                self._force_alone(one)
-                return
-            self._begun = True
-            self._loop.call_soon(self._begin)  # with all who come in this turn
-        self._next.append(one)
+    def take(self, one: Waiting, device: int) -> None:
+        """Have it met; it is on the filesystem of this number."""
+        if not self._begun and self._alone >= FEW and not self._given_up and self._loop.time() >= self._rests_until:
+            with suppress(OSError):  # the root was taken away: whoever needs it makes it anew
+                self._open = OpenFolder(self._root)
+                self._begun = True
+                self._loop.call_soon(self._begin)  # with all who come in this turn
+        if self._begun and self._open is not None and self._open.device == device:
+            self._next.append(one)
+        else:
+            self._force_alone(one)
 
     def _force_alone(self, one: Waiting) -> None:
         self._alone += 1
@@ -70,9 +73,11 @@ class Together:
     def _begin(self) -> None:
         these, self._next = self._next, []
         self._begun = bool(these)
-        if these:
+        if self._open is not None and these:
             late = self._loop.call_later(LATE_SECONDS, self._give_up, these)
-            disk.force_filesystem(self._root.descriptor, partial(self._end, these, late))
+            disk.force_filesystem(self._open.descriptor, partial(self._end, these, late))
+        else:
+            self._close()
 
     def _give_up(self, these: list[Waiting]) -> None:
         waiting, self._next = [*these, *self._next], []
@@ -85,6 +90,13 @@ class Together:
         late.cancel()
         for one in these:
             one.met(error)
-        if self._begun:
+        if self._given_up:
+            self._given_up = False
+            self._close()
+        else:
             self._loop.call_soon(self._begin)  # those who were met come first: they may be waiting again
-        self._given_up = False
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None

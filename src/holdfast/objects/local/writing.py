@@ -90,7 +90,8 @@ class Write:
     def _force_bytes(self) -> None:
         if self._begun is not None:
             folder, file = self._begun
-            self._forced = [*self._above(self.names[:-1], folder), self._syncs.file(file.descriptor, folder.device)]
+            device = folder.device
+            self._forced = [*self._above(self.names[:-1], device), self._syncs.file(file.descriptor, device)]
 
     async def give_up(self) -> None:
         """What was begun ahead, and nobody has asked for."""
@@ -195,15 +196,16 @@ class Write:
         path, folder = self.tree.at(placed.names), placed.folder
         if folder is None:
             path, folder = self.tree.opened(placed.names)
-        above = self._above(placed.names, folder)
-        await all_safe([self._syncs.folder(path, folder), *above])
+        device = folder.device
+        # The folder comes first, for it is closed then, whatever happens.
+        await all_safe([self._syncs.folder(path, folder), *self._above(placed.names, device)])
         self._leave()
         return placed.outcome
 
-    def _above(self, names: Names, folder: OpenFolder) -> "list[asyncio.Future[None]]":
-        """New folders are on the filesystem of the one that was made last."""
-        fresh = self.tree.fresh.above(names)
-        return [self._syncs.unopened(partial(self.tree.opened, above), folder.device) for above in fresh]
+    def _above(self, folder: Names, device: int) -> "list[asyncio.Future[None]]":
+        """New folders are on the filesystem of the one that was made last, which has this number."""
+        fresh = self.tree.fresh.above(folder)
+        return [self._syncs.unopened(partial(self.tree.opened, above), device) for above in fresh]
 
     def force_here(self, placed: Placed) -> Written | Lost:
         """The same, by the thread that calls."""

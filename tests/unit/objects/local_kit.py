@@ -1,5 +1,6 @@
 """Looking at a local store from both sides: the keys that it lists, and the files that are there."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.objects.local import LocalStore
@@ -28,3 +29,12 @@ def files(root: Path) -> list[str]:
 
 def staged(root: Path) -> list[str]:
     return [path.name for path in (root / ".%holdfast/staging").glob("*")]
+
+
+def open_below(root: Path) -> int:
+    """How many files and folders below the root this process has open, with those that have no name."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found += str(link.readlink()).startswith(str(root))
+    return found

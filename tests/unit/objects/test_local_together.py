@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from holdfast.base.errors import Ambiguous, Unavailable
 from holdfast.objects.local import LocalStore, root, together
 from holdfast.objects.local.files import OpenFolder
 from holdfast.objects.store import CREATE, Lost, Written
+from tests.unit.objects.local_kit import open_below
 
 
 class Filesystem:
@@ -59,15 +59,6 @@ Writing = asyncio.Task[Written | Lost]
 
 def write(store: LocalStore, *keys: str) -> list[Writing]:
     return [asyncio.ensure_future(store.put(key, key.encode(), CREATE)) for key in keys]
-
-
-def open_files(path: Path) -> int:
-    """Below this path."""
-    found = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            found += str(link.readlink()).startswith(str(path))
-    return found
 
 
 async def opened(path: Path) -> LocalStore:
@@ -147,7 +138,7 @@ async def test_nobody_waits_for_a_round_that_is_late(
     await asyncio.sleep(0.05)
     assert isinstance(await store.put("d", b"", CREATE), Written)
     assert filesystem.rounds == 1  # it rests, although the late one has ended
-    assert open_files(tmp_path) == 0
+    assert open_below(tmp_path) == 0
 
 
 async def test_after_the_rest_there_are_rounds_again(
@@ -181,7 +172,7 @@ async def test_nothing_stays_open(tmp_path: Path, filesystem: Filesystem) -> Non
     await store.put("a", b"", CREATE)
     await asyncio.gather(*write(store, *(f"new/{number}/object" for number in range(9))))
     await asyncio.sleep(0.05)
-    assert open_files(tmp_path) == 0
+    assert open_below(tmp_path) == 0
     assert filesystem.rounds > 0
 
 

@@ -39,7 +39,6 @@ class Together:
 
     def __init__(self, root: bytes) -> None:
         """``root`` is a folder there."""
-        self._loop = asyncio.get_running_loop()
         self._root = root
         self._open: OpenFolder | None = None
         """While there are rounds."""
@@ -53,11 +52,12 @@ class Together:
 
     def take(self, one: Waiting, device: int) -> None:
         """Have it met; it is on the filesystem of this number."""
-        if not self._begun and self._alone >= FEW and not self._given_up and self._loop.time() >= self._rests_until:
+        loop = asyncio.get_running_loop()
+        if not self._begun and self._alone >= FEW and not self._given_up and loop.time() >= self._rests_until:
             with suppress(OSError):  # the root was taken away: whoever needs it makes it anew
                 self._open = OpenFolder(self._root)
                 self._begun = True
-                self._loop.call_soon(self._begin)  # with all who come in this turn
+                loop.call_soon(self._begin)  # with all who come in this turn
         if self._begun and self._open is not None and self._open.device == device:
             self._next.append(one)
         else:
@@ -74,7 +74,7 @@ class Together:
         these, self._next = self._next, []
         self._begun = bool(these)
         if self._open is not None and these:
-            late = self._loop.call_later(LATE_SECONDS, self._give_up, these)
+            late = asyncio.get_running_loop().call_later(LATE_SECONDS, self._give_up, these)
             disk.force_filesystem(self._open.descriptor, partial(self._end, these, late))
         else:
             self._close()
@@ -82,7 +82,7 @@ class Together:
     def _give_up(self, these: list[Waiting]) -> None:
         waiting, self._next = [*these, *self._next], []
         self._begun, self._given_up = False, True
-        self._rests_until = self._loop.time() + REST_SECONDS
+        self._rests_until = asyncio.get_running_loop().time() + REST_SECONDS
         for one in waiting:
             self._force_alone(one)
 
@@ -94,7 +94,8 @@ class Together:
             self._given_up = False
             self._close()
         else:
-            self._loop.call_soon(self._begin)  # those who were met come first: they may be waiting again
+            # Those who were met come first: they may be waiting again.
+            asyncio.get_running_loop().call_soon(self._begin)
 
     def _close(self) -> None:
         if self._open is not None:

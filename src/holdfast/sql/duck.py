@@ -106,28 +106,50 @@ class Duck:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
         """Statements that came before it was open; None once they were served."""
 
-    def open(self, root: "duckdb.DuckDBPyConnection | None" = None, *, alone: bool = False) -> None:
+    def open(self, *, alone: bool = False) -> None:
         """Blocking. From here on it reads only what it was given, and no setting can be changed; if it is ``alone``,
         from the end of ``serve`` on.
-
-        ``root`` is what ``connected`` made with the same limit, if somebody has begun with that before.
         """
-        if root is None:
-            root = connected(self._memory_limit, self._threads)
-        if not self.memory_bytes:
-            (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
-            self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        # Of these settings none can be given to connect(), but for the place to spill, which is not known then. The
-        # folders are our own; DuckDB imports pandas, if there is one, to bind its first parameter.
-        root.execute(
-            f"SET temp_directory = {_literal(f'{self.folder}/spill')}; "
-            "SET GLOBAL TimeZone = 'UTC'; "
-            f"SET allowed_directories = [{', '.join(map(_literal, self._folders))}]; "
-            f"SET enable_external_access = false{'' if alone else f'; {_LAST}'}"
-        )
+        root = self._connected(1 if alone else _most_threads(self.memory_bytes, self._threads))
+        try:
+            if not self.memory_bytes:
+                (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
+                self.memory_bytes = int(_BYTES.validate_python(found[0]))
+            # None of these settings can be given to connect(). The folders are our own; DuckDB imports pandas, if there
+            # is one, to bind its first parameter.
+            root.execute(
+                "SET GLOBAL TimeZone = 'UTC'; "
+                f"SET allowed_directories = [{', '.join(map(_literal, self._folders))}]; "
+                f"SET enable_external_access = false{'' if alone else f'; {_LAST}'}"
+            )
+        except BaseException:
+            root.close()
+            raise
         self._root, self._alone = root, alone
         if self.wide:
             self.join()
+
+    def _connected(self, threads: int | None) -> "duckdb.DuckDBPyConnection":
+        """A database without bars. ``Invalid`` for a memory limit that is none."""
+        config: dict[str, Any] = {
+            "memory_limit": self._memory_limit,
+            "temp_directory": f"{self.folder}/spill",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "python_enable_replacements": False,
+            "allow_persistent_secrets": False,
+            "enable_external_file_cache": False,  # the system has these files in memory already
+        }
+        if threads is not None:
+            config["threads"] = threads
+        try:
+            return duckdb.connect(":memory:", config=config)
+        except duckdb.Error as error:
+            raise Invalid(
+                f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
+                remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
+            ) from error
 
     def join(self) -> None:
         """Blocking: give it its threads, and lock its settings, if that was left for later."""
@@ -318,28 +340,6 @@ class Duck:
             with suppress(duckdb.Error):  # it ended by itself just now
                 cursor.interrupt()
             raise
-
-
-def connected(memory_limit: str, threads: int | None = None) -> "duckdb.DuckDBPyConnection":
-    """Blocking: a database without bars, and without a folder to spill into. ``Invalid`` for a limit that is none."""
-    config: dict[str, Any] = {
-        "memory_limit": memory_limit,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "allow_community_extensions": False,
-        "python_enable_replacements": False,
-        "allow_persistent_secrets": False,
-        "enable_external_file_cache": False,  # the system has these files in memory already
-    }
-    if (most := _most_threads(_bytes_in(memory_limit), threads)) is not None:
-        config["threads"] = most
-    try:
-        return duckdb.connect(":memory:", config=config)
-    except duckdb.Error as error:
-        raise Invalid(
-            f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
-            remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
-        ) from error
 
 
 def _most_threads(memory_bytes: int, threads: int | None) -> int | None:

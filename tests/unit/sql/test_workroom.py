@@ -17,7 +17,7 @@ from holdfast.base.errors import Invalid, Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.memory import MemoryStore
 from holdfast.sql import spare
-from holdfast.sql.duck import Duck, SqlFailed, connected
+from holdfast.sql.duck import Duck, SqlFailed
 from holdfast.sql.workroom import FOLDERS, KEPT_BYTES, Workroom
 
 LIMIT = "123MB"  # which nobody else has
@@ -212,7 +212,7 @@ async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_read
     texts = (ask, "SELECT * FROM read_csv('/etc/passwd')")
     early = [asyncio.ensure_future(duck.table(text)) for text in texts]
     await asyncio.sleep(0)
-    await blocking(duck.open, connected("250MB", 1), alone=True)
+    await blocking(duck.open, alone=True)
     assert duck.untouched is wide
     await blocking(duck.serve)
     assert (await early[0]).to_pylist() == [{"n": 3, "locked": True} if wide else {"n": 1, "locked": False}]

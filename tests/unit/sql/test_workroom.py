@@ -215,6 +215,7 @@ async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_read
     await blocking(duck.open, alone=True)
     assert duck.untouched is wide
     await blocking(duck.serve)
+    assert duck.untouched is wide, "it is left for later: an answer is on its way"
     assert (await early[0]).to_pylist() == [{"n": 3, "locked": True} if wide else {"n": 1, "locked": False}]
     with pytest.raises(SqlFailed, match="leaves the store"):
         await early[1]
@@ -222,6 +223,35 @@ async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_read
     with pytest.raises(SqlFailed):
         await duck.table("SET memory_limit = '2GB'")
     assert duck.untouched
+    await duck.close()
+
+
+async def test_a_database_that_nobody_waits_for_has_its_threads_before_anybody_asks(tmp_path: Path) -> None:
+    duck = Duck(tmp_path, memory_limit=LIMIT)
+    await blocking(duck.open, alone=True)
+    await blocking(duck.serve)
+    assert duck.untouched
+    await duck.close()
+
+
+@pytest.mark.parametrize("how", ["execute", "fetch", "statements", "run", "batches"])
+async def test_whatever_comes_after_the_first_statements_finds_the_settings_locked(how: str, tmp_path: Path) -> None:
+    duck = Duck(tmp_path, memory_limit=LIMIT)
+    duck.opening = asyncio.get_running_loop().create_future()
+    early = asyncio.ensure_future(duck.table("SELECT 1 AS n"))
+    await asyncio.sleep(0)
+    await blocking(duck.open, alone=True)
+    await blocking(duck.serve)
+    await early
+    text = "SELECT current_setting('lock_configuration') AS n"
+    if how == "run":
+        await duck.run(text)
+    elif how == "batches":
+        assert [each.to_pylist() async for each in duck.batches(text)] == [[{"n": True}]]
+    else:
+        await blocking(getattr(duck, how), text)
+    assert duck._root is not None
+    assert duck._root.execute(text).fetchall() == [(True,)]
     await duck.close()
 
 

@@ -1,6 +1,7 @@
 """Rooms for SQL: databases that are handed on from session to session, and those that are not."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid, Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.memory import MemoryStore
-from holdfast.sql import spare
+from holdfast.sql import spare, workroom
 from holdfast.sql.duck import Duck, SqlFailed
 from holdfast.sql.workroom import FOLDERS, KEPT_BYTES, Workroom
 
@@ -164,6 +165,27 @@ async def test_what_cannot_be_opened_is_told_to_everybody_who_asks(tmp_path: Pat
     await found.close()
     with pytest.raises(Refused):
         await found.placed()
+
+
+async def test_where_no_folder_can_be_had_whoever_asks_is_told_and_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(found: object) -> Scratch:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    found = Workroom(MemoryStore(), LIMIT)
+    await found.begun()  # nothing to wait for
+    with monkeypatch.context() as disk:
+        disk.setattr(workroom, "_folder", full)
+        assert found.begin()
+        await found.begun()
+        with pytest.raises(OSError, match="no space"):
+            await found.placed()
+    assert found.begin()
+    await found.begun()
+    duck, _ = await found.placed()
+    assert (await duck.table("SELECT 1 AS n")).column("n").to_pylist() == [1]
+    await found.close()
 
 
 async def test_what_a_dead_process_left_is_swept_at_the_end_of_a_short_session() -> None:

@@ -74,6 +74,20 @@ class Root:
         """The tree, once it has all that writers need; to see to that takes time."""
         return self._tree if self._prepared else None
 
+    def at_hand(self) -> Tree | None:
+        """The tree, if all that must be known of it is in the system's memory; None if there is no layout, or somebody
+        would have to wait for the disk.
+        """
+        if self._tree is None:
+            self._check_place()
+            file = open_file(self._layout)
+            if file is not None:
+                with file:
+                    body = file.read_at_hand()
+                if body is not None:
+                    self._tree = Tree(self.path, Locks(self._locks), fold=self._fold_in(body))
+        return self._tree
+
     def readable(self) -> Tree:
         """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
         if self._tree is not None:
@@ -167,7 +181,10 @@ class Root:
         if file is None:
             return None
         with file:
-            document = codec.decode(file.read(0, file.size), key=os.fsdecode(self._layout))
+            return self._fold_in(file.read(0, file.size))
+
+    def _fold_in(self, body: bytes) -> bool:
+        document = codec.decode(body, key=os.fsdecode(self._layout))
         codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=os.fsdecode(self._layout))
         return document.get("fold") is True
 

@@ -97,7 +97,12 @@ class LocalStore(Store):
         return await blocking(self._part, check_key(key), start, end)
 
     async def link(self, key: str, path: Path) -> int | None:
-        return await blocking(self._link, check_key(key), path)
+        check_key(key)
+        tree = self._root.known
+        if tree is None:
+            return await blocking(self._link, key, path)
+        await asyncio.sleep(0)  # as above
+        return _linked(tree, key, path)
 
     def ahead(self, key: str, body: bytes) -> Ahead:
         return Ahead(self._ahead, check_key(key), body, self._write_ahead)
@@ -139,10 +144,10 @@ class LocalStore(Store):
 
     def _glance(self, key: str) -> Object | None:
         """What can be said at once: a thread for a small file in the system's memory costs more than reading it."""
-        tree = self._root.known
-        if tree is None:
-            return None
         with Explained(f"get {key}", self._root.path):
+            tree = self._root.at_hand()
+            if tree is None:
+                return None
             file = tree.open(tree.names(key))
             if file is None:
                 raise NotFound(f"{key}: no such object")
@@ -167,16 +172,7 @@ class LocalStore(Store):
             return Part(file.read(start, end), file.size, file.identity)
 
     def _link(self, key: str, path: Path) -> int | None:
-        tree = self._root.readable()
-        try:
-            os.link(tree.at(tree.names(key)), path, follow_symlinks=False)
-        except OSError:
-            return None  # on another disk, somebody else's, or not where objects usually stand
-        found = os.lstat(path)
-        if is_file(found):
-            return found.st_size
-        os.unlink(path)
-        return None
+        return _linked(self._root.readable(), key, path)
 
     @contextmanager
     def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:
@@ -262,6 +258,19 @@ class LocalStore(Store):
     def _walk(self, prefix: str, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
         with Explained(f"list {prefix or 'all'}", self._root.path):
             yield from walk(self._root.readable(), prefix, after=after, delimiter=delimiter)
+
+
+def _linked(tree: Tree, key: str, path: Path) -> int | None:
+    """It returns at once."""
+    try:
+        os.link(tree.at(tree.names(key)), path, follow_symlinks=False)
+    except OSError:
+        return None  # on another disk, somebody else's, or not where objects usually stand
+    found = os.lstat(path)
+    if is_file(found):
+        return found.st_size
+    os.unlink(path)
+    return None
 
 
 def _object(key: str, body: bytes, file: OpenFile) -> Object:

@@ -14,6 +14,7 @@ keeps apart.
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 from holdfast.base import codec
@@ -58,8 +59,8 @@ class Root:
         self._locks = self._control + b"/locks"
         self._staging = self._control + b"/staging"
         self._any_filesystem = unsafe_network_filesystem
-        self._together = False
         self._tree: Tree | None = None
+        self._learning = threading.Lock()
         self._checked = False
         self._prepared = False
         self._files = Staging(self._staging, clock)
@@ -85,7 +86,7 @@ class Root:
                 with file:
                     body = file.read_at_hand()
                 if body is not None:
-                    self._tree = Tree(self.path, Locks(self._locks), fold=self._fold_in(body))
+                    self._learn(fold=self._fold_in(body))
         return self._tree
 
     def readable(self) -> Tree:
@@ -94,10 +95,14 @@ class Root:
             return self._tree
         self._check_place()
         fold = self._read_layout()
-        tree = Tree(self.path, Locks(self._locks), fold=fold is True, together=self._together)
-        if fold is not None:
-            self._tree = tree
-        return tree
+        return Tree(self.path, Locks(self._locks), fold=False) if fold is None else self._learn(fold=fold)
+
+    def _learn(self, *, fold: bool) -> Tree:
+        """There is one tree of a store: it knows what its writers are about."""
+        with self._learning:
+            if self._tree is None:
+                self._tree = Tree(self.path, Locks(self._locks), fold=fold)
+            return self._tree
 
     def writable(self) -> Tree:
         """The tree, with all that writers need."""
@@ -107,6 +112,7 @@ class Root:
             _make_folders(self._staging)
             self._settle_layout()
             self._files.sweep()
+            self.readable().syncs.whole = self.path if _without_journal(self.path) else None
             self._prepared = True
         return self.readable()
 
@@ -144,7 +150,6 @@ class Root:
         if found is not None and not is_folder(found):
             raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
         kind = _filesystem(self.path, found)
-        self._together = kind == "ext4" and found is not None and not _has_journal(found.st_dev)
         if kind in KERNEL_FILESYSTEMS:
             raise Invalid(
                 f"{os.fsdecode(self.path)} is on {kind}, where the kernel shows itself and nobody can keep files",
@@ -223,8 +228,14 @@ def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
         return None
 
 
+def _without_journal(path: bytes) -> bool:
+    """Whether a folder is on an ext4 that is known to have no journal."""
+    found = _stat(path)
+    return found is not None and _filesystem(path, found) == "ext4" and not _has_journal(found.st_dev)
+
+
 def _has_journal(device: int) -> bool:
-    """Whether ext4 on this device has one, which writes what several files need at a time; True if nobody knows."""
+    """Whether ext4 on this device has one; True if nobody knows."""
     try:
         disk = (DISKS / f"{os.major(device)}:{os.minor(device)}").resolve(strict=True).name
         return any(each.name.rpartition("-")[0] == disk for each in JOURNALS.iterdir())

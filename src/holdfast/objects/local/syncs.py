@@ -40,11 +40,11 @@ class _OfLoop:
 
 
 class Syncs:
-    def __init__(self, whole: bytes | None = None) -> None:
-        """``whole`` is a folder of the filesystem, if that can be forced to disk as a whole."""
+    def __init__(self) -> None:
+        self.whole: bytes | None = None
+        """A folder of the filesystem, if that is to be forced to disk as a whole where there are many wishes."""
         self.writers = 0
         """Who may be about to force something."""
-        self._whole = whole
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = WeakKeyDictionary()
 
     def file(self, descriptor: int, device: int) -> Wish:
@@ -65,7 +65,7 @@ class Syncs:
         here = self._loops.get(loop)
         if here is None:
             disk.forget_closed(self._loops)
-            here = self._loops[loop] = _OfLoop(self._whole)
+            here = self._loops[loop] = _OfLoop(self.whole)
         return here
 
     def _take(self, one: "_File | _Folder", device: int) -> Wish:

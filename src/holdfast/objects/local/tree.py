@@ -60,10 +60,9 @@ class Spot(NamedTuple):
 
 
 class Tree:
-    def __init__(self, root: bytes, locks: Locks, *, fold: bool, together: bool = False) -> None:
-        """``together``: the filesystem that it is on can be forced to disk as a whole."""
+    def __init__(self, root: bytes, locks: Locks, *, fold: bool) -> None:
         self.root = root
-        self.syncs = Syncs(root if together else None)
+        self.syncs = Syncs()
         self.locks = locks
         self.fold = fold
         self.fresh = Fresh()

@@ -14,7 +14,6 @@ keeps apart.
 
 import errno
 import os
-import threading
 from pathlib import Path
 
 from holdfast.base import codec
@@ -59,8 +58,8 @@ class Root:
         self._locks = self._control + b"/locks"
         self._staging = self._control + b"/staging"
         self._any_filesystem = unsafe_network_filesystem
-        self._tree: Tree | None = None
-        self._learning = threading.Lock()
+        self._trees: dict[bytes, Tree] = {}
+        """One at most: to be the first in a dictionary takes no lock, which a fork could leave locked."""
         self._checked = False
         self._prepared = False
         self._files = Staging(self._staging, clock)
@@ -68,18 +67,18 @@ class Root:
     @property
     def known(self) -> Tree | None:
         """The tree, once it was read or written; to learn of it may take time."""
-        return self._tree
+        return self._trees.get(self.path)
 
     @property
     def prepared(self) -> Tree | None:
         """The tree, once it has all that writers need; to see to that takes time."""
-        return self._tree if self._prepared else None
+        return self.known if self._prepared else None
 
     def at_hand(self) -> Tree | None:
         """The tree, if all that must be known of it is in the system's memory; None if there is no layout, or somebody
         would have to wait for the disk.
         """
-        if self._tree is None:
+        if self.known is None:
             self._check_place()
             file = open_file(self._layout)
             if file is not None:
@@ -87,22 +86,19 @@ class Root:
                     body = file.read_at_hand()
                 if body is not None:
                     self._learn(fold=self._fold_in(body))
-        return self._tree
+        return self.known
 
     def readable(self) -> Tree:
         """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
-        if self._tree is not None:
-            return self._tree
+        if (known := self.known) is not None:
+            return known
         self._check_place()
         fold = self._read_layout()
         return Tree(self.path, Locks(self._locks), fold=False) if fold is None else self._learn(fold=fold)
 
     def _learn(self, *, fold: bool) -> Tree:
-        """There is one tree of a store: it knows what its writers are about."""
-        with self._learning:
-            if self._tree is None:
-                self._tree = Tree(self.path, Locks(self._locks), fold=fold)
-            return self._tree
+        """There is one tree of a store, whoever learns of it first: it knows what its writers are about."""
+        return self._trees.setdefault(self.path, Tree(self.path, Locks(self._locks), fold=fold))
 
     def writable(self) -> Tree:
         """The tree, with all that writers need."""

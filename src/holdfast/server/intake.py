@@ -174,7 +174,6 @@ class Intake:
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
                 frame_sha256 = hashlib.sha256(data).hexdigest()
                 async with self._ahead(layout.blob_key(frame_sha256), data):
-                    await asyncio.sleep(0)  # the disk goes to work, if there is one
                     batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
                     return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:

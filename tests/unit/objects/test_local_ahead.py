@@ -97,6 +97,30 @@ async def test_who_is_cancelled_leaves_nothing(store: LocalStore, tmp_path: Path
     assert open_below(tmp_path) == 0
 
 
+async def test_who_is_cancelled_at_its_beginning_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
+    async def enter() -> None:
+        async with store.ahead("new/a", b"1"):
+            raise AssertionError("it was not entered")
+
+    waiting = asyncio.ensure_future(enter())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.sleep(0.1)
+    assert not store._ahead
+    assert files(tmp_path) == ["there"]
+    assert open_below(tmp_path) == 0
+
+
+async def test_another_loop_writes_by_itself(store: LocalStore, tmp_path: Path) -> None:
+    async with store.ahead("new/a", b"1"):
+        elsewhere = asyncio.to_thread(lambda: asyncio.run(store.put("new/a", b"1", CREATE)))
+        assert isinstance(await elsewhere, Written)
+        assert await store.put("new/a", b"1", CREATE) == Lost()
+    assert open_below(tmp_path) == 0
+
+
 async def test_one_of_two_is_first(store: LocalStore, tmp_path: Path) -> None:
     async def create() -> Written | Lost:
         async with store.ahead("new/a", b"1"):

@@ -5,13 +5,19 @@ So they are written to a file without a name, and forced to disk, while the firs
 one's write its name is all that is left. Nobody sees such a file, and a crash leaves nothing of it.
 """
 
+import asyncio
 from collections.abc import Callable
 from types import TracebackType
+from typing import NamedTuple
 
 from holdfast.objects.local.writing import Write
 
-Begun = dict[str, tuple[bytes, Write]]
-"""By key."""
+
+class Begun(NamedTuple):
+    body: bytes
+    write: Write
+    loop: asyncio.AbstractEventLoop
+    """The only one that it can be ended on."""
 
 
 class Ahead:
@@ -19,12 +25,13 @@ class Ahead:
 
     __slots__ = ("_begin", "_begun", "_body", "_key", "_mine")
 
-    def __init__(self, begun: Begun, key: str, body: bytes, begin: Callable[[str], Write | None]) -> None:
+    def __init__(self, begun: dict[str, Begun], key: str, body: bytes, begin: Callable[[str], Write | None]) -> None:
+        """``begun`` has the writes of a store that nobody has taken, by key."""
         self._begun = begun
         self._key = key
         self._body = body
         self._begin = begin
-        self._mine: tuple[bytes, Write] | None = None
+        self._mine: Begun | None = None
 
     async def __aenter__(self) -> None:
         if self._key in self._begun:
@@ -32,23 +39,31 @@ class Ahead:
         write = self._begin(self._key)
         if write is None:
             return
-        if write.begin_ahead(self._body):
-            self._mine = self._begun[self._key] = (self._body, write)
-        else:
+        if not write.begin_ahead(self._body):
             await write.give_up()
+            return
+        self._mine = self._begun[self._key] = Begun(self._body, write, asyncio.get_running_loop())
+        try:
+            await asyncio.sleep(0)  # so that the disk goes to work, whatever the caller does now
+        except asyncio.CancelledError:
+            await self._drop()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._drop()
+
+    async def _drop(self) -> None:
         if self._mine is not None and self._begun.get(self._key) is self._mine:
             del self._begun[self._key]
-            await self._mine[1].give_up()
+            await self._mine.write.give_up()
 
 
-def taken(begun: Begun, key: str, body: bytes) -> Write | None:
+def taken(begun: dict[str, Begun], key: str, body: bytes) -> Write | None:
     """The write of exactly these bytes, which is the caller's from now on."""
     found = begun.get(key)
-    if found is None or found[0] != body:
+    if found is None or found.body != body or found.loop is not asyncio.get_running_loop():
         return None
     del begun[key]
-    return found[1]
+    return found.write

@@ -70,7 +70,7 @@ class LocalStore(Store):
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
         self._known = Known()
         self._hashes = Hashes()
-        self._ahead: Begun = {}
+        self._ahead: dict[str, Begun] = {}
 
     @property
     def capabilities(self) -> Capabilities:

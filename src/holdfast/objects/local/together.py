@@ -22,6 +22,8 @@ FEW = 6
 """Files and folders that are forced alone at a time; beyond that there are rounds."""
 LATE_SECONDS = 0.05
 REST_SECONDS = 10.0
+TURNS = 6
+"""Of the loop, between two rounds: until whoever was met has come to its next wait."""
 
 
 class Waiting(Protocol):
@@ -79,6 +81,13 @@ class Together:
         else:
             self._close()
 
+    def _begin_after(self, turns: int) -> None:
+        """Those who were met come first: they may be waiting again."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._begin_after, turns - 1)
+        else:
+            self._begin()
+
     def _give_up(self, these: list[Waiting]) -> None:
         waiting, self._next = [*these, *self._next], []
         self._begun, self._given_up = False, True
@@ -94,8 +103,7 @@ class Together:
             self._given_up = False
             self._close()
         else:
-            # Those who were met come first: they may be waiting again.
-            asyncio.get_running_loop().call_soon(self._begin)
+            self._begin_after(TURNS)
 
     def _close(self) -> None:
         if self._open is not None:

@@ -53,7 +53,7 @@ async def test_of_its_write_only_the_name_is_left(
         assert await store.put("new/a", b"1", CREATE) == Written(content_version(b"1"))
         assert forced.times == 4  # the name, and the file once more
     assert (tmp_path / "new/a").read_bytes() == b"1"
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 @pytest.mark.parametrize("mode", [CREATE, ADDRESSED])
@@ -62,7 +62,7 @@ async def test_other_bytes_are_written_as_ever(store: LocalStore, tmp_path: Path
         assert isinstance(await store.put("a", b"2", mode), Written)  # type: ignore[arg-type]  # one of them
         assert await store.put("a", b"1", CREATE) == Lost()
     assert (tmp_path / "a").read_bytes() == b"2"
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_an_unconditional_write_takes_no_notice(store: LocalStore, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_what_nobody_asks_for_leaves_nothing(store: LocalStore, tmp_path: 
     await asyncio.sleep(0.1)
     assert files(tmp_path) == ["there"]
     assert staged(tmp_path) == []
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
     assert not store._root.writable().fresh._makers
 
 
@@ -94,7 +94,7 @@ async def test_who_is_cancelled_leaves_nothing(store: LocalStore, tmp_path: Path
         await waiting
     await asyncio.sleep(0.1)
     assert files(tmp_path) == ["there"]
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_who_is_cancelled_at_its_beginning_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_who_is_cancelled_at_its_beginning_leaves_nothing(store: LocalStor
     await asyncio.sleep(0.1)
     assert not store._ahead
     assert files(tmp_path) == ["there"]
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_another_loop_writes_by_itself(store: LocalStore, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_another_loop_writes_by_itself(store: LocalStore, tmp_path: Path) 
         elsewhere = asyncio.to_thread(lambda: asyncio.run(store.put("new/a", b"1", CREATE)))
         assert isinstance(await elsewhere, Written)
         assert await store.put("new/a", b"1", CREATE) == Lost()
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_one_of_two_is_first(store: LocalStore, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_one_of_two_is_first(store: LocalStore, tmp_path: Path) -> None:
 
     outcomes = await asyncio.gather(*(create() for _ in range(5)))
     assert sorted(map(type, outcomes), key=str) == [Lost] * 4 + [Written]
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_somebody_else_is_faster(store: LocalStore, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_somebody_else_is_faster(store: LocalStore, tmp_path: Path) -> Non
         assert isinstance(await LocalStore(tmp_path).put("new/a", b"other", CREATE), Written)
         assert await store.put("new/a", b"1", CREATE) == Lost()
     assert (tmp_path / "new/a").read_bytes() == b"other"
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_what_is_in_the_way_is_found_when_it_is_asked_for(store: LocalStore, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_a_failure_is_told_to_who_asks(
     async with store.ahead("new/a", b"1"):
         pass  # nobody asks, and nobody complains
     assert files(tmp_path) == ["there"]
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_it_goes_through_all_layers(tmp_path: Path) -> None:

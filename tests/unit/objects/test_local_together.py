@@ -138,7 +138,7 @@ async def test_nobody_waits_for_a_round_that_is_late(
     await asyncio.sleep(0.05)
     assert isinstance(await store.put("d", b"", CREATE), Written)
     assert filesystem.rounds == 1  # it rests, although the late one has ended
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
 
 
 async def test_after_the_rest_there_are_rounds_again(
@@ -172,7 +172,7 @@ async def test_nothing_stays_open(tmp_path: Path, filesystem: Filesystem) -> Non
     await store.put("a", b"", CREATE)
     await asyncio.gather(*write(store, *(f"new/{number}/object" for number in range(9))))
     await asyncio.sleep(0.05)
-    assert open_below(tmp_path) == 0
+    assert await open_below(tmp_path) == 0
     assert filesystem.rounds > 0
 
 

@@ -3,6 +3,7 @@
 
 import asyncio
 import ctypes
+import errno
 import os
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 RINGS = True
 """Whether the kernel is asked for a ring at all."""
+
+_WAIT_AFTER = 4  # of sync_file_range
 
 _rings: "WeakKeyDictionary[asyncio.AbstractEventLoop, Ring | None]" = WeakKeyDictionary()
 
@@ -47,10 +50,23 @@ def _forced_as_a_whole(descriptor: int) -> OSError | None:
     return forced(descriptor)
 
 
+def lost_since(descriptor: int) -> OSError | None:
+    """What the system could not write of an open file since it was opened, if this descriptor was not told of it yet.
+    Of what is still to be written it says nothing."""
+    if system().sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _WAIT_AFTER) < 0:
+        return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return None
+
+
 def _by_a_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], OSError | None], ended: Ended) -> None:
     call: Call[OSError | None] = Call(loop, work)
-    call.answer.add_done_callback(lambda answer: ended(answer.result()))
+    call.answer.add_done_callback(partial(_tell, ended))
     crew_of(loop).take(call)
+
+
+def _tell(ended: Ended, answer: "asyncio.Future[OSError | None]") -> None:
+    failed = answer.exception()
+    ended(answer.result() if failed is None else OSError(errno.EIO, f"it could not be forced to disk: {failed!r}"))
 
 
 def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.base.ring import Ended
 from holdfast.objects import open as open_store
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import files as local_files
+from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.writing import AT_ONCE_BYTES
 from holdfast.objects.memory import content_version
 from holdfast.objects.scoped import Scoped
@@ -111,6 +113,31 @@ async def test_who_is_cancelled_at_its_beginning_leaves_nothing(store: LocalStor
     assert not store._ahead
     assert files(tmp_path) == ["there"]
     assert await open_below(tmp_path) == 0
+
+
+def test_what_a_loop_has_left_is_no_hindrance(store: LocalStore, tmp_path: Path) -> None:
+    async def begin() -> None:
+        await store.ahead("new/a", b"1").__aenter__()
+
+    async def create() -> Written | Lost:
+        async with store.ahead("new/a", b"1"):
+            return await store.put("new/a", b"1", CREATE)
+
+    asyncio.run(begin())
+    assert isinstance(asyncio.run(create()), Written)
+    assert isinstance(asyncio.run(store.put("new/b", b"1", CREATE)), Written)
+
+
+async def test_who_leaves_does_not_wait_for_a_disk_that_hangs(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(Tree, "give_up", lambda _tree, _made: go_on.wait(60))
+    async with asyncio.timeout(5):
+        async with store.ahead("new/a", b"1"):
+            await asyncio.sleep(0)
+    go_on.set()
+    assert files(tmp_path) == ["new", "there"]
 
 
 async def test_another_loop_writes_by_itself(store: LocalStore, tmp_path: Path) -> None:

@@ -102,7 +102,10 @@ async def test_who_comes_while_a_round_is_under_way_waits_for_the_next(tmp_path:
     assert filesystem.rounds == 3
 
 
-async def test_a_round_that_fails_fails_for_all_in_it(tmp_path: Path, filesystem: Filesystem) -> None:
+async def test_a_round_that_fails_fails_for_all_in_it(
+    tmp_path: Path, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "REST_SECONDS", 0.0)
     store = await opened(tmp_path)
     unseen = write(store, "a/1", "a/2")
     await filesystem.wait()
@@ -121,6 +124,46 @@ async def test_a_round_that_fails_fails_for_all_in_it(tmp_path: Path, filesystem
     for writer in named:
         with pytest.raises(Ambiguous, match="gone after a power cut"):
             await writer
+
+
+async def test_after_a_failure_everybody_is_forced_alone(tmp_path: Path, filesystem: Filesystem) -> None:
+    """The system tells of it once: it may be about bytes that were to be safe with the next round."""
+    store = await opened(tmp_path)
+    (first,) = write(store, "a/1")
+    await filesystem.wait()
+    (second,) = write(store, "a/2")
+    await asyncio.sleep(0.02)
+    filesystem.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    filesystem.allowed.release()
+    with pytest.raises(Unavailable):
+        await first
+    assert isinstance(await second, Written)
+    assert isinstance(await store.put("a/3", b"", CREATE), Written)
+    assert filesystem.rounds == 1
+    assert await open_below(tmp_path) == 0
+
+
+async def test_a_file_that_was_not_written_is_told_of_although_its_round_has_not_failed(
+    tmp_path: Path, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else was told of it."""
+    filesystem.allowed.release(50)
+    store = await opened(tmp_path)
+    monkeypatch.setattr(disk, "lost_since", lambda _descriptor: OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(Unavailable):
+        await store.put("a", b"1", CREATE)
+    assert not (tmp_path / "a").exists()
+
+
+async def test_the_system_is_asked_what_it_has_lost(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    for path in (tmp_path / "a", tmp_path):
+        descriptor = os.open(path, os.O_RDONLY)
+        assert disk.lost_since(descriptor) is None
+        os.close(descriptor)
+    lost = disk.lost_since(-1)
+    assert lost is not None
+    assert lost.errno == errno.EBADF
 
 
 async def test_nobody_waits_for_a_round_that_is_late(

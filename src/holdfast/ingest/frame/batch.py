@@ -97,7 +97,7 @@ class Unread(Samples):
 
     __slots__ = ("_count", "_read")
     _count: int
-    _read: Callable[[], Columns]
+    _read: Callable[[], Columns] | None
 
     def __init__(self, series: Series, count: int, read: Callable[[], Columns]) -> None:
         object.__setattr__(self, "series", series)
@@ -111,9 +111,12 @@ class Unread(Samples):
         """Only of what was not set yet. Two threads may both read: they find the same."""
         if name not in _COLUMNS:
             raise AttributeError(name)
-        for column, values in zip(_COLUMNS, self._read(), strict=True):
-            object.__setattr__(self, column, values)
-        return getattr(self, name)
+        read = self._read
+        if read is not None:
+            for column, values in zip(_COLUMNS, read(), strict=True):
+                object.__setattr__(self, column, values)
+            object.__setattr__(self, "_read", None)  # which holds on to the payload
+        return object.__getattribute__(self, name)
 
 
 _COLUMNS = ("seq", "time_ns", "value", "exact")

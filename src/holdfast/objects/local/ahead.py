@@ -6,6 +6,7 @@ one's write its name is all that is left. Nobody sees such a file, and a crash l
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
@@ -18,6 +19,12 @@ class Begun(NamedTuple):
     write: Write
     loop: asyncio.AbstractEventLoop
     """The only one that it can be ended on."""
+    process: int
+
+    @property
+    def is_here(self) -> bool:
+        """Not of a loop that has ended, nor of the process that this one was forked from."""
+        return not self.loop.is_closed() and self.process == os.getpid()
 
 
 class Ahead:
@@ -34,36 +41,37 @@ class Ahead:
         self._mine: Begun | None = None
 
     async def __aenter__(self) -> None:
-        if self._key in self._begun:
-            return  # another one writes the same object
+        other = self._begun.get(self._key)
+        if other is not None and other.is_here:
+            return  # it is going to be written
         write = self._begin(self._key)
         if write is None:
             return
         if not write.begin_ahead(self._body):
-            await write.give_up()
+            write.give_up()
             return
-        self._mine = self._begun[self._key] = Begun(self._body, write, asyncio.get_running_loop())
+        self._mine = self._begun[self._key] = Begun(self._body, write, asyncio.get_running_loop(), os.getpid())
         try:
             await asyncio.sleep(0)  # so that the disk goes to work, whatever the caller does now
         except asyncio.CancelledError:
-            await self._drop()
+            self._drop()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._drop()
+        self._drop()
 
-    async def _drop(self) -> None:
+    def _drop(self) -> None:
         if self._mine is not None and self._begun.get(self._key) is self._mine:
             del self._begun[self._key]
-            await self._mine.write.give_up()
+            self._mine.write.give_up()
 
 
 def taken(begun: dict[str, Begun], key: str, body: bytes) -> Write | None:
     """The write of exactly these bytes, which is the caller's from now on."""
     found = begun.get(key)
-    if found is None or found.body != body or found.loop is not asyncio.get_running_loop():
+    if found is None or found.body != body or found.loop is not asyncio.get_running_loop() or not found.is_here:
         return None
     del begun[key]
     return found.write

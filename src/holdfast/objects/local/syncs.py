@@ -87,14 +87,18 @@ class _File:
         self._descriptor = descriptor
 
     def met(self, error: OSError | None) -> None:
-        _settle(self.wish, error)
+        if not self.wish.done():  # else the file may be closed
+            _settle(self.wish, error or disk.lost_since(self._descriptor))
 
     def alone(self, ended: Callable[[], None]) -> None:
-        disk.force(self._descriptor, partial(self._end, ended))
+        if self.wish.done():
+            ended()
+        else:
+            disk.force(self._descriptor, partial(self._end, ended))
 
     def _end(self, ended: Callable[[], None], error: OSError | None) -> None:
         ended()
-        self.met(error)
+        _settle(self.wish, error)
 
 
 class _Folder:
@@ -110,6 +114,7 @@ class _Folder:
 
     def met(self, error: OSError | None) -> None:
         if self._held is not None:
+            error = error or disk.lost_since(self._held.descriptor)
             self._held.close()
         _settle(self.wish, error)
 

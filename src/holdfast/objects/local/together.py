@@ -22,6 +22,8 @@ FEW = 6
 """Files and folders that are forced alone at a time; beyond that there are rounds."""
 LATE_SECONDS = 0.05
 REST_SECONDS = 10.0
+LOOKS = 3
+"""At a round that is late: on a busy loop its end may be on its way."""
 TURNS = 6
 """Of the loop, between two rounds: until whoever was met has come to its next wait."""
 
@@ -48,6 +50,8 @@ class Together:
         self._next: list[Waiting] = []
         self._begun = False
         """A round is under way, or about to begin; and nobody has given it up."""
+        self._round: list[Waiting] | None = None
+        """Who is met by the one that is under way."""
         self._given_up = False
         """The one that is under way was."""
         self._rests_until = 0.0
@@ -76,6 +80,7 @@ class Together:
         these, self._next = self._next, []
         self._begun = bool(these)
         if self._open is not None and these:
+            self._round = these
             late = asyncio.get_running_loop().call_later(LATE_SECONDS, self._give_up, these)
             disk.force_filesystem(self._open.descriptor, partial(self._end, these, late))
         else:
@@ -88,22 +93,39 @@ class Together:
         else:
             self._begin()
 
-    def _give_up(self, these: list[Waiting]) -> None:
+    def _give_up(self, these: list[Waiting], looks: int = LOOKS) -> None:
+        if self._round is not these:
+            return
+        if looks:
+            asyncio.get_running_loop().call_soon(self._give_up, these, looks - 1)
+            return
+        self._given_up = True
+        self._rest(these)
+
+    def _rest(self, these: list[Waiting]) -> None:
+        """No rounds for a while: force everybody alone who waits for one, and these."""
         waiting, self._next = [*these, *self._next], []
-        self._begun, self._given_up = False, True
+        self._begun = False
         self._rests_until = asyncio.get_running_loop().time() + REST_SECONDS
         for one in waiting:
             self._force_alone(one)
 
     def _end(self, these: list[Waiting], late: asyncio.TimerHandle, error: OSError | None) -> None:
         late.cancel()
-        for one in these:
-            one.met(error)
-        if self._given_up:
+        self._round = None
+        if self._given_up:  # they are being forced alone
             self._given_up = False
             self._close()
-        else:
+            return
+        for one in these:
+            one.met(error)
+        if error is None:
             self._begin_after(TURNS)
+            return
+        # The system tells of it once, and it may have been about what the next round is for. A file's own descriptor
+        # tells of it too.
+        self._rest([])
+        self._close()
 
     def _close(self) -> None:
         if self._open is not None:

@@ -17,7 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from holdfast.base.aio import blocking, finishing
+from holdfast.base.aio import aside, blocking, finishing
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Nameless, OpenFolder, Staged, exists, is_file, look, open_file
@@ -93,15 +93,15 @@ class Write:
             device = folder.device
             self._forced = [*self._above(self.names[:-1], device), self._syncs.file(file.descriptor, device)]
 
-    async def give_up(self) -> None:
+    def give_up(self) -> None:
         """What was begun ahead, and nobody has asked for."""
         if self._begun is not None:
             (folder, file), self._begun = self._begun, None
             folder.close()
             for wish in self._forced:
-                wish.add_done_callback(lambda ended: (ended.cancelled() or ended.exception(), file)[0])
+                wish.add_done_callback(partial(_look_at, file))
         if made := self._take_made():
-            await blocking(self.tree.give_up, made)
+            aside(self.tree.give_up, made)
 
     async def _begin(self, body: bytes) -> None:
         if self.begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self.begin, body):
@@ -235,6 +235,12 @@ class Write:
         self._syncs.writers -= 1
         if error is not None and (made := self._take_made()):
             await blocking(self.tree.give_up, made)
+
+
+def _look_at(_file: Nameless, wish: "asyncio.Future[None]") -> None:
+    """Its error has nobody left to go to. The file is open until then."""
+    if not wish.cancelled():
+        wish.exception()
 
 
 def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:

@@ -17,6 +17,7 @@ is started again, so there are rows for ``64 hosts`` too, which send batch after
 
 import argparse
 import asyncio
+import os
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count:
 
     async def mine() -> None:
         requests = ours.requests(batches, count)
+        os.sync()  # nobody pays for what another one has left unwritten
         cpu, began = ours.cpu_seconds(), time.perf_counter()
         turns.answers += await ours.accept(requests, senders)
         turns.ours.append(time.perf_counter() - began)
@@ -96,10 +98,12 @@ async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count:
         for put, took in ((all_sides.bare, turns.floor), (all_sides.unsynced, turns.unsynced)):
             if put is not None:
                 these = writes(batches, count)
+                os.sync()
                 began = time.perf_counter()
                 await floor(put, these, senders)
                 took.append(time.perf_counter() - began)
         relayed = [relay_request(*each) for each in writes(batches, count)]
+        os.sync()
         began = time.perf_counter()
         await all_sides.relay.accept(relayed, senders)
         turns.relay.append(time.perf_counter() - began)

@@ -96,6 +96,16 @@ async def finishing(function: Callable[P, "R | Later[R]"], *args: P.args, **kwar
         raise
 
 
+def aside(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Have a blocking function run off the loop. Nobody waits for it."""
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        function(*args, **kwargs)
+        return
+    call: Call[None] = Call(loop, partial(function, *args, **kwargs))
+    crew_of(loop).take(call)
+
+
 async def outlasting(work: Coroutine[Any, Any, R]) -> R:
     """Like ``finishing``, for a write of several steps: all of them are taken, although the caller was cancelled."""
     task = asyncio.ensure_future(work)

@@ -2,17 +2,23 @@
 (``ring``), else by a thread of the loop."""
 
 import asyncio
+import ctypes
+import errno
+import os
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.base.crew import Call, crew_of
-from holdfast.base.ring import Ended, Ring, forced
+from holdfast.base.ring import Ended, Ring, forced, system
 
 T = TypeVar("T")
 
 RINGS = True
 """Whether the kernel is asked for a ring at all."""
+
+_WAIT_AFTER = 4  # of sync_file_range
 
 _rings: "WeakKeyDictionary[asyncio.AbstractEventLoop, Ring | None]" = WeakKeyDictionary()
 
@@ -25,9 +31,42 @@ def force(descriptor: int, ended: Ended) -> None:
         return
     ring = _ring_of(loop) if RINGS else None
     if ring is None or not ring.force(descriptor, ended):
-        call: Call[OSError | None] = Call(loop, partial(forced, descriptor))
-        call.answer.add_done_callback(lambda answer: ended(answer.result()))
-        crew_of(loop).take(call)
+        _by_a_thread(loop, partial(forced, descriptor), ended)
+
+
+def force_filesystem(descriptor: int, ended: Ended) -> None:
+    """Force all of the filesystem to disk that an open folder is on."""
+    loop = asyncio.get_running_loop()
+    if getattr(loop, "runs_blocking_inline", False):
+        ended(_forced_as_a_whole(descriptor))
+    else:
+        _by_a_thread(loop, partial(_forced_as_a_whole, descriptor), ended)
+
+
+def _forced_as_a_whole(descriptor: int) -> OSError | None:
+    if system().syncfs(descriptor) < 0:
+        return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    # Where there is no journal, ext4 has the disk empty its own memory before the last names have gone there.
+    return forced(descriptor)
+
+
+def lost_since(descriptor: int) -> OSError | None:
+    """What the system could not write of an open file since it was opened, if this descriptor was not told of it yet.
+    Of what is still to be written it says nothing."""
+    if system().sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), _WAIT_AFTER) < 0:
+        return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return None
+
+
+def _by_a_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], OSError | None], ended: Ended) -> None:
+    call: Call[OSError | None] = Call(loop, work)
+    call.answer.add_done_callback(partial(_tell, ended))
+    crew_of(loop).take(call)
+
+
+def _tell(ended: Ended, answer: "asyncio.Future[OSError | None]") -> None:
+    failed = answer.exception()
+    ended(answer.result() if failed is None else OSError(errno.EIO, f"it could not be forced to disk: {failed!r}"))
 
 
 def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:

@@ -38,12 +38,12 @@ _WRAP = 0xFFFFFFFF
 
 
 @cache
-def _system() -> ctypes.CDLL:
+def system() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _call(number: int, *args: object) -> int:
-    result = int(_system().syscall(number, *args))
+    result = int(system().syscall(number, *args))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result

@@ -58,10 +58,16 @@ class Submission:
 
     @classmethod
     def of(
-        cls, identity: BatchIdentity, body: bytes, *, declared_sha256: str | None = None, **rest: Any
+        cls,
+        identity: BatchIdentity,
+        body: bytes,
+        *,
+        declared_sha256: str | None = None,
+        frame_sha256: str | None = None,
+        **rest: Any,
     ) -> "Submission":
         """The hash is taken over the exact bytes that will be stored, and must be the one that the sender declared."""
-        found = hashlib.sha256(body).hexdigest()
+        found = hashlib.sha256(body).hexdigest() if frame_sha256 is None else frame_sha256
         if declared_sha256 is not None and declared_sha256.lower() != found:
             raise Invalid(
                 f"batch {identity}: its bytes have the hash {found}, and {declared_sha256[:64]} was declared",

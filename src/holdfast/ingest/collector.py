@@ -84,12 +84,14 @@ class Collector:
         self._writer: asyncio.Task[None] | None = None
 
     async def accept(self, submission: Submission) -> Answer:
-        found = await self._prepare(submission)
-        if found is None:
-            draft = self._draft(submission)
-            found = await self._claim(draft, submission)
-            if found is draft:
-                return self._won(draft, submission)
+        draft = self._draft(submission)
+        body = draft.encode()
+        async with self.store.ahead(draft.key, body):
+            found = await self._prepare(submission)
+            if found is None:
+                found = await self._claim(draft, body, submission)
+                if found is draft:
+                    return self._won(draft, submission)
         return await self._answer(found, submission)
 
     async def _prepare(self, submission: Submission) -> AcceptedManifest | None:
@@ -100,10 +102,10 @@ class Collector:
             raise Unavailable(f"batch {submission.identity}: its bytes are not in the store yet ({error})") from error
         return None if created else await self._find(submission.identity)
 
-    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
+    async def _claim(self, draft: AcceptedManifest, body: bytes, submission: Submission) -> AcceptedManifest:
         """The manifest that stands under the identity: the draft, or what was there before it."""
         try:
-            outcome = await self.store.put(draft.key, draft.encode(), CREATE)
+            outcome = await self.store.put(draft.key, body, CREATE)
         except Ambiguous as error:
             self._doubt(draft)
             self._leave(submission)

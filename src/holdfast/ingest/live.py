@@ -184,7 +184,7 @@ def size_of(batch: Batch) -> int:
     """Bytes in memory, about; never much less than it takes."""
     samples, histograms, logs, alerts = batch.samples, batch.histograms, batch.logs, batch.alerts
     size = PER_BATCH + batch.text_bytes + PER_TEXT * len(batch.texts) + 16 * len(batch.label_sets.names)
-    size += _SAMPLE * len(samples.seq) + _SERIES * len(samples.series.kind)
+    size += _SAMPLE * len(samples) + _SERIES * len(samples.series.kind)
     if len(histograms):
         size += _SAMPLE * len(histograms) + _SERIES * len(histograms.samples.series)
         size += sum(table.nbytes for table in histograms.counts)

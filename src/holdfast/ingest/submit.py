@@ -12,8 +12,13 @@ TOTAL = "total"
 """The count in the manifest of a batch that was not decoded: the kinds of its records are not told apart."""
 
 
-def submission_of(body: bytes, batch: Batch, *, declared_sha256: str | None = None) -> Submission:
-    """A submission of a frame that was decoded and found valid; ``batch`` is passed on to ``on_accepted``."""
+def submission_of(
+    body: bytes, batch: Batch, *, declared_sha256: str | None = None, frame_sha256: str | None = None
+) -> Submission:
+    """A submission of a frame that was decoded and found valid; ``batch`` is passed on to ``on_accepted``.
+
+    ``frame_sha256`` is the hash of the body, for those who have taken it already.
+    """
     parts = {
         "samples": len(batch.samples),
         "histograms": len(batch.histograms),
@@ -24,6 +29,7 @@ def submission_of(body: bytes, batch: Batch, *, declared_sha256: str | None = No
         identity_of(batch.identity),
         body,
         declared_sha256=declared_sha256,
+        frame_sha256=frame_sha256,
         frame_version=VERSION,
         records={kind: count for kind, count in parts.items() if count},
         batch=batch,

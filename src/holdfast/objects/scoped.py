@@ -1,6 +1,7 @@
 """A store under a prefix of another store: what a domain, or a throwaway check, is given to work in."""
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +49,9 @@ class Scoped(Layer):
 
     async def link(self, key: str, path: Path) -> int | None:
         return await self.inner.link(self.prefix + key, path)
+
+    def ahead(self, key: str, body: bytes) -> AbstractAsyncContextManager[None]:
+        return self.inner.ahead(self.prefix + key, body)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         outcome = await self.inner.put(self.prefix + key, body, mode)

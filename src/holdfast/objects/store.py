@@ -17,6 +17,7 @@ bytes mean.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -136,6 +137,9 @@ class Capabilities:
     """Other processes see the same objects."""
 
 
+_NOTHING_AHEAD: AbstractAsyncContextManager[None] = nullcontext()
+
+
 class Store(ABC):
     """Objects under one prefix."""
 
@@ -169,6 +173,13 @@ class Store(ABC):
         them.
         """
         return None
+
+    def ahead(self, key: str, body: bytes) -> AbstractAsyncContextManager[None]:
+        """Within it this object will be created, unless something else goes wrong before.
+
+        A backend that can bring the bytes to safety meanwhile, where nobody sees them, does so.
+        """
+        return _NOTHING_AHEAD
 
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...

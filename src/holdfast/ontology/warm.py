@@ -94,7 +94,7 @@ class Warm:
     async def begin(self) -> None:
         """Make a folder and a database, in the background: a first question reads the store meanwhile."""
         if self._duck is None and self._workroom.begin():
-            await asyncio.sleep(0)  # so that it is on its way before anything is read
+            await self._workroom.begun()
 
     async def placed(self) -> Duck:
         """The database, which may still be opening; statements wait for it."""

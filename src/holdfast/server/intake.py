@@ -8,7 +8,9 @@ Errors leave as ``Fault``, ``FrameInvalid`` or what acceptance raises; ``faults`
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Ambiguous, Unavailable
-from holdfast.ingest import frame
+from holdfast.ingest import frame, layout
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
 from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.frame import Header
@@ -71,6 +73,13 @@ class Times:
         object.__setattr__(self, "too_late", f"the store did not take it {within}")
 
 
+Ahead = Callable[[str, bytes], AbstractAsyncContextManager[None]]
+
+
+def nothing_ahead(_key: str, _body: bytes) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
+
+
 class Intake:
     def __init__(
         self,
@@ -82,8 +91,11 @@ class Intake:
         *,
         frames: frame.Limits,
         times: Times,
+        ahead: Ahead,
     ) -> None:
+        """``ahead`` is told of bytes that will be stored if they are valid, and under which key."""
         self._acceptor = acceptor
+        self._ahead = ahead
         self._tokens = tokens
         self._limits = limits
         self._meters = meters
@@ -160,8 +172,10 @@ class Intake:
         unpacked_bytes = header.payload_bytes + PER_RECORD * header.records
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
-                batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
-                return await self._offer(submission_of(data, batch))
+                frame_sha256 = hashlib.sha256(data).hexdigest()
+                async with self._ahead(layout.blob_key(frame_sha256), data):
+                    batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
+                    return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:
                 unpacked = await blocking(frame.unpack, data, self._frames, header)
             with self._limits.memory(unpacked.table_bytes, held=len(data) + unpacked_bytes):

@@ -7,8 +7,8 @@
 * To open takes as long as some questions, so it can be begun while files are on their way: statements wait for it, and
   those that did are run by the thread that opened it: no way to the loop and back, and its memory is at hand.
 * Threads of its own cost a small first statement more than they save it. Who puts no statements of others to it may
-  have it opened with none (``alone``): it gets them, and its settings are locked, when those that waited have run, or
-  before that if they read much (``wide``).
+  have it opened with none (``alone``): it gets them, and its settings are locked, before the first statement that has
+  not waited, or before those that have if they read much (``wide``).
 
 Errors: ``SqlFailed`` (fix the statement) for what DuckDB refuses, ``OutOfMemory`` where the limit does not suffice even
 with spilling, ``MissingFile`` where a file that was handed over has gone.
@@ -98,6 +98,8 @@ class Duck:
         """Whether what waits for it reads so much that threads pay."""
         self._alone = False
         """It has no threads yet, and settings can be changed."""
+        self._early = True
+        """Those that waited for it have not all run."""
         self._cursors: set[int] = set()
         self._root: duckdb.DuckDBPyConnection | None = None
         self.opening: asyncio.Future[None] | None = None
@@ -106,28 +108,49 @@ class Duck:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
         """Statements that came before it was open; None once they were served."""
 
-    def open(self, root: "duckdb.DuckDBPyConnection | None" = None, *, alone: bool = False) -> None:
-        """Blocking. From here on it reads only what it was given, and no setting can be changed; if it is ``alone``,
-        from the end of ``serve`` on.
-
-        ``root`` is what ``connected`` made with the same limit, if somebody has begun with that before.
-        """
-        if root is None:
-            root = connected(self._memory_limit, self._threads)
-        if not self.memory_bytes:
-            (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
-            self.memory_bytes = int(_BYTES.validate_python(found[0]))
-        # Of these settings none can be given to connect(), but for the place to spill, which is not known then. The
-        # folders are our own; DuckDB imports pandas, if there is one, to bind its first parameter.
-        root.execute(
-            f"SET temp_directory = {_literal(f'{self.folder}/spill')}; "
-            "SET GLOBAL TimeZone = 'UTC'; "
-            f"SET allowed_directories = [{', '.join(map(_literal, self._folders))}]; "
-            f"SET enable_external_access = false{'' if alone else f'; {_LAST}'}"
-        )
+    def open(self, *, alone: bool = False) -> None:
+        """Blocking. From here on it reads only what it was given, and no setting can be changed; if it is ``alone``, by
+        those that have not waited for it."""
+        root = self._connected(1 if alone else _most_threads(self.memory_bytes, self._threads))
+        try:
+            if not self.memory_bytes:
+                (found,) = root.execute("SELECT current_setting('memory_limit')").fetchall()
+                self.memory_bytes = int(_BYTES.validate_python(found[0]))
+            # None of these settings can be given to connect(). The folders are our own; DuckDB imports pandas, if there
+            # is one, to bind its first parameter.
+            folders = ", ".join("'{}'".format(each.replace("'", "''")) for each in self._folders)
+            root.execute(
+                f"SET GLOBAL TimeZone = 'UTC'; SET allowed_directories = [{folders}]; "
+                f"SET enable_external_access = false{'' if alone else f'; {_LAST}'}"
+            )
+        except BaseException:
+            root.close()
+            raise
         self._root, self._alone = root, alone
         if self.wide:
             self.join()
+
+    def _connected(self, threads: int | None) -> "duckdb.DuckDBPyConnection":
+        """A database without bars. ``Invalid`` for a memory limit that is none."""
+        config: dict[str, Any] = {
+            "memory_limit": self._memory_limit,
+            "temp_directory": f"{self.folder}/spill",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "python_enable_replacements": False,
+            "allow_persistent_secrets": False,
+            "enable_external_file_cache": False,  # the system has these files in memory already
+        }
+        if threads is not None:
+            config["threads"] = threads
+        try:
+            return duckdb.connect(":memory:", config=config)
+        except duckdb.Error as error:
+            raise Invalid(
+                f"DuckDB does not open with a memory limit of {self._memory_limit!r}: {error}",
+                remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
+            ) from error
 
     def join(self) -> None:
         """Blocking: give it its threads, and lock its settings, if that was left for later."""
@@ -148,7 +171,9 @@ class Duck:
         for loop, call in waiting:
             if call.begin():
                 call.run(partial(_hand_back, loop))
-        self.join()
+        self._early = False
+        if not waiting:
+            self.join()
 
     async def ready(self) -> None:
         """Until it is open."""
@@ -185,6 +210,7 @@ class Duck:
 
     @contextmanager
     def _cursor(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+        self._join_if_late()
         cursor = self._begun()
         try:
             yield cursor
@@ -201,6 +227,11 @@ class Duck:
     def _ended(self, cursor: "duckdb.DuckDBPyConnection") -> None:
         cursor.close()
         self._cursors.discard(id(cursor))
+
+    def _join_if_late(self) -> None:
+        """Whoever has a first answer on its way needs the processors: it is left to the next statement."""
+        if self._alone and not self._early:
+            _guarded(self.join)
 
     # --- blocking: for code that is off the loop already, of a database that is open ---
 
@@ -306,6 +337,7 @@ class Duck:
 
         def run() -> T:
             try:
+                self._join_if_late()
                 found = _guarded(work)
             finally:
                 if close:
@@ -320,28 +352,6 @@ class Duck:
             raise
 
 
-def connected(memory_limit: str, threads: int | None = None) -> "duckdb.DuckDBPyConnection":
-    """Blocking: a database without bars, and without a folder to spill into. ``Invalid`` for a limit that is none."""
-    config: dict[str, Any] = {
-        "memory_limit": memory_limit,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "allow_community_extensions": False,
-        "python_enable_replacements": False,
-        "allow_persistent_secrets": False,
-        "enable_external_file_cache": False,  # the system has these files in memory already
-    }
-    if (most := _most_threads(_bytes_in(memory_limit), threads)) is not None:
-        config["threads"] = most
-    try:
-        return duckdb.connect(":memory:", config=config)
-    except duckdb.Error as error:
-        raise Invalid(
-            f"DuckDB does not open with a memory limit of {memory_limit!r}: {error}",
-            remedy="set ontology.s3_duckdb_memory_limit to a size, such as 256MB",
-        ) from error
-
-
 def _most_threads(memory_bytes: int, threads: int | None) -> int | None:
     """Every thread needs room of its own: with too little of it, operators fail that could have spilled."""
     if threads is not None or not memory_bytes:
@@ -353,10 +363,6 @@ def _most_threads(memory_bytes: int, threads: int | None) -> int | None:
 def _bytes_in(memory_limit: str) -> int:
     """0 if it is not known, of a limit that only DuckDB understands."""
     return int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
-
-
-def _literal(text: str) -> str:
-    return "'{}'".format(text.replace("'", "''"))
 
 
 def _hand_back(loop: asyncio.AbstractEventLoop, call: Call[Any]) -> None:

@@ -9,7 +9,6 @@ may be one that a session before has left (``spare``).
 import asyncio
 import math
 import os
-import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,7 @@ from holdfast.base.crew import Later
 from holdfast.base.errors import Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.store import Store
-from holdfast.sql.duck import Duck, connected
+from holdfast.sql.duck import Duck
 from holdfast.sql.scan import LocalFiles
 from holdfast.sql.spare import Spare, leave, take
 
@@ -50,10 +49,6 @@ class Workroom:
         self._closed = False
         self._placed: asyncio.Future[Placed] | None = None
         self._opening: asyncio.Future[None] | None = None
-        self._placing: asyncio.Future[Duck] | None = None
-        """The folder, beside the database, which takes longer."""
-        self._lock = threading.Lock()
-        self._duck: Duck | None = None
         self._sweeping: asyncio.Future[list[Path]] | None = None
         self._due: asyncio.TimerHandle | None = None
         """The time of sweeping."""
@@ -69,54 +64,45 @@ class Workroom:
         self._placed = loop.create_future()
         found = take(self._terms) if self._handed_on else None
         self._opening = _in_background(finishing(self._make, loop, found))
-        if found is None:
-            self._placing = _in_background(blocking(self._place, loop, None))
         return True
+
+    async def begun(self) -> None:
+        """Until there is a folder, or there can be none. A thread that has to share the interpreter with a busy loop
+        would come to its database late: whoever has nothing better to do leaves it alone until then.
+        """
+        if self._placed is not None and self._opening is not None:
+            either: list[asyncio.Future[Any]] = [self._placed, self._opening]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
     async def placed(self) -> Placed:
         """The database, which may still be opening, and the files that it can read."""
         self.begin()
+        await self.begun()
         if self._placed is None or self._opening is None:
             raise RuntimeError("nothing was begun")
-        either: list[asyncio.Future[Any]] = [self._placed, self._opening]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._scratch is None:
             self._opening.result()  # why there is no folder
         return await asyncio.shield(self._placed)
 
     def _make(self, loop: asyncio.AbstractEventLoop, found: Spare | None) -> Later[None]:
-        """Blocking. The database comes first: it takes longest, and does not need the interpreter meanwhile."""
-        root = None
+        """Blocking. The folder comes first: who has it goes on while the database opens, which takes longest, and does
+        not need the interpreter meanwhile.
+        """
+        scratch = self._scratch = _folder(found)
+        files = LocalFiles(self._store, scratch.path)
+        duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=files.folders)
+        if found is not None and found.folder == scratch.path:
+            duck.take_over(found)
+        loop.call_soon_threadsafe(self._tell, scratch, duck, files)
         try:
-            try:
-                alone = 1 if self._handed_on else None
-                root = connected(self._memory_limit, alone) if found is None else None
-            finally:
-                duck = self._place(loop, found)  # whoever asks is told what is wrong with the database
             if not duck.open_already:
-                duck.open(root, alone=self._handed_on)
+                duck.open(alone=self._handed_on)
         except BaseException:
-            if self._duck is not None:
-                self._duck.serve()
-            if root is not None:
-                root.close()
+            duck.serve()
             raise
         made: Later[None] = Later(afterwards=duck.serve)
         made.settle(None)
         return made
-
-    def _place(self, loop: asyncio.AbstractEventLoop, found: Spare | None) -> Duck:
-        """Blocking, for whoever comes first: the folder, and what will be open in it."""
-        with self._lock:
-            if self._duck is not None:
-                return self._duck
-            scratch = self._scratch = _folder(found)
-            files = LocalFiles(self._store, scratch.path)
-            duck = self._duck = Duck(scratch.path, memory_limit=self._memory_limit, readable=files.folders)
-            if found is not None and found.folder == scratch.path:
-                duck.take_over(found)
-            loop.call_soon_threadsafe(self._tell, scratch, duck, files)
-            return duck
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
         self._due = asyncio.get_running_loop().call_later(SWEEP_AFTER_SECONDS, self._sweep, scratch)
@@ -133,7 +119,7 @@ class Workroom:
         self._closed = True
         if self._opening is None:
             return
-        await asyncio.wait([each for each in (self._opening, self._placing) if each is not None])
+        await asyncio.wait([self._opening])
         scratch, self._scratch = self._scratch, None
         if scratch is None or self._placed is None:
             return

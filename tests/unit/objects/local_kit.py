@@ -1,5 +1,7 @@
 """Looking at a local store from both sides: the keys that it lists, and the files that are there."""
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.objects.local import LocalStore
@@ -8,7 +10,8 @@ from holdfast.objects.store import Store
 
 def wishes(store: LocalStore) -> int:
     """How many wait until a folder is forced to disk once more."""
-    return sum(len(under_way.wishes) for rounds in store._syncs._loops.values() for under_way in rounds.values())
+    loops = store._root.writable().syncs._loops.values()
+    return sum(len(under_way.wishes) for each in loops for under_way in each.rounds.values())
 
 
 async def keys(store: Store, prefix: str = "", *, after: str | None = None) -> list[str]:
@@ -27,3 +30,13 @@ def files(root: Path) -> list[str]:
 
 def staged(root: Path) -> list[str]:
     return [path.name for path in (root / ".%holdfast/staging").glob("*")]
+
+
+async def open_below(root: Path) -> int:
+    """How many files and folders below the root this process has open for longer, with those that have no name."""
+    await asyncio.sleep(0.05)
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found += str(link.readlink()).startswith(str(root))
+    return found

@@ -61,15 +61,15 @@ async def test_what_a_thread_opens_for_a_write_that_is_given_up_is_closed(
 ) -> None:
     await store.put("a/0", b"", CREATE)
     before, opened, go_on = open_files(), threading.Event(), threading.Event()
-    begin = Write._begin
+    begin = Write.begin
 
-    def slowly(write: Write, body: bytes) -> object:
+    def slowly(write: Write, body: bytes) -> bool:
         begun = begin(write, body)
         opened.set()
         go_on.wait(60)
         return begun
 
-    monkeypatch.setattr(Write, "_begin", slowly)
+    monkeypatch.setattr(Write, "begin", slowly)
     given_up = asyncio.ensure_future(store.put("a/1", bytes(AT_ONCE_BYTES + 1), CREATE))
     while not opened.is_set():
         await asyncio.sleep(0.001)
@@ -89,11 +89,11 @@ async def test_a_folder_is_closed_although_those_above_it_cannot_be_opened(
     await store.put("a/0", b"", CREATE)
     before = open_files()
 
-    def refuse(write: Write, folder: object) -> object:
+    def refuse(write: Write, folder: object, device: int) -> object:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(Write, "_above", refuse)
-    store._syncs.writers += 1  # somebody else, with whom folders are forced to disk on the loop
+    store._root.writable().syncs.writers += 1  # somebody else, with whom folders are forced to disk on the loop
     with pytest.raises(Ambiguous) as kept:
         await store.put("a/1", b"")
     await asyncio.sleep(0.2)

@@ -103,7 +103,7 @@ async def test_those_who_come_meanwhile_are_safe_with_the_next_round(tmp_path: P
     disk.release()
     assert all(isinstance(outcome, Written) for outcome in await asyncio.gather(*others))
     assert disk.rounds == 2
-    assert not any(store._syncs._loops.values())
+    assert not any(each.rounds for each in store._root.writable().syncs._loops.values())
 
 
 async def test_losers_are_answered_together_too(tmp_path: Path, disk: Disk) -> None:

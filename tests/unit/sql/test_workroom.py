@@ -1,6 +1,7 @@
 """Rooms for SQL: databases that are handed on from session to session, and those that are not."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,8 +17,8 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid, Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.memory import MemoryStore
-from holdfast.sql import spare
-from holdfast.sql.duck import Duck, SqlFailed, connected
+from holdfast.sql import spare, workroom
+from holdfast.sql.duck import Duck, SqlFailed
 from holdfast.sql.workroom import FOLDERS, KEPT_BYTES, Workroom
 
 LIMIT = "123MB"  # which nobody else has
@@ -166,6 +167,27 @@ async def test_what_cannot_be_opened_is_told_to_everybody_who_asks(tmp_path: Pat
         await found.placed()
 
 
+async def test_where_no_folder_can_be_had_whoever_asks_is_told_and_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(found: object) -> Scratch:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    found = Workroom(MemoryStore(), LIMIT)
+    await found.begun()  # nothing to wait for
+    with monkeypatch.context() as disk:
+        disk.setattr(workroom, "_folder", full)
+        assert found.begin()
+        await found.begun()
+        with pytest.raises(OSError, match="no space"):
+            await found.placed()
+    assert found.begin()
+    await found.begun()
+    duck, _ = await found.placed()
+    assert (await duck.table("SELECT 1 AS n")).column("n").to_pylist() == [1]
+    await found.close()
+
+
 async def test_what_a_dead_process_left_is_swept_at_the_end_of_a_short_session() -> None:
     async with room() as first:
         left = first.folder.with_name(f"{first.folder.name}-dead")
@@ -212,9 +234,10 @@ async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_read
     texts = (ask, "SELECT * FROM read_csv('/etc/passwd')")
     early = [asyncio.ensure_future(duck.table(text)) for text in texts]
     await asyncio.sleep(0)
-    await blocking(duck.open, connected("250MB", 1), alone=True)
+    await blocking(duck.open, alone=True)
     assert duck.untouched is wide
     await blocking(duck.serve)
+    assert duck.untouched is wide, "it is left for later: an answer is on its way"
     assert (await early[0]).to_pylist() == [{"n": 3, "locked": True} if wide else {"n": 1, "locked": False}]
     with pytest.raises(SqlFailed, match="leaves the store"):
         await early[1]
@@ -222,6 +245,35 @@ async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_read
     with pytest.raises(SqlFailed):
         await duck.table("SET memory_limit = '2GB'")
     assert duck.untouched
+    await duck.close()
+
+
+async def test_a_database_that_nobody_waits_for_has_its_threads_before_anybody_asks(tmp_path: Path) -> None:
+    duck = Duck(tmp_path, memory_limit=LIMIT)
+    await blocking(duck.open, alone=True)
+    await blocking(duck.serve)
+    assert duck.untouched
+    await duck.close()
+
+
+@pytest.mark.parametrize("how", ["execute", "fetch", "statements", "run", "batches"])
+async def test_whatever_comes_after_the_first_statements_finds_the_settings_locked(how: str, tmp_path: Path) -> None:
+    duck = Duck(tmp_path, memory_limit=LIMIT)
+    duck.opening = asyncio.get_running_loop().create_future()
+    early = asyncio.ensure_future(duck.table("SELECT 1 AS n"))
+    await asyncio.sleep(0)
+    await blocking(duck.open, alone=True)
+    await blocking(duck.serve)
+    await early
+    text = "SELECT current_setting('lock_configuration') AS n"
+    if how == "run":
+        await duck.run(text)
+    elif how == "batches":
+        assert [each.to_pylist() async for each in duck.batches(text)] == [[{"n": True}]]
+    else:
+        await blocking(getattr(duck, how), text)
+    assert duck._root is not None
+    assert duck._root.execute(text).fetchall() == [(True,)]
     await duck.close()
 
 

@@ -9,11 +9,12 @@ Tables are in the order of their first use, which makes equal batches equal byte
 histograms' series, logs, alerts; texts by names of those series, names of alerts, label names, label values.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,6 +86,40 @@ class Samples:
     def series_id(self) -> Ints:
         """The number of the series of each record."""
         return np.repeat(np.arange(len(self.series)), self.series.lengths)
+
+
+Columns = tuple[Ints, Ints, Floats, Ints | None]
+"""``seq``, ``time_ns``, ``value`` and ``exact`` of samples."""
+
+
+class Unread(Samples):
+    """Samples whose columns are known to be right, and are read when somebody looks at them."""
+
+    __slots__ = ("_count", "_read")
+    _count: int
+    _read: Callable[[], Columns] | None
+
+    def __init__(self, series: Series, count: int, read: Callable[[], Columns]) -> None:
+        object.__setattr__(self, "series", series)
+        object.__setattr__(self, "_count", count)
+        object.__setattr__(self, "_read", read)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getattr__(self, name: str) -> Any:
+        """Only of what was not set yet. Two threads may both read: they find the same."""
+        if name not in _COLUMNS:
+            raise AttributeError(name)
+        read = self._read
+        if read is not None:
+            for column, values in zip(_COLUMNS, read(), strict=True):
+                object.__setattr__(self, column, values)
+            object.__setattr__(self, "_read", None)  # which holds on to the payload
+        return object.__getattribute__(self, name)
+
+
+_COLUMNS = ("seq", "time_ns", "value", "exact")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

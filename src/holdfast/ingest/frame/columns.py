@@ -8,6 +8,8 @@ Reading checks each length against the bytes that are left (``FrameInvalid``); h
 before it is read, and bounded by the limits, because a column of zeros takes no more than its mask.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -148,6 +150,36 @@ class Reader:
         for count in counts:
             at += 1 + (_USED[payload[at]] * count if at < size else 0)
         return at
+
+    def high_planes(self, at: int, count: int, lowest: int) -> Iterator[Bytes]:
+        """Of the column of so many elements that begins at ``at``: the planes that are there, from this one up."""
+        planes = _PLANES[self._payload[at]]
+        for number, plane in enumerate(planes):
+            if plane >= lowest:
+                begin = at + 1 + number * count
+                yield self._data[begin : begin + count]
+
+    def shape_of_steps(self, count: int) -> tuple[int, tuple[tuple[int, bytes], ...]]:
+        """The first of the next so many steps, and bytes that are equal for all columns whose other steps are equal.
+
+        Their numbers are not looked at: a plane in which none of the others has anything is as good as none.
+        """
+        at = self.at
+        self._taken(self.after(at, count) - at)
+        first, planes = 0, []
+        for number, plane in enumerate(_PLANES[self._payload[at]]):
+            begin = at + 1 + number * count
+            first |= self._payload[begin] << 8 * plane
+            others = self.between(begin + 1, begin + count)
+            if others.strip(b"\0"):
+                planes.append((plane, others))
+        return (first >> 1) ^ -(first & 1), tuple(planes)
+
+    def again(self, at: int) -> "Reader":
+        """Another reader of the same payload, which stands at ``at``."""
+        other = Reader(self._payload)
+        other.at = at
+        return other
 
     def between(self, start: int, end: int) -> bytes:
         return self._payload[start:end].tobytes()

@@ -2,8 +2,17 @@
 
 from typing import NamedTuple
 
-from holdfast.ingest.frame.batch import NO_ALERTS, NO_HISTOGRAMS, NO_LOGS, Batch, Samples, Series
-from holdfast.ingest.frame.columns import Groups, Ints, Reader
+from holdfast.ingest.frame.batch import (
+    NO_ALERTS,
+    NO_HISTOGRAMS,
+    NO_LOGS,
+    Batch,
+    Columns,
+    Samples,
+    Series,
+    Unread,
+)
+from holdfast.ingest.frame.columns import Groups, Reader
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import Identity
 from holdfast.ingest.frame.repeated import Beginning, Pattern, Repeated, Tables
@@ -11,16 +20,20 @@ from holdfast.ingest.frame.rules import check_numbers
 from holdfast.ingest.frame.scales import Scaling
 from holdfast.ingest.frame.times import read_table, read_times
 
+Shape = tuple[tuple[int, bytes], ...]
+
 
 class _Look(NamedTuple):
     """What can be said of numbers and times without reading them."""
 
     first: int
     """The sequence number that the others count from."""
-    key: tuple[bytes, bytes, bytes, bytes, int]
+    key: tuple[bytes, Shape, bytes, bytes, int]
     """Of the pattern."""
-    table: Ints | None
-    """Of times."""
+    times_at: int
+    """Where the table of times begins, if there is one, which is known to be in order; else the times themselves."""
+    times: int
+    """How many there are in the table."""
 
 
 def read_again(
@@ -28,43 +41,86 @@ def read_again(
 ) -> Batch:
     reader.at = beginning.scales_at
     scaling = _scaling(reader, counts, tables, repeated)
-    reader.at = beginning.end
-    first, key, table = _look(reader, counts, tables)
-    pattern = repeated.patterns.find(key)
-    if pattern is None:
-        reader.at = beginning.end
-        groups = Groups(tables.lengths, counts.samples)
-        seq = reader.grouped(groups, related=True)
-        times, time_ns = read_times(reader, groups, counts.times)
-    else:
-        groups, times = pattern.groups, pattern.times
-        seq = pattern.relative + first
-        time_ns = reader.grouped(groups, related=True) if table is None or times is None else table[times]
-    value, exact = scaling.values(reader.grouped(groups, related=False))
-    reader.finish()
     series = Series(tables.kind, scaling.whole, tables.name, tables.labels, tables.lengths)
-    samples = Samples(series, seq, time_ns, value, exact)
-    texts = (tables.texts, counts.text_bytes)
-    batch = Batch(identity, *texts, tables.label_sets, samples, NO_HISTOGRAMS, NO_LOGS, NO_ALERTS)
-    if pattern is None or not pattern.fits(identity, first):
-        check_numbers(batch)
-    if pattern is None:
-        kept = Pattern.of(groups, seq, times)
-        repeated.patterns.keep(key, kept, kept.nbytes + sum(map(len, key[:4])))
+    reader.at = beginning.end
+    look = _look(reader, counts, tables)
+    pattern = repeated.patterns.find(look.key)
+    if pattern is not None:
+        samples = _Rest(reader, reader.at, look, pattern, scaling).samples(series, counts)
+        batch = _batch(identity, counts, tables, samples)
+        if not pattern.fits(identity, look.first):
+            check_numbers(batch)
+        return batch
+    reader.at = beginning.end
+    groups = Groups(tables.lengths, counts.samples)
+    seq = reader.grouped(groups, related=True)
+    times, time_ns = read_times(reader, groups, counts.times)
+    samples = Samples(series, seq, time_ns, *scaling.values(reader.grouped(groups, related=False)))
+    reader.finish()
+    batch = _batch(identity, counts, tables, samples)
+    check_numbers(batch)
+    kept = Pattern.of(groups, seq, times)
+    repeated.patterns.keep(look.key, kept, kept.nbytes + _bytes_in(look))
     return batch
 
 
+def _bytes_in(look: _Look) -> int:
+    shape, firsts, steps, order, _ = look.key
+    return len(shape) + sum(len(plane) for _, plane in firsts) + len(steps) + len(order)
+
+
+def _batch(identity: Identity, counts: Counts, tables: Tables, samples: Samples) -> Batch:
+    texts = (tables.texts, counts.text_bytes)
+    return Batch(identity, *texts, tables.label_sets, samples, NO_HISTOGRAMS, NO_LOGS, NO_ALERTS)
+
+
+class _Rest(NamedTuple):
+    """Times and values of a frame whose samples are numbered as some before: all that is left to read."""
+
+    reader: Reader
+    at: int
+    look: _Look
+    pattern: Pattern
+    scaling: Scaling
+
+    def samples(self, series: Series, counts: Counts) -> Samples:
+        """Most are never looked at here, and to see that they are right takes few of their bytes."""
+        if self._is_right(counts):
+            return Unread(series, counts.samples, self._read)
+        columns = self._columns(self.reader)
+        self.reader.finish()
+        return Samples(series, *columns)
+
+    def _is_right(self, counts: Counts) -> bool:
+        """Any number is a time, and it is a value if it does not have too many bits."""
+        reader, both = self.reader, (counts.series, counts.samples - counts.series)
+        values_at = self.at if self.look.times else reader.after(self.at, *both)
+        return reader.after(values_at, *both) == reader.size and self.scaling.within(reader, values_at)
+
+    def _read(self) -> Columns:
+        return self._columns(self.reader.again(self.at))
+
+    def _columns(self, reader: Reader) -> Columns:
+        groups, times = self.pattern.groups, self.pattern.times
+        if times is None:
+            time_ns = reader.grouped(groups, related=True)
+        else:
+            time_ns = reader.again(self.look.times_at).steps(self.look.times)[times]
+        value, exact = self.scaling.values(reader.grouped(groups, related=False))
+        return self.pattern.relative + self.look.first, time_ns, value, exact
+
+
 def _look(reader: Reader, counts: Counts, tables: Tables) -> _Look:
-    series, rest = counts.series, counts.samples - counts.series
-    firsts = reader.steps(series)
-    first = int(firsts[0])
-    firsts -= first
-    steps = reader.column(rest)
-    if not counts.times:
-        return _Look(first, (tables.shape, firsts.tobytes(), steps, b"", 0), None)
-    table = read_table(reader, counts.times)
-    order = reader.column(series) + reader.column(rest)
-    return _Look(first, (tables.shape, firsts.tobytes(), steps, order, counts.times), table)
+    series, rest, times = counts.series, counts.samples - counts.series, counts.times
+    first, firsts = reader.shape_of_steps(series)
+    steps, at, order = reader.column(rest), reader.at, b""
+    if times:
+        if times > 1:
+            read_table(reader, times)
+        else:
+            reader.column(times)
+        order = reader.column(series) + reader.column(rest)
+    return _Look(first, (tables.shape, firsts, steps, order, times), at, times)
 
 
 def _scaling(reader: Reader, counts: Counts, tables: Tables, repeated: Repeated) -> Scaling:

@@ -8,7 +8,7 @@ of less than 2**53 divided by it, to the last bit; division is correctly rounded
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.ingest.frame.columns import Ints, least, most, starts_of
+from holdfast.ingest.frame.columns import Bytes, Ints, Reader, least, most, starts_of
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 
 Floats = npt.NDArray[np.float64]
@@ -19,6 +19,11 @@ DIVISORS: Floats = np.array([1.0, 10.0, 100.0, 1000.0, 2048.0, 1e6, 1e9])
 """Tried in this order. 2048: the kernel's load averages. 1e6 and 1e9: seconds that were measured in us or ns."""
 SCALES = FIRST_DIVISOR + len(DIVISORS)
 EXACT = 2**53
+
+LONGEST = 1 << 13
+"""Series that are looked at by some of their bytes."""
+FIRST_PLANES, STEP_PLANES = 6, 5
+ALL_BITS, NO_BITS = np.uint8(0xFF), np.uint8(0)
 
 _DIVISOR_OF: Floats = np.concatenate([[1.0, 1.0], DIVISORS])
 
@@ -51,7 +56,7 @@ class Scaling:
     """How the values of series come from whole numbers. It follows from the scales alone, so it serves every frame
     that has the same ones."""
 
-    __slots__ = ("_bits", "_divisor", "_plain", "_scaled", "_whole", "whole")
+    __slots__ = ("_bits", "_divisor", "_firsts", "_plain", "_scaled", "_short", "_steps", "_whole", "whole")
 
     def __init__(self, scales: Ints, lengths: Ints, total: int) -> None:
         """Raises ``FrameInvalid`` for a scale that is not known."""
@@ -67,10 +72,29 @@ class Scaling:
         self._bits = None if low > BITS else np.flatnonzero(of == BITS)
         self._scaled = None if high <= WHOLE else ... if low > WHOLE else np.flatnonzero(of > WHOLE)
         self._whole = None if not self.whole.any() else ... if low == high else of == WHOLE
+        self._short = not len(lengths) or most(lengths) <= LONGEST
+        # All bits of the elements of scaled series: the first ones, and the steps between the others.
+        self._firsts: Bytes = np.where(scales > WHOLE, ALL_BITS, NO_BITS)
+        self._steps: Bytes = np.repeat(self._firsts, lengths - 1)
+
+    def within(self, reader: Reader, at: int) -> bool:
+        """Whether it can be seen, from some bytes of the values that begin at ``at``, that none has too many bits.
+
+        First values of less than 2**47 and so many steps of less than 2**39 do not add up to 2**53.
+        """
+        if self._scaled is None:
+            return True
+        steps_at = reader.after(at, len(self._firsts))
+        columns = ((at, self._firsts, FIRST_PLANES), (steps_at, self._steps, STEP_PLANES))
+        return self._short and not any(
+            np.count_nonzero(plane & chosen)
+            for begin, chosen, lowest in columns
+            for plane in reader.high_planes(begin, len(chosen), lowest)
+        )
 
     @property
     def nbytes(self) -> int:
-        arrays = (self.whole, self._divisor, self._bits, self._scaled, self._whole)
+        arrays = (self.whole, self._divisor, self._bits, self._scaled, self._whole, self._firsts, self._steps)
         return sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
 
     def values(self, numbers: Ints) -> tuple[Floats, Ints | None]:

@@ -365,6 +365,11 @@ class OpenFolder(_Open):
         """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
         os.fsync(self.descriptor)
 
+    @property
+    def device(self) -> int:
+        """The number of the filesystem that it is on."""
+        return self._known_as()[0]
+
     def is_same(self, other: "OpenFolder") -> bool:
         return self._known_as() == other._known_as()
 

@@ -40,6 +40,10 @@ KERNEL_FILESYSTEMS = frozenset(
     | {"securityfs", "selinuxfs", "sysfs", "tracefs"}
 )
 """Where the kernel shows itself: nobody can keep files there."""
+JOURNALS = Path("/proc/fs/jbd2")
+"""Of ext4, by the name of their disk."""
+DISKS = Path("/sys/dev/block")
+"""By their numbers."""
 
 _PROBE = "-aé"
 # Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
@@ -54,7 +58,8 @@ class Root:
         self._locks = self._control + b"/locks"
         self._staging = self._control + b"/staging"
         self._any_filesystem = unsafe_network_filesystem
-        self._tree: Tree | None = None
+        self._trees: dict[bytes, Tree] = {}
+        """One at most: to be the first in a dictionary takes no lock, which a fork could leave locked."""
         self._checked = False
         self._prepared = False
         self._files = Staging(self._staging, clock)
@@ -62,23 +67,38 @@ class Root:
     @property
     def known(self) -> Tree | None:
         """The tree, once it was read or written; to learn of it may take time."""
-        return self._tree
+        return self._trees.get(self.path)
 
     @property
     def prepared(self) -> Tree | None:
         """The tree, once it has all that writers need; to see to that takes time."""
-        return self._tree if self._prepared else None
+        return self.known if self._prepared else None
+
+    def at_hand(self) -> Tree | None:
+        """The tree, if all that must be known of it is in the system's memory; None if there is no layout, or somebody
+        would have to wait for the disk.
+        """
+        if self.known is None:
+            self._check_place()
+            file = open_file(self._layout)
+            if file is not None:
+                with file:
+                    body = file.read_at_hand()
+                if body is not None:
+                    self._learn(fold=self._fold_in(body))
+        return self.known
 
     def readable(self) -> Tree:
         """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
-        if self._tree is not None:
-            return self._tree
+        if (known := self.known) is not None:
+            return known
         self._check_place()
         fold = self._read_layout()
-        tree = Tree(self.path, Locks(self._locks), fold=fold is True)
-        if fold is not None:
-            self._tree = tree
-        return tree
+        return Tree(self.path, Locks(self._locks), fold=False) if fold is None else self._learn(fold=fold)
+
+    def _learn(self, *, fold: bool) -> Tree:
+        """There is one tree of a store, whoever learns of it first: it knows what its writers are about."""
+        return self._trees.setdefault(self.path, Tree(self.path, Locks(self._locks), fold=fold))
 
     def writable(self) -> Tree:
         """The tree, with all that writers need."""
@@ -88,6 +108,7 @@ class Root:
             _make_folders(self._staging)
             self._settle_layout()
             self._files.sweep()
+            self.readable().syncs.whole = self.path if _without_journal(self.path) else None
             self._prepared = True
         return self.readable()
 
@@ -161,7 +182,10 @@ class Root:
         if file is None:
             return None
         with file:
-            document = codec.decode(file.read(0, file.size), key=os.fsdecode(self._layout))
+            return self._fold_in(file.read(0, file.size))
+
+    def _fold_in(self, body: bytes) -> bool:
+        document = codec.decode(body, key=os.fsdecode(self._layout))
         codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=os.fsdecode(self._layout))
         return document.get("fold") is True
 
@@ -198,6 +222,21 @@ def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
         return filesystem_type(found.st_dev, MOUNTS.read_text())
     except FileNotFoundError:  # a system without such a table
         return None
+
+
+def _without_journal(path: bytes) -> bool:
+    """Whether a folder is on an ext4 that is known to have no journal."""
+    found = _stat(path)
+    return found is not None and _filesystem(path, found) == "ext4" and not _has_journal(found.st_dev)
+
+
+def _has_journal(device: int) -> bool:
+    """Whether ext4 on this device has one; True if nobody knows."""
+    try:
+        disk = (DISKS / f"{os.major(device)}:{os.minor(device)}").resolve(strict=True).name
+        return any(each.name.rpartition("-")[0] == disk for each in JOURNALS.iterdir())
+    except OSError:
+        return True
 
 
 def _make_folders(path: bytes) -> None:

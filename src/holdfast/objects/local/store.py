@@ -29,13 +29,13 @@ from pathlib import Path
 from holdfast.base.aio import blocking, finishing, outlasting
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
+from holdfast.objects.local.ahead import Ahead, Begun, taken
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Growing, OpenFile, is_file
 from holdfast.objects.local.hashes import Hashes
 from holdfast.objects.local.known import LARGEST_BYTES, Known
 from holdfast.objects.local.paths import Names
 from holdfast.objects.local.root import Root
-from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
 from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
@@ -70,7 +70,7 @@ class LocalStore(Store):
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
         self._known = Known()
         self._hashes = Hashes()
-        self._syncs = Syncs()
+        self._ahead: dict[str, Begun] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -97,7 +97,15 @@ class LocalStore(Store):
         return await blocking(self._part, check_key(key), start, end)
 
     async def link(self, key: str, path: Path) -> int | None:
-        return await blocking(self._link, check_key(key), path)
+        check_key(key)
+        tree = self._root.known
+        if tree is None:
+            return await blocking(self._link, key, path)
+        await asyncio.sleep(0)  # as above
+        return _linked(tree, key, path)
+
+    def ahead(self, key: str, body: bytes) -> Ahead:
+        return Ahead(self._ahead, check_key(key), body, self._write_ahead)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await outlasting(self._put(check_key(key), body, mode))
@@ -136,10 +144,10 @@ class LocalStore(Store):
 
     def _glance(self, key: str) -> Object | None:
         """What can be said at once: a thread for a small file in the system's memory costs more than reading it."""
-        tree = self._root.known
-        if tree is None:
-            return None
         with Explained(f"get {key}", self._root.path):
+            tree = self._root.at_hand()
+            if tree is None:
+                return None
             file = tree.open(tree.names(key))
             if file is None:
                 raise NotFound(f"{key}: no such object")
@@ -164,16 +172,7 @@ class LocalStore(Store):
             return Part(file.read(start, end), file.size, file.identity)
 
     def _link(self, key: str, path: Path) -> int | None:
-        tree = self._root.readable()
-        try:
-            os.link(tree.at(tree.names(key)), path, follow_symlinks=False)
-        except OSError:
-            return None  # on another disk, somebody else's, or not where objects usually stand
-        found = os.lstat(path)
-        if is_file(found):
-            return found.st_size
-        os.unlink(path)
-        return None
+        return _linked(self._root.readable(), key, path)
 
     @contextmanager
     def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:
@@ -186,8 +185,9 @@ class LocalStore(Store):
                 yield file
 
     async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
-        with Explained(f"put {key}", self._root.path) as change:
-            async with await self._write(key, change) as write:
+        write = taken(self._ahead, key, body) if isinstance(mode, (Create, Addressed)) else None
+        with Explained(f"put {key}", self._root.path) if write is None else write.change as change:
+            async with write if write is not None else await self._write(key, change) as write:
                 if isinstance(mode, (Create, Addressed)) and await write.create(body):
                     small = len(body) <= AT_ONCE_BYTES
                     return Written(content_version(body) if small else await finishing(content_version, body))
@@ -197,11 +197,15 @@ class LocalStore(Store):
         tree = self._root.prepared
         if tree is None:
             tree = await blocking(self._root.writable)
-        return Write(tree, tree.names(key), change, self._syncs)
+        return Write(tree, tree.names(key), change)
+
+    def _write_ahead(self, key: str) -> Write | None:
+        tree = self._root.prepared
+        return None if tree is None else Write(tree, tree.names(key), Explained(f"put {key}", self._root.path))
 
     async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
         """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
-        if self._syncs.writers == 1:
+        if write.tree.syncs.writers == 1:
             return await finishing(lambda: write.force_here(place()))
         return await write.force(await finishing(place))
 
@@ -254,6 +258,19 @@ class LocalStore(Store):
     def _walk(self, prefix: str, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
         with Explained(f"list {prefix or 'all'}", self._root.path):
             yield from walk(self._root.readable(), prefix, after=after, delimiter=delimiter)
+
+
+def _linked(tree: Tree, key: str, path: Path) -> int | None:
+    """It returns at once."""
+    try:
+        os.link(tree.at(tree.names(key)), path, follow_symlinks=False)
+    except OSError:
+        return None  # on another disk, somebody else's, or not where objects usually stand
+    found = os.lstat(path)
+    if is_file(found):
+        return found.st_size
+    os.unlink(path)
+    return None
 
 
 def _object(key: str, body: bytes, file: OpenFile) -> Object:

@@ -1,20 +1,24 @@
 """Forcing to disk: several files and folders at a time, and a folder once for several writers.
 
 Writers of one folder that are under way on one loop would each force it to disk. So whoever finds a folder being forced
-leaves its wish, which is met by the next time: the one that is under way may not cover its change.
+leaves its wish, which is met by the next time: the one that is under way may not cover its change. Where there are many
+wishes at a time, they are met all at once (``together``).
 
 Nothing is shared with another loop or a forked child, nor between folders that had one path at different times.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
 from holdfast.base import disk
 from holdfast.objects.local.files import OpenFolder
+from holdfast.objects.local.together import Together
 
 Wish = asyncio.Future[None]
+Opened = tuple[bytes, OpenFolder]
+"""A folder with its path."""
 
 
 class _Round:
@@ -29,36 +33,112 @@ Rounds = dict[bytes, _Round]
 """By the path of the folder."""
 
 
+class _OfLoop:
+    def __init__(self, whole: bytes | None) -> None:
+        self.rounds: Rounds = {}
+        self.together = None if whole is None else Together(whole)
+
+
 class Syncs:
     def __init__(self) -> None:
+        self.whole: bytes | None = None
+        """A folder of the filesystem, if that is to be forced to disk as a whole where there are many wishes."""
         self.writers = 0
         """Who may be about to force something."""
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = WeakKeyDictionary()
 
-    def file(self, descriptor: int) -> Wish:
-        """Settled when the bytes of an open file are safe."""
-        wish = asyncio.get_running_loop().create_future()
-        disk.force(descriptor, partial(_settle, wish))
-        return wish
+    def file(self, descriptor: int, device: int) -> Wish:
+        """Settled when the bytes of an open file, on the filesystem of this number, are safe."""
+        return self._take(_File(descriptor), device)
 
     def folder(self, path: bytes, folder: OpenFolder) -> Wish:
         """Settled when the names in the open folder at ``path`` are safe, which is closed some time."""
+        device = folder.device
+        return self._take(_Folder(self._here().rounds, lambda: (path, folder), folder), device)
+
+    def unopened(self, opened: Callable[[], Opened], device: int) -> Wish:
+        """The same of a folder that is opened if need be."""
+        return self._take(_Folder(self._here().rounds, opened), device)
+
+    def _here(self) -> _OfLoop:
         loop = asyncio.get_running_loop()
-        wish = loop.create_future()
-        rounds = self._loops.get(loop)
-        if rounds is None:
+        here = self._loops.get(loop)
+        if here is None:
             disk.forget_closed(self._loops)
-            rounds = self._loops[loop] = {}
-        under_way = rounds.get(path)
+            here = self._loops[loop] = _OfLoop(self.whole)
+        return here
+
+    def _take(self, one: "_File | _Folder", device: int) -> Wish:
+        together = self._here().together
+        if together is None:
+            one.alone(_nothing)
+        else:
+            together.take(one, device)
+        return one.wish
+
+
+class _File:
+    """The bytes of an open file."""
+
+    __slots__ = ("_descriptor", "wish")
+
+    def __init__(self, descriptor: int) -> None:
+        self.wish: Wish = asyncio.get_running_loop().create_future()
+        self._descriptor = descriptor
+
+    def met(self, error: OSError | None) -> None:
+        if not self.wish.done():  # else the file may be closed
+            _settle(self.wish, error or disk.lost_since(self._descriptor))
+
+    def alone(self, ended: Callable[[], None]) -> None:
+        if self.wish.done():
+            ended()
+        else:
+            disk.force(self._descriptor, partial(self._end, ended))
+
+    def _end(self, ended: Callable[[], None], error: OSError | None) -> None:
+        ended()
+        _settle(self.wish, error)
+
+
+class _Folder:
+    """The names in a folder, which is ``held`` open, or opened if need be."""
+
+    __slots__ = ("_held", "_opened", "_rounds", "wish")
+
+    def __init__(self, rounds: Rounds, opened: Callable[[], Opened], held: OpenFolder | None = None) -> None:
+        self.wish: Wish = asyncio.get_running_loop().create_future()
+        self._rounds = rounds
+        self._opened = opened
+        self._held = held
+
+    def met(self, error: OSError | None) -> None:
+        if self._held is not None:
+            error = error or disk.lost_since(self._held.descriptor)
+            self._held.close()
+        _settle(self.wish, error)
+
+    def alone(self, ended: Callable[[], None]) -> None:
+        self._held = None  # the folder is the round's from now on
+        self.wish.add_done_callback(lambda _: ended())
+        try:
+            path, folder = self._opened()
+        except OSError as error:
+            _settle(self.wish, error)
+            return
+        under_way = self._rounds.get(path)
         if under_way is not None and under_way.folder.is_same(folder):
             folder.close()
-            under_way.wishes.append(wish)
-            return wish
+            under_way.wishes.append(self.wish)
+            return
         mine = _Round(folder)
         if under_way is None:  # else its folder was removed and made again: then nobody joins us
-            rounds[path] = mine
-        _begin(rounds, path, mine, [wish])
-        return wish
+            self._rounds[path] = mine
+        _begin(self._rounds, path, mine, [self.wish])
+
+
+def _nothing() -> None:
+    pass
 
 
 async def all_safe(wishes: Sequence[Wish]) -> None:

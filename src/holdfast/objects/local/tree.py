@@ -40,6 +40,7 @@ from holdfast.objects.local.files import (
 from holdfast.objects.local.fresh import Fresh
 from holdfast.objects.local.locks import Locks, renaming, scanning, sharing
 from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
+from holdfast.objects.local.syncs import Syncs
 
 REMEMBERED = 256
 """Paths of one store."""
@@ -61,6 +62,7 @@ class Spot(NamedTuple):
 class Tree:
     def __init__(self, root: bytes, locks: Locks, *, fold: bool) -> None:
         self.root = root
+        self.syncs = Syncs()
         self.locks = locks
         self.fold = fold
         self.fresh = Fresh()

@@ -12,16 +12,18 @@ time (a large body, a lock that somebody holds, and all of the long way) is a th
 
 import asyncio
 import os
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from holdfast.base.aio import blocking, finishing
+from holdfast.base.aio import aside, blocking, finishing
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Nameless, OpenFolder, Staged, exists, is_file, look, open_file
 from holdfast.objects.local.known import Known
 from holdfast.objects.local.paths import MOVING, Names
-from holdfast.objects.local.syncs import Syncs, all_safe
+from holdfast.objects.local.syncs import all_safe
 from holdfast.objects.local.tree import Spot, Tree
 from holdfast.objects.store import Addressed, Create, IfMatch, Lost, Mode, Overwrite, Written
 
@@ -42,44 +44,25 @@ class Placed(NamedTuple):
 class Write:
     """Of the object on one path. ``change`` is told how far it has come. If it fails, its folders go again."""
 
-    __slots__ = ("_syncs", "change", "made", "names", "tree")
+    __slots__ = ("_begun", "_forced", "_syncs", "change", "made", "names", "tree")
 
-    def __init__(self, tree: Tree, names: Names, change: Explained, syncs: Syncs) -> None:
+    def __init__(self, tree: Tree, names: Names, change: Explained) -> None:
         self.tree = tree
         self.names = names
         self.change = change
         self.made: list[Names] = []
         """Folders, whose own names are still to be forced to disk."""
-        self._syncs = syncs
+        self._syncs = tree.syncs
+        self._begun: tuple[OpenFolder, Nameless] | None = None
+        self._forced: list[asyncio.Future[None]] = []
 
     # The short way
 
-    async def create(self, body: bytes) -> bool:
-        """Whether the object was created, and is on disk; False if the short way does not lead there."""
-        begun = self._begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self._begin, body)
-        if begun is None:
-            return False
-        folder, file = begun
-        with file:
-            created = False
-            try:
-                await all_safe([*self._above(self.names[:-1]), self._syncs.file(file.descriptor)])
-                created = self._name(file, folder)
-            finally:
-                if not created:
-                    folder.close()
-            if created:
-                # The file itself says how many names it has: none, when it was forced. Where there is no journal, the
-                # folder does not take that along, and after a power cut the name would lead to a deleted file.
-                path = self.tree.at(self.names[:-1])
-                await all_safe([self._syncs.folder(path, folder), self._syncs.file(file.descriptor)])
-                self._leave()
-        return created
-
-    def _begin(self, body: bytes) -> tuple[OpenFolder, Nameless] | None:
+    def begin(self, body: bytes) -> bool:
+        """Bring the bytes on their way to disk, unseen; False if the short way does not lead there."""
         folder = self.tree.enter(self.names[:-1], self.made) if self.tree.nameless else None
         if folder is None:
-            return None
+            return False
         file = None
         try:
             if self.made or not folder.has(self.names[-1]):
@@ -89,7 +72,63 @@ class Write:
         finally:
             if file is None:
                 folder.close()
-        return (folder, file) if file is not None else None
+        if file is None:
+            return False
+        self._begun = folder, file
+        return True
+
+    def begin_ahead(self, body: bytes) -> bool:
+        """The same before anybody has asked for it; what goes wrong here is told to who does."""
+        if len(body) > AT_ONCE_BYTES:
+            return False
+        with suppress(OSError):
+            if self.begin(body):
+                self._force_bytes()
+                return True
+        return False
+
+    def _force_bytes(self) -> None:
+        if self._begun is not None:
+            folder, file = self._begun
+            device = folder.device
+            self._forced = [*self._above(self.names[:-1], device), self._syncs.file(file.descriptor, device)]
+
+    def give_up(self) -> None:
+        """What was begun ahead, and nobody has asked for."""
+        if self._begun is not None:
+            (folder, file), self._begun = self._begun, None
+            folder.close()
+            for wish in self._forced:
+                wish.add_done_callback(partial(_look_at, file))
+        if made := self._take_made():
+            aside(self.tree.give_up, made)
+
+    async def _begin(self, body: bytes) -> None:
+        if self.begin(body) if len(body) <= AT_ONCE_BYTES else await finishing(self.begin, body):
+            self._force_bytes()
+
+    async def create(self, body: bytes) -> bool:
+        """Whether the object was created, and is on disk; False if the short way does not lead there."""
+        if self._begun is None:
+            await self._begin(body)
+        if self._begun is None:
+            return False
+        (folder, file), self._begun = self._begun, None
+        with file:
+            created = False
+            try:
+                await all_safe(self._forced)
+                created = self._name(file, folder)
+            finally:
+                if not created:
+                    folder.close()
+            if created:
+                # The file itself says how many names it has: none, when it was forced. Where there is no journal, the
+                # folder does not take that along, and after a power cut the name would lead to a deleted file.
+                path, device = self.tree.at(self.names[:-1]), folder.device
+                await all_safe([self._syncs.folder(path, folder), self._syncs.file(file.descriptor, device)])
+                self._leave()
+        return created
 
     def _name(self, file: Nameless, folder: OpenFolder) -> bool:
         name = self.names[-1]
@@ -157,13 +196,16 @@ class Write:
         path, folder = self.tree.at(placed.names), placed.folder
         if folder is None:
             path, folder = self.tree.opened(placed.names)
+        device = folder.device
         # The folder comes first, for it is closed then, whatever happens.
-        await all_safe([self._syncs.folder(path, folder), *self._above(placed.names)])
+        await all_safe([self._syncs.folder(path, folder), *self._above(placed.names, device)])
         self._leave()
         return placed.outcome
 
-    def _above(self, folder: Names) -> "list[asyncio.Future[None]]":
-        return [self._syncs.folder(*self.tree.opened(above)) for above in self.tree.fresh.above(folder)]
+    def _above(self, folder: Names, device: int) -> "list[asyncio.Future[None]]":
+        """New folders are on the filesystem of the one that was made last, which has this number."""
+        fresh = self.tree.fresh.above(folder)
+        return [self._syncs.unopened(partial(self.tree.opened, above), device) for above in fresh]
 
     def force_here(self, placed: Placed) -> Written | Lost:
         """The same, by the thread that calls."""
@@ -193,6 +235,12 @@ class Write:
         self._syncs.writers -= 1
         if error is not None and (made := self._take_made()):
             await blocking(self.tree.give_up, made)
+
+
+def _look_at(_file: Nameless, wish: "asyncio.Future[None]") -> None:
+    """Its error has nobody left to go to. The file is open until then."""
+    if not wish.cancelled():
+        wish.exception()
 
 
 def _holds(mode: Mode, tree: Tree, spot: Spot, known: Known) -> bool:

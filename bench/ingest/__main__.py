@@ -167,7 +167,7 @@ async def one(
 async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
     results: dict[str, Any] = {}
     rows: list[tuple[str, ...]] = []
-    pairs = 1 if quick else 3
+    pairs = 1 if quick else 5
     with sides(store, folder) as all_sides:
         for size, hosts in product((SMALL, LARGE), (None, HOSTS) if store == "file" else (None,)):
             for senders in (1, 4) if quick else SENDERS:

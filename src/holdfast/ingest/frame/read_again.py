@@ -15,10 +15,12 @@ from holdfast.ingest.frame.batch import (
 from holdfast.ingest.frame.columns import Groups, Reader
 from holdfast.ingest.frame.counts import Counts
 from holdfast.ingest.frame.envelope import Identity
-from holdfast.ingest.frame.repeated import Beginning, Pattern, PatternKey, Repeated, Tables
+from holdfast.ingest.frame.repeated import Beginning, Pattern, Repeated, Tables
 from holdfast.ingest.frame.rules import check_numbers
 from holdfast.ingest.frame.scales import Scaling
 from holdfast.ingest.frame.times import read_table, read_times
+
+Shape = tuple[tuple[int, bytes], ...]
 
 
 class _Look(NamedTuple):
@@ -26,7 +28,8 @@ class _Look(NamedTuple):
 
     first: int
     """The sequence number that the others count from."""
-    key: PatternKey
+    key: tuple[bytes, Shape, bytes, bytes, int]
+    """Of the pattern."""
     times_at: int
     """Where the table of times begins, if there is one, which is known to be in order; else the times themselves."""
     times: int
@@ -41,7 +44,7 @@ def read_again(
     series = Series(tables.kind, scaling.whole, tables.name, tables.labels, tables.lengths)
     reader.at = beginning.end
     look = _look(reader, counts, tables)
-    pattern = repeated.pattern(look.key)
+    pattern = repeated.patterns.find(look.key)
     if pattern is not None:
         samples = _Rest(reader, reader.at, look, pattern, scaling).samples(series, counts)
         batch = _batch(identity, counts, tables, samples)

@@ -75,11 +75,6 @@ class Pattern:
         return first + self.low == identity.seq_start and first + self.high == identity.seq_end
 
 
-Shape = tuple[tuple[int, bytes], ...]
-PatternKey = tuple[bytes, Shape, bytes, bytes, int]
-"""All that numbers and times are made of, as bytes, but for the first number and the times themselves."""
-
-
 class Beginning(NamedTuple):
     """Where the tables of a frame stand."""
 
@@ -96,16 +91,6 @@ class Repeated:
         self.tables: Kept[Tables] = Kept(most_bytes)
         self.patterns: Kept[Pattern] = Kept(most_bytes)
         self.scalings: Kept[Scaling] = Kept(most_bytes)
-        self._last: tuple[PatternKey, Pattern] | None = None
-
-    def pattern(self, key: PatternKey) -> Pattern | None:
-        """Mostly that of the frame before: to compare a key takes less than to hash it, which has tens of kilobytes."""
-        if self._last is not None and self._last[0] == key:
-            return self._last[1]
-        found = self.patterns.find(key)
-        if found is not None:
-            self._last = key, found
-        return found
 
     def beginning(self, reader: Reader, counts: Counts) -> Beginning | None:
         """None if the tables are not to be kept."""

@@ -188,10 +188,9 @@ class LocalStore(Store):
         write = taken(self._ahead, key, body) if isinstance(mode, (Create, Addressed)) else None
         with Explained(f"put {key}", self._root.path) if write is None else write.change as change:
             async with write if write is not None else await self._write(key, change) as write:
-                if isinstance(mode, (Create, Addressed)):
-                    version = content_version(body) if len(body) <= AT_ONCE_BYTES else None  # while the disk is at work
-                    if await write.create(body):
-                        return Written(await finishing(content_version, body) if version is None else version)
+                if isinstance(mode, (Create, Addressed)) and await write.create(body):
+                    small = len(body) <= AT_ONCE_BYTES
+                    return Written(content_version(body) if small else await finishing(content_version, body))
                 return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
 
     async def _write(self, key: str, change: Explained) -> Write:

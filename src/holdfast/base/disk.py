@@ -66,7 +66,12 @@ def _by_a_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], OSError | N
 
 def _tell(ended: Ended, answer: "asyncio.Future[OSError | None]") -> None:
     failed = answer.exception()
-    ended(answer.result() if failed is None else OSError(errno.EIO, f"it could not be forced to disk: {failed!r}"))
+    if failed is None:
+        ended(answer.result())
+        return
+    error = OSError(errno.EIO, f"it could not be forced to disk: {failed!r}")
+    error.__cause__ = failed
+    ended(error)
 
 
 def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:

@@ -235,3 +235,15 @@ def test_a_simulated_loop_forces_in_place(file: int, synced: list[str]) -> None:
     with asyncio.Runner(loop_factory=Inline) as runner:
         assert runner.run(forced(file)) is None
     assert synced == [threading.current_thread().name]
+
+
+async def test_whatever_goes_wrong_in_a_thread_is_told(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int) -> OSError | None:
+        raise ValueError("not what was expected")
+
+    monkeypatch.setattr(disk, "RINGS", False)
+    monkeypatch.setattr(disk, "forced", broken)
+    error = await forced(file)
+    assert error is not None
+    assert error.errno == errno.EIO
+    assert isinstance(error.__cause__, ValueError)

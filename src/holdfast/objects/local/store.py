@@ -187,7 +187,7 @@ class LocalStore(Store):
     async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
         write = taken(self._ahead, key, body) if isinstance(mode, (Create, Addressed)) else None
         with Explained(f"put {key}", self._root.path) if write is None else write.change as change:
-            async with write if write is not None else await self._write(key, change) as write:
+            async with write or await self._write(key, change) as write:
                 if isinstance(mode, (Create, Addressed)) and await write.create(body):
                     small = len(body) <= AT_ONCE_BYTES
                     return Written(content_version(body) if small else await finishing(content_version, body))

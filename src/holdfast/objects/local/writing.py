@@ -149,12 +149,10 @@ class Write:
         """Raise what is more than a reason to go the long way."""
         if isinstance(error, (FileExistsError, BlockingIOError)):
             return  # somebody was faster, or holds the lock of the path
-        if isinstance(error, FileNotFoundError):
-            self.tree.nameless = folder.is_removed()
-        elif Nameless.unheard_of(error):
-            self.tree.nameless = False
-        else:
+        if not (isinstance(error, FileNotFoundError) or Nameless.unheard_of(error)):
             raise error
+        if not folder.is_removed():  # where ext4 says that it is not permitted
+            self.tree.nameless = False
 
     # The long way
 

@@ -30,19 +30,13 @@ from bench.ingest.batches import LARGE, SMALL, Batches
 from bench.ingest.client_cpu import client_cpu
 from bench.ingest.peers import PROGRAMS, find, measure
 from bench.ingest.relay import request as relay_request
+from bench.ingest.sender import senders as connected
 from bench.ingest.sides import Sides, floor, sides, writes
 from bench.lib import RESULTS, facts, table, write_results
 
 STORES = ("s3", "far", "file")
 SENDERS = (1, 4, 16, 64)
-COUNT = {
-    ("s3", SMALL.name): 384,
-    ("s3", LARGE.name): 192,
-    ("far", SMALL.name): 384,
-    ("far", LARGE.name): 128,
-    ("file", SMALL.name): 192,
-    ("file", LARGE.name): 128,
-}
+COUNT = {"s3": 512, "far": 384, "file": 512}
 FEWER = {("s3", 1): 4, ("file", 1): 4, ("far", 1): 16, ("far", 4): 4}
 """What takes its time one by one is done fewer times."""
 HOSTS = 64
@@ -85,11 +79,12 @@ async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count:
 
     async def mine() -> None:
         requests = ours.requests(batches, count)
-        os.sync()  # nobody pays for what another one has left unwritten
-        cpu, began = ours.cpu_seconds(), time.perf_counter()
-        turns.answers += await ours.accept(requests, senders)
-        turns.ours.append(time.perf_counter() - began)
-        turns.cpu.append(ours.cpu_seconds() - cpu)
+        async with connected(ours.url, senders) as lines:
+            os.sync()  # nobody pays for what another one has left unwritten
+            cpu, began = ours.cpu_seconds(), time.perf_counter()
+            turns.answers += await lines.send(requests)
+            turns.ours.append(time.perf_counter() - began)
+            turns.cpu.append(ours.cpu_seconds() - cpu)
         answered = time.perf_counter()
         await ours.settled()
         turns.settled.append(time.perf_counter() - answered)
@@ -103,10 +98,11 @@ async def take_turns(all_sides: Sides, batches: Batches, senders: int, *, count:
                 await floor(put, these, senders)
                 took.append(time.perf_counter() - began)
         relayed = [relay_request(*each) for each in writes(batches, count)]
-        os.sync()
-        began = time.perf_counter()
-        await all_sides.relay.accept(relayed, senders)
-        turns.relay.append(time.perf_counter() - began)
+        async with connected(all_sides.relay.url, senders) as lines:
+            os.sync()
+            began = time.perf_counter()
+            await lines.send(relayed)
+            turns.relay.append(time.perf_counter() - began)
 
     for number in range(pairs + 1):
         if number == 1:
@@ -171,7 +167,7 @@ async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
     with sides(store, folder) as all_sides:
         for size, hosts in product((SMALL, LARGE), (None, HOSTS) if store == "file" else (None,)):
             for senders in (1, 4) if quick else SENDERS:
-                count = 8 if quick else COUNT[store, size.name] // FEWER.get((store, senders), 1)
+                count = 8 if quick else COUNT[store] // FEWER.get((store, senders), 1)
                 name = f"{size.name}, {senders} senders" + (f", {hosts} hosts" if hosts else "")
                 results[name], row = await one(all_sides, Batches(size, hosts), senders, count=count, pairs=pairs)
                 rows.append((f"{store}: {name}", *row))

@@ -4,7 +4,8 @@ connection per sender, no streams in between, answers looked at just enough to k
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from holdfast.ingest.frame import inspect
@@ -23,38 +24,48 @@ def request(frame: bytes, token: str) -> bytes:
     return head.encode() + frame
 
 
-async def send_all(url: str, requests: Iterable[bytes], senders: int) -> list[float]:
-    """Send every request, ``senders`` at a time; the seconds that each took."""
+@asynccontextmanager
+async def senders(url: str, count: int) -> AsyncIterator["Senders"]:
+    """So many, connected: agents keep their connections, so nobody's turn has the time that it takes to make them."""
     place = urlsplit(url)
     host, port = place.hostname or "", place.port or 0
     loop = asyncio.get_running_loop()
-    waiting = iter(requests)
-    took: list[float] = []
-    made = [
-        await loop.create_connection(lambda: _Sender(waiting, took, loop.create_future()), host, port)
-        for _ in range(senders)
-    ]
+    made = [await loop.create_connection(_Sender, host, port) for _ in range(count)]
     try:
-        await asyncio.gather(*(sender.done for _, sender in made))
+        yield Senders([sender for _, sender in made])
     finally:
         for transport, _ in made:
             transport.close()
-    return took
+
+
+class Senders:
+    def __init__(self, each: "list[_Sender]") -> None:
+        self._each = each
+
+    async def send(self, requests: Iterable[bytes]) -> list[float]:
+        """Send every request, each sender one at a time; the seconds that each took."""
+        waiting = iter(requests)
+        took: list[float] = []
+        await asyncio.gather(*(sender.begin(waiting, took) for sender in self._each))
+        return took
 
 
 class _Sender(asyncio.Protocol):
     """Sends one request after the other, until there are none."""
 
-    def __init__(self, waiting: Iterator[bytes], took: list[float], done: "asyncio.Future[None]") -> None:
-        self.done = done
-        self._waiting = waiting
-        self._took = took
+    def __init__(self) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answer = b""
         self._began = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+
+    def begin(self, waiting: Iterator[bytes], took: list[float]) -> "asyncio.Future[None]":
+        self._waiting = waiting
+        self._took = took
         self._next()
+        return self.done
 
     def data_received(self, data: bytes) -> None:
         self._answer = self._answer + data if self._answer else data

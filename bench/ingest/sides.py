@@ -17,7 +17,7 @@ import psutil
 from obstore.store import LocalStore, S3Store
 
 from bench.ingest.batches import Batches, keys
-from bench.ingest.sender import request, send_all
+from bench.ingest.sender import request
 from bench.objects.plain import write_durably
 from bench.objects.server import BUCKET, ROOT, s3_server
 from holdfast.base.ids import Ambient
@@ -60,10 +60,6 @@ class Collector:
     def requests(self, batches: Batches, number: int) -> list[bytes]:
         return [request(batches.make(), self.token) for _ in range(number)]
 
-    async def accept(self, requests: list[bytes], senders: int) -> list[float]:
-        """Seconds that each answer took."""
-        return await send_all(self.url, requests, senders)
-
     async def settled(self) -> None:
         """Until what follows from acceptance is written too."""
         async with httpx.AsyncClient() as http:
@@ -77,10 +73,7 @@ class Relay:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         if process.stdout is None:
             raise RuntimeError("the relay has no output")
-        self._url = json.loads(process.stdout.readline())["url"]
-
-    async def accept(self, requests: list[bytes], senders: int) -> None:
-        await send_all(self._url, requests, senders)
+        self.url = json.loads(process.stdout.readline())["url"]
 
 
 @contextmanager

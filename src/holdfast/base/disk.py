@@ -34,6 +34,13 @@ def force(descriptor: int, ended: Ended) -> None:
         _by_a_thread(loop, partial(forced, descriptor), ended)
 
 
+def hurry() -> None:
+    """Have the disk go to work on what it was asked for, although the loop's next turn may be a while off."""
+    ring = _rings.get(asyncio.get_running_loop())
+    if ring is not None:
+        ring.ask()
+
+
 def force_filesystem(descriptor: int, ended: Ended) -> None:
     """Force all of the filesystem to disk that an open folder is on."""
     loop = asyncio.get_running_loop()

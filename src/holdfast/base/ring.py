@@ -92,7 +92,7 @@ class Ring:
         if len(self._waiting) >= ENTRIES or self._process != os.getpid():
             return False
         if not self._written:  # the kernel is called once for all who come before the loop's next turn
-            asyncio.get_running_loop().call_soon(self._ask)
+            asyncio.get_running_loop().call_soon(self.ask)
         at = (self._asked + len(self._written)) & self._ask_mask
         self._count += 1
         _REQUEST.pack_into(self._requests, at * _REQUEST.size, _FSYNC, 0, 0, descriptor, 0, 0, 0, 0, self._count)
@@ -100,8 +100,10 @@ class Ring:
         self._waiting[self._count] = ended
         return True
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
         """On the loop: have the kernel take what is written."""
+        if not self._written:
+            return  # somebody could not wait for the loop's next turn
         written, self._written = self._written, []
         _NUMBER.pack_into(self._shared, self._asked_at, (self._asked + len(written)) & _WRAP)
         try:

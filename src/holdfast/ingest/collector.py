@@ -84,11 +84,10 @@ class Collector:
         self._writer: asyncio.Task[None] | None = None
 
     async def accept(self, submission: Submission) -> Answer:
-        draft = self._draft(submission)
-        body = draft.encode()
-        async with self.store.ahead(draft.key, body):
+        with _Drafting(self.store, lambda: self._draft(submission)) as drafting:
             found = await self._prepare(submission)
             if found is None:
+                draft, body = drafting.ended()
                 found = await self._claim(draft, body, submission)
                 if found is draft:
                     return self._won(draft, submission)
@@ -196,6 +195,37 @@ class Collector:
             self._writer = None
         with suppress(HoldfastError):
             await self.references.flush()
+
+
+class _Drafting:
+    """A manifest is made, and told to the store ahead, while the bytes that it is for are on their way."""
+
+    __slots__ = ("_ahead", "_draft", "_drafted", "_store", "_turn")
+
+    def __init__(self, store: Store, draft: Callable[[], AcceptedManifest]) -> None:
+        self._store = store
+        self._draft = draft
+        self._drafted: tuple[AcceptedManifest, bytes] | None = None
+
+    def ended(self) -> tuple[AcceptedManifest, bytes]:
+        if self._drafted is None:
+            draft = self._draft()
+            body = draft.encode()
+            self._ahead = self._store.ahead(draft.key, body)
+            self._ahead.__enter__()
+            self._drafted = draft, body
+        return self._drafted
+
+    def __enter__(self) -> Self:
+        self._turn = asyncio.get_running_loop().call_soon(self.ended)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._turn.cancel()
+        if self._drafted is not None:
+            self._ahead.__exit__(kind, error, trace)
 
 
 async def find_accepted(store: Store, identity: BatchIdentity) -> AcceptedManifest | None:

@@ -4,7 +4,7 @@ What is passed on is the inner store's own coroutine: another one around it woul
 """
 
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,7 +54,7 @@ class Layer(Store):
     def link(self, key: str, path: Path) -> Doing[int | None]:
         return self.inner.link(key, path)
 
-    def ahead(self, key: str, body: bytes) -> AbstractAsyncContextManager[None]:
+    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
         return self.inner.ahead(key, body)
 
     def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Doing[Written | Lost]:

@@ -1,7 +1,7 @@
 """A store under a prefix of another store: what a domain, or a throwaway check, is given to work in."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +50,7 @@ class Scoped(Layer):
     async def link(self, key: str, path: Path) -> int | None:
         return await self.inner.link(self.prefix + key, path)
 
-    def ahead(self, key: str, body: bytes) -> AbstractAsyncContextManager[None]:
+    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
         return self.inner.ahead(self.prefix + key, body)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:

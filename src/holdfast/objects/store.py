@@ -17,7 +17,7 @@ bytes mean.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -137,7 +137,7 @@ class Capabilities:
     """Other processes see the same objects."""
 
 
-_NOTHING_AHEAD: AbstractAsyncContextManager[None] = nullcontext()
+_NOTHING_AHEAD: AbstractContextManager[None] = nullcontext()
 
 
 class Store(ABC):
@@ -174,7 +174,7 @@ class Store(ABC):
         """
         return None
 
-    def ahead(self, key: str, body: bytes) -> AbstractAsyncContextManager[None]:
+    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
         """Within it this object will be created, unless something else goes wrong before.
 
         A backend that can bring the bytes to safety meanwhile, where nobody sees them, does so.

@@ -10,7 +10,7 @@ Errors leave as ``Fault``, ``FrameInvalid`` or what acceptance raises; ``faults`
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,10 +73,10 @@ class Times:
         object.__setattr__(self, "too_late", f"the store did not take it {within}")
 
 
-Ahead = Callable[[str, bytes], AbstractAsyncContextManager[None]]
+Ahead = Callable[[str, bytes], AbstractContextManager[None]]
 
 
-def nothing_ahead(_key: str, _body: bytes) -> AbstractAsyncContextManager[None]:
+def nothing_ahead(_key: str, _body: bytes) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -173,7 +173,7 @@ class Intake:
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
                 frame_sha256 = hashlib.sha256(data).hexdigest()
-                async with self._ahead(layout.blob_key(frame_sha256), data):
+                with self._ahead(layout.blob_key(frame_sha256), data):
                     batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
                     return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:

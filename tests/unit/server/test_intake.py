@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ async def test_what_will_be_stored_is_told_to_the_store_ahead(tmp_path: Path, mo
     """The bytes before they are decoded, the manifest before the bytes are there; the spool has none of it."""
     told: list[str] = []
 
-    def ahead(script: Scripted, key: str, body: bytes) -> AbstractAsyncContextManager[None]:
+    def ahead(script: Scripted, key: str, body: bytes) -> AbstractContextManager[None]:
         told.append(key)
         return Layer.ahead(script, key, body)
 

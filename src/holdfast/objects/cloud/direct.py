@@ -4,10 +4,15 @@ Every verb is one request, which is never repeated and follows no redirect. Bodi
 hashed and encrypted elsewhere (``sdk``), while the loop goes on.
 """
 
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from types import TracebackType
 from urllib.parse import SplitResult, quote
 
 from holdfast.base.clock import SystemClock
@@ -17,11 +22,14 @@ from holdfast.objects.cloud.http1 import Answer, Broken, Refused
 from holdfast.objects.cloud.pool import Pool, Server
 from holdfast.objects.cloud.sigv4 import Signer
 from holdfast.objects.cloud.verbs import Found
-from holdfast.objects.store import IfMatch, Mode, NotModified, Overwrite, Version
+from holdfast.objects.store import CREATE, Addressed, Create, IfMatch, Mode, NotModified, Overwrite, Version
 
 LARGEST_BODY = 1024 * 1024
 
+_SIGNED_SECONDS = 60.0
+"""How long a signature is good for here; servers go by their own clocks, and take it for some minutes."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.~/-]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,6 +64,7 @@ class Direct:
         self._base = f"{parts.path.rstrip('/')}{bucket.path}/"
         self._unsigned = {"host": shown}
         keys = credentials if isinstance(credentials, Keys) else None
+        self._ahead: dict[str, _Ahead] = {}
         self._signer = Signer(keys, bucket.region, shown, SystemClock()) if keys else None
         self._pool = Pool(
             Server(host, port or _DEFAULT_PORTS[parts.scheme], tls, bucket.connect_seconds, bucket.request_seconds)
@@ -93,18 +102,30 @@ class Direct:
         return _found(answer, size)
 
     async def put(self, path: str, body: bytes, mode: Mode) -> Version | None:
+        begun = self._ahead.pop(path, None) if isinstance(mode, Create | Addressed) else None
+        head = None if begun is None else begun.taken(body)
+        answer = await self._pool.ask(head or self._head("PUT", path, self._conditions(mode), body), body)
+        if not 200 <= answer.status < 300:
+            raise Refused(answer)
+        if (version_written := _version(answer)) is None:
+            raise Broken("the answer has no version", sent=True)
+        return version_written
+
+    def ahead(self, path: str, body: bytes) -> AbstractContextManager[None]:
+        """It will be created: what can be done for that beforehand is done while the loop has nothing else to do."""
+        return _Ahead(self._ahead, path, body, self._create)
+
+    def _create(self, path: str, body: bytes) -> bytes:
+        return self._head("PUT", path, self._conditions(CREATE), body)
+
+    def _conditions(self, mode: Mode) -> dict[str, str]:
         headers = dict(self._bucket.encryption)
         if isinstance(mode, IfMatch):
             version = _sendable(mode.version)
             headers["if-match"] = version.strip('"') if self._bucket.unquoted_if_match else version
         elif not isinstance(mode, Overwrite):
             headers["if-none-match"] = "*"
-        answer = await self._ask("PUT", path, headers, body)
-        if not 200 <= answer.status < 300:
-            raise Refused(answer)
-        if (version_written := _version(answer)) is None:
-            raise Broken("the answer has no version", sent=True)
-        return version_written
+        return headers
 
     async def delete(self, path: str) -> None:
         answer = await self._ask("DELETE", path, {})
@@ -114,16 +135,64 @@ class Direct:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _ask(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> Answer:
-        target = self._base + quote(path)
+    async def _ask(self, method: str, path: str, headers: dict[str, str]) -> Answer:
+        return await self._pool.ask(self._head(method, path, headers), bodiless=method == "HEAD")
+
+    def _head(self, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> bytes:
+        target = self._base + _UNSAFE.sub(_quoted, path)
         if self._signer is not None:
             headers = self._signer.signed(method, target, headers, body)
         else:
             headers = {**headers, **self._unsigned}
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         length = f"content-length: {len(body)}\r\n" if method == "PUT" else ""
-        head = f"{method} {target} HTTP/1.1\r\n{lines}{length}user-agent: holdfast\r\n\r\n".encode("ascii")
-        return await self._pool.ask(head, body, bodiless=method == "HEAD")
+        return f"{method} {target} HTTP/1.1\r\n{lines}{length}user-agent: holdfast\r\n\r\n".encode("ascii")
+
+
+class _Ahead:
+    """While it is entered, an object is about to be created: once the loop has turned, its request is signed."""
+
+    __slots__ = ("_begun", "_body", "_head", "_loop", "_path", "_sign", "_turn", "_until")
+
+    def __init__(self, begun: "dict[str, _Ahead]", path: str, body: bytes, sign: Callable[[str, bytes], bytes]) -> None:
+        """``begun`` has those that nobody has taken, by path."""
+        self._begun = begun
+        self._path = path
+        self._body = body
+        self._sign = sign
+        self._loop = asyncio.get_running_loop()
+        self._head: bytes | None = None
+
+    def taken(self, body: bytes) -> bytes | None:
+        """The head of its request, if it is ready and for these bytes."""
+        self._turn.cancel()
+        if self._head is None or body != self._body or self._loop.time() > self._until:
+            return None
+        return self._head
+
+    def _make_ready(self) -> None:
+        self._until = self._loop.time() + _SIGNED_SECONDS
+        self._head = self._sign(self._path, self._body)
+
+    def __enter__(self) -> None:
+        self._begun[self._path] = self
+        self._turn = self._loop.call_soon(self._make_ready)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._turn.cancel()
+        if self._begun.get(self._path) is self:
+            del self._begun[self._path]
+
+
+@lru_cache(maxsize=256)
+def _quoted_text(text: str) -> str:
+    return quote(text)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return _quoted_text(found[0])
 
 
 def _sendable(version: Version) -> str:

@@ -14,6 +14,7 @@ Errors are those of the port; ``errors`` has the table. A client belongs to the 
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import obstore
@@ -138,6 +139,12 @@ class CloudStore(Store):
                     raise explain(failure, self._place, path, writing=False) from None
         meta = await self.head(key)
         return Part(b"", meta.size, meta.version)
+
+    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
+        direct = self._client.direct
+        if direct is None or len(body) > LARGEST_BODY:
+            return super().ahead(key, body)
+        return direct.ahead(self._path(key), body)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
+from holdfast.base import disk
 from holdfast.objects.local.writing import Write
 
 
@@ -40,7 +41,7 @@ class Ahead:
         self._begin = begin
         self._mine: Begun | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         other = self._begun.get(self._key)
         if other is not None and other.is_here:
             return  # it is going to be written
@@ -51,18 +52,11 @@ class Ahead:
             write.give_up()
             return
         self._mine = self._begun[self._key] = Begun(self._body, write, asyncio.get_running_loop(), os.getpid())
-        try:
-            await asyncio.sleep(0)  # so that the disk goes to work, whatever the caller does now
-        except asyncio.CancelledError:
-            self._drop()
-            raise
+        disk.hurry()  # whatever the caller does now
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._drop()
-
-    def _drop(self) -> None:
         if self._mine is not None and self._begun.get(self._key) is self._mine:
             del self._begun[self._key]
             self._mine.write.give_up()

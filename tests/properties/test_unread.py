@@ -90,3 +90,14 @@ def test_after_two_like_it_a_scrape_is_not_read() -> None:
     assert last.seq.tolist() == [6, 7]
     assert last.time_ns.tolist() == [30, 30]
     assert last.value.tolist() == [4.5, 2**40 + 3]
+
+
+def test_what_is_not_read_needs_nobody_elses_memory() -> None:
+    repeated, samples = Repeated(), []
+    for number in range(4):
+        records = [Gauge("load", 1.5 + number, 10 * number, {})]
+        memory = bytearray(encode(pack("agent", "boot", records, seq_start=number)))
+        samples.append(decode(memoryview(memory), repeated=repeated).samples)
+        memory[:] = bytes(len(memory))
+    assert isinstance(samples[-1], Unread)
+    assert [each.value.tolist() for each in samples] == [[1.5], [2.5], [3.5], [4.5]]

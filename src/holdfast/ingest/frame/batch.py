@@ -115,7 +115,7 @@ class Unread(Samples):
         if read is not None:
             for column, values in zip(_COLUMNS, read(), strict=True):
                 object.__setattr__(self, column, values)
-            object.__setattr__(self, "_read", None)  # which holds on to the payload
+            object.__setattr__(self, "_read", None)  # which holds on to the frame
         return object.__getattribute__(self, name)
 
 

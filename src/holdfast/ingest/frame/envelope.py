@@ -7,7 +7,7 @@ are compared with the limits before anything of that size is allocated. ``docs/f
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import pyarrow as pa
 
@@ -131,21 +131,30 @@ def inspect(data: bytes | memoryview, limits: Limits = Limits()) -> Header:  # n
     return Header.read(data, limits)
 
 
-def unwrap(data: bytes | memoryview, limits: Limits, header: Header | None = None) -> tuple[Header, memoryview]:
-    """The header, and the payload decompressed: exactly as many bytes as the header says, or ``FrameInvalid``.
-    ``header`` is what ``inspect`` gave for these bytes and limits, for those who have asked already."""
-    header = Header.read(data, limits) if header is None else header
-    stored = memoryview(data)[header.payload_at :]
-    if not header.flags & ZSTD:
-        return header, stored
-    try:
-        # The output is allocated by the declared size, which is within the limits, and cannot grow beyond it.
-        payload = _UNPACKER.decompress(stored, decompressed_size=header.payload_bytes)
-    except (OSError, ValueError) as error:
-        raise FrameInvalid(Reason.COMPRESSION, f"the payload does not decompress: {error}") from error
-    if len(payload) != header.payload_bytes:
-        raise FrameInvalid(Reason.LENGTH, f"{len(payload)} bytes unpacked, {header.payload_bytes} were declared")
-    return header, memoryview(payload)
+class Packed(NamedTuple):
+    """A frame, and what ``inspect`` gave for it."""
+
+    data: bytes | memoryview
+    header: Header
+
+    def kept(self) -> "Packed":
+        """The same for later: others may write into memory of theirs."""
+        return self if isinstance(self.data, bytes) else Packed(bytes(self.data), self.header)
+
+    def payload(self) -> memoryview:
+        """Decompressed: exactly as many bytes as the header says, or ``FrameInvalid``."""
+        header = self.header
+        stored = memoryview(self.data)[header.payload_at :]
+        if not header.flags & ZSTD:
+            return stored
+        try:
+            # The output is allocated by the declared size, which is within the limits, and cannot grow beyond it.
+            payload = _UNPACKER.decompress(stored, decompressed_size=header.payload_bytes)
+        except (OSError, ValueError) as error:
+            raise FrameInvalid(Reason.COMPRESSION, f"the payload does not decompress: {error}") from error
+        if len(payload) != header.payload_bytes:
+            raise FrameInvalid(Reason.LENGTH, f"{len(payload)} bytes unpacked, {header.payload_bytes} were declared")
+        return memoryview(payload)
 
 
 def wrap(identity: Identity, records: int, payload: bytes, *, level: int | None) -> bytes:

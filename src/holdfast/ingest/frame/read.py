@@ -24,7 +24,7 @@ from holdfast.ingest.frame.batch import (
 )
 from holdfast.ingest.frame.columns import Groups, Ints, Reader, least, most
 from holdfast.ingest.frame.counts import Counts
-from holdfast.ingest.frame.envelope import Header, Identity, Limits, unwrap
+from holdfast.ingest.frame.envelope import Header, Identity, Limits, Packed
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.read_again import read_again
 from holdfast.ingest.frame.repeated import Repeated
@@ -41,7 +41,7 @@ PER_LABEL = 32
 class Unpacked:
     """A frame whose payload is decompressed, and whose counts are known to be within the limits."""
 
-    header: Header
+    packed: Packed
     counts: Counts
     reader: Reader
 
@@ -52,7 +52,7 @@ class Unpacked:
 
     def batch(self, repeated: Repeated | None = None) -> Batch:
         """Once: the payload is read to its end."""
-        identity, counts, reader = self.header.identity, self.counts, self.reader
+        identity, counts, reader = self.packed.header.identity, self.counts, self.reader
         beginning = None if repeated is None else repeated.beginning(reader, counts)
         if repeated is None or beginning is None:
             batch = _read(identity, reader, counts)
@@ -60,7 +60,7 @@ class Unpacked:
             return batch
         tables = repeated.tables.find(beginning.key)
         if tables is not None:
-            return read_again(identity, reader, counts, tables, beginning, repeated)
+            return read_again(self.packed, reader, counts, tables, beginning, repeated)
         batch = _read(identity, reader, counts)
         check_batch(batch)
         repeated.keep(beginning, batch)
@@ -83,9 +83,9 @@ def decode(
 
 def unpack(data: bytes | memoryview, limits: Limits = Limits(), header: Header | None = None) -> Unpacked:  # noqa: B008  # frozen
     """The first half of ``decode``, for those who look at how much memory the other half will take."""
-    header, payload = unwrap(data, limits, header)
-    reader = Reader(payload)
-    return Unpacked(header, Counts.read(reader, header.records, limits), reader)
+    packed = Packed(data, Header.read(data, limits) if header is None else header)
+    reader = Reader(packed.payload())
+    return Unpacked(packed, Counts.read(reader, packed.header.records, limits), reader)
 
 
 def _read(identity: Identity, reader: Reader, counts: Counts) -> Batch:

@@ -14,7 +14,7 @@ from holdfast.ingest.frame.batch import (
 )
 from holdfast.ingest.frame.columns import Groups, Reader
 from holdfast.ingest.frame.counts import Counts
-from holdfast.ingest.frame.envelope import Identity
+from holdfast.ingest.frame.envelope import Identity, Packed
 from holdfast.ingest.frame.repeated import Beginning, Pattern, Repeated, Tables
 from holdfast.ingest.frame.rules import check_numbers
 from holdfast.ingest.frame.scales import Scaling
@@ -37,8 +37,9 @@ class _Look(NamedTuple):
 
 
 def read_again(
-    identity: Identity, reader: Reader, counts: Counts, tables: Tables, beginning: Beginning, repeated: Repeated
+    packed: Packed, reader: Reader, counts: Counts, tables: Tables, beginning: Beginning, repeated: Repeated
 ) -> Batch:
+    identity = packed.header.identity
     reader.at = beginning.scales_at
     scaling = _scaling(reader, counts, tables, repeated)
     series = Series(tables.kind, scaling.whole, tables.name, tables.labels, tables.lengths)
@@ -46,7 +47,7 @@ def read_again(
     look = _look(reader, counts, tables)
     pattern = repeated.patterns.find(look.key)
     if pattern is not None:
-        samples = _Rest(reader, reader.at, look, pattern, scaling).samples(series, counts)
+        samples = _Rest(packed.kept(), reader.at, look, pattern, scaling).samples(reader, series, counts)
         batch = _batch(identity, counts, tables, samples)
         if not pattern.fits(identity, look.first):
             check_numbers(batch)
@@ -75,30 +76,37 @@ def _batch(identity: Identity, counts: Counts, tables: Tables, samples: Samples)
 
 
 class _Rest(NamedTuple):
-    """Times and values of a frame whose samples are numbered as some before: all that is left to read."""
+    """Times and values of a frame whose samples are numbered as some before: all that is left to read.
 
-    reader: Reader
+    It holds on to the frame and not to its payload, which is some times as large: to unpack that once more takes less
+    than to look at it.
+    """
+
+    packed: Packed
     at: int
+    """In the payload."""
     look: _Look
     pattern: Pattern
     scaling: Scaling
 
-    def samples(self, series: Series, counts: Counts) -> Samples:
+    def samples(self, reader: Reader, series: Series, counts: Counts) -> Samples:
         """Most are never looked at here, and to see that they are right takes few of their bytes."""
-        if self._is_right(counts):
+        if self._is_right(reader, counts):
             return Unread(series, counts.samples, self._read)
-        columns = self._columns(self.reader)
-        self.reader.finish()
+        columns = self._columns(reader)
+        reader.finish()
         return Samples(series, *columns)
 
-    def _is_right(self, counts: Counts) -> bool:
+    def _is_right(self, reader: Reader, counts: Counts) -> bool:
         """Any number is a time, and it is a value if it does not have too many bits."""
-        reader, both = self.reader, (counts.series, counts.samples - counts.series)
+        both = (counts.series, counts.samples - counts.series)
         values_at = self.at if self.look.times else reader.after(self.at, *both)
         return reader.after(values_at, *both) == reader.size and self.scaling.within(reader, values_at)
 
     def _read(self) -> Columns:
-        return self._columns(self.reader.again(self.at))
+        reader = Reader(self.packed.payload())
+        reader.at = self.at
+        return self._columns(reader)
 
     def _columns(self, reader: Reader) -> Columns:
         groups, times = self.pattern.groups, self.pattern.times

@@ -30,7 +30,7 @@ def force(descriptor: int, ended: Ended) -> None:
         ended(forced(descriptor))
         return
     ring = _ring_of(loop) if RINGS else None
-    if ring is None or not ring.force(descriptor, ended):
+    if ring is None or not ring.force(descriptor, ended, loop):
         _by_a_thread(loop, partial(forced, descriptor), ended)
 
 

@@ -87,12 +87,12 @@ class Ring:
         self._asked = self._seen = 0
         _call(_REGISTER, self._ring, _EVENT, ctypes.byref(ctypes.c_int(self._event)), 1)
 
-    def force(self, descriptor: int, ended: Ended) -> bool:
-        """Have an open file forced to disk; False if it cannot be had here and now."""
+    def force(self, descriptor: int, ended: Ended, loop: asyncio.AbstractEventLoop) -> bool:
+        """Have an open file forced to disk; False if it cannot be had here and now. ``loop`` is the ring's."""
         if len(self._waiting) >= ENTRIES or self._process != os.getpid():
             return False
         if not self._written:  # the kernel is called once for all who come before the loop's next turn
-            asyncio.get_running_loop().call_soon(self.ask)
+            loop.call_soon(self.ask)
         at = (self._asked + len(self._written)) & self._ask_mask
         self._count += 1
         _REQUEST.pack_into(self._requests, at * _REQUEST.size, _FSYNC, 0, 0, descriptor, 0, 0, 0, 0, self._count)

@@ -10,7 +10,7 @@ Nothing is shared with another loop or a forked child, nor between folders that 
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from holdfast.base import disk
 from holdfast.objects.local.files import OpenFolder
@@ -46,35 +46,44 @@ class Syncs:
         self.writers = 0
         """Who may be about to force something."""
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = WeakKeyDictionary()
+        self._recent: tuple[Callable[[], object], _OfLoop] | None = None
+        """The loop that asked last, if it is still there: nearly always the one that asks next."""
 
     def file(self, descriptor: int, device: int) -> Wish:
         """Settled when the bytes of an open file, on the filesystem of this number, are safe."""
-        return self._take(_File(descriptor), device)
+        loop = asyncio.get_running_loop()
+        return _take(_File(loop.create_future(), descriptor), device, self._of(loop))
 
     def folder(self, path: bytes, folder: OpenFolder) -> Wish:
         """Settled when the names in the open folder at ``path`` are safe, which is closed some time."""
-        device = folder.device
-        return self._take(_Folder(self._here().rounds, lambda: (path, folder), folder), device)
+        loop, device = asyncio.get_running_loop(), folder.device
+        here = self._of(loop)
+        return _take(_Folder(loop.create_future(), here.rounds, lambda: (path, folder), folder), device, here)
 
     def unopened(self, opened: Callable[[], Opened], device: int) -> Wish:
         """The same of a folder that is opened if need be."""
-        return self._take(_Folder(self._here().rounds, opened), device)
-
-    def _here(self) -> _OfLoop:
         loop = asyncio.get_running_loop()
+        here = self._of(loop)
+        return _take(_Folder(loop.create_future(), here.rounds, opened), device, here)
+
+    def _of(self, loop: asyncio.AbstractEventLoop) -> _OfLoop:
+        recent = self._recent
+        if recent is not None and recent[0]() is loop:
+            return recent[1]
         here = self._loops.get(loop)
         if here is None:
             disk.forget_closed(self._loops)
             here = self._loops[loop] = _OfLoop(self.whole)
+        self._recent = ref(loop), here
         return here
 
-    def _take(self, one: "_File | _Folder", device: int) -> Wish:
-        together = self._here().together
-        if together is None:
-            one.alone(_nothing)
-        else:
-            together.take(one, device)
-        return one.wish
+
+def _take(one: "_File | _Folder", device: int, here: _OfLoop) -> Wish:
+    if here.together is None:
+        one.alone(_nothing)
+    else:
+        here.together.take(one, device)
+    return one.wish
 
 
 class _File:
@@ -82,8 +91,8 @@ class _File:
 
     __slots__ = ("_descriptor", "wish")
 
-    def __init__(self, descriptor: int) -> None:
-        self.wish: Wish = asyncio.get_running_loop().create_future()
+    def __init__(self, wish: Wish, descriptor: int) -> None:
+        self.wish = wish
         self._descriptor = descriptor
 
     def met(self, error: OSError | None) -> None:
@@ -106,8 +115,10 @@ class _Folder:
 
     __slots__ = ("_held", "_opened", "_rounds", "wish")
 
-    def __init__(self, rounds: Rounds, opened: Callable[[], Opened], held: OpenFolder | None = None) -> None:
-        self.wish: Wish = asyncio.get_running_loop().create_future()
+    def __init__(
+        self, wish: Wish, rounds: Rounds, opened: Callable[[], Opened], held: OpenFolder | None = None
+    ) -> None:
+        self.wish = wish
         self._rounds = rounds
         self._opened = opened
         self._held = held

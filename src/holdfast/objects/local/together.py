@@ -58,16 +58,20 @@ class Together:
 
     def take(self, one: Waiting, device: int) -> None:
         """Have it met; it is on the filesystem of this number."""
-        loop = asyncio.get_running_loop()
-        if not self._begun and self._alone >= FEW and not self._given_up and loop.time() >= self._rests_until:
-            with suppress(OSError):  # the root was taken away: whoever needs it makes it anew
-                self._open = OpenFolder(self._root)
-                self._begun = True
-                loop.call_soon(self._begin)  # with all who come in this turn
+        if not self._begun and self._alone >= FEW and not self._given_up:
+            self._begin_soon(asyncio.get_running_loop())
         if self._begun and self._open is not None and self._open.device == device:
             self._next.append(one)
         else:
             self._force_alone(one)
+
+    def _begin_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """With all who come in this turn."""
+        if loop.time() >= self._rests_until:
+            with suppress(OSError):  # the root was taken away: whoever needs it makes it anew
+                self._open = OpenFolder(self._root)
+                self._begun = True
+                loop.call_soon(self._begin)
 
     def _force_alone(self, one: Waiting) -> None:
         self._alone += 1

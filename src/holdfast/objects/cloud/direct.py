@@ -26,7 +26,7 @@ from holdfast.objects.store import CREATE, Addressed, Create, IfMatch, Mode, Not
 
 LARGEST_BODY = 1024 * 1024
 
-_SIGNED_SECONDS = 60.0
+SIGNED_SECONDS = 60.0
 """How long a signature is good for here; servers go by their own clocks, and take it for some minutes."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.~/-]+")
@@ -171,7 +171,7 @@ class _Ahead:
         return self._head
 
     def _make_ready(self) -> None:
-        self._until = self._loop.time() + _SIGNED_SECONDS
+        self._until = self._loop.time() + SIGNED_SECONDS
         self._head = self._sign(self._path, self._body)
 
     def __enter__(self) -> None:

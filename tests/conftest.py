@@ -20,7 +20,7 @@ from tests.leftovers import Snapshot
 from tests.temporary import Temporary
 
 # `make test` tries the same examples every time; `make soak` looks for new ones.
-settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=50, print_blob=True)
+settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=40, print_blob=True)
 settings.register_profile("soak", deadline=None, database=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "test"))
 # A shell without job control starts background jobs deaf to Ctrl-C, and their children inherit it.

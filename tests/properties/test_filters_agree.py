@@ -24,7 +24,7 @@ from tests.properties.filters import Kind, body, orders, predicates, rows, schem
 
 Stored = Sequence[Mapping[str, Any]]
 many = settings(suppress_health_check=list(HealthCheck))
-thousands = settings(many, max_examples=max(300, many.max_examples))
+thousands = settings(many, max_examples=max(180, many.max_examples))
 """Of schemas; with some filters and some rows for each, there are thousands of filters over rows in every run."""
 
 

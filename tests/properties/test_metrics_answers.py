@@ -38,7 +38,7 @@ asked = st.sampled_from(
     st.sampled_from(STEPS),
     st.booleans(),
 )
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 async def test_answers_are_those_of_plain_python(
     course: list[Any], questions: list[tuple[str, str]], step: int, together: bool
 ) -> None:

@@ -167,7 +167,7 @@ async def act(desk: Desk, onto: Ontology, model: Model, name: str, things: Any, 
         await desk.bare.put(INDEX, json.dumps(lie).encode(), OVERWRITE)
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(steps, pooled, gathering)
 async def test_every_moment_is_as_it_was(history: list[Any], pooled_bytes: int, gather_after: int) -> None:
     desk, model = Desk(), Model()

@@ -215,7 +215,7 @@ class World:
         assert [one.id for one in await onto.all(self.python)] == [row[1] for row in await self.seen(query)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(STEPS)
 async def test_every_way_of_asking_gives_the_rows_of_the_model(steps: list[tuple[Any, ...]]) -> None:
     world = World()

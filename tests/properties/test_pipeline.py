@@ -20,7 +20,7 @@ SMALL_UNITS = Options(records_per_unit=20, lease_ttl_ms=300)
 NEVER = 1 << 62
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 10**6),
     stages=st.integers(1, 3),

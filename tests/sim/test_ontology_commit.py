@@ -8,7 +8,7 @@ from holdfast.sim.scenarios.ontology_commit import OntologyCommit
 
 
 def test_what_writers_and_readers_were_told_holds_whatever_goes_wrong() -> None:
-    runs = [simulate(OntologyCommit, seed) for seed in range(120)]
+    runs = [simulate(OntologyCommit, seed) for seed in range(72)]
     assert [(run.seed, run.violations) for run in runs if run.violations] == []
     met = sum((run.tally for run in runs), start=type(runs[0].tally)())
     assert {"crashes", "pauses", "lost response", "late", "duplicate", "contended", "unavailable"} <= met.keys()

@@ -20,7 +20,7 @@ from holdfast.sim.scenarios.platform_outbox import PlatformOutbox
 from tests.sim.naive import first_broken, rules
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(PlatformOutbox, 50), (PlatformHandlers, 30)])
+@pytest.mark.parametrize(("kind", "seeds"), [(PlatformOutbox, 30), (PlatformHandlers, 20)])
 def test_scenario_holds(kind: type[Scenario], seeds: int) -> None:
     totals = Totals()
     for seed in range(3_000, 3_000 + seeds):
@@ -61,7 +61,7 @@ class TellsFirst(PlatformOutbox):
 
 @pytest.mark.parametrize(("naive", "harm"), [(NobodyMends, {PUBLISHED}), (TellsFirst, {COMMITTED, AFTER})])
 def test_a_naive_outbox_does_harm(naive: type[Scenario], harm: set[str]) -> None:
-    assert harm & rules(first_broken(naive, range(100)))
+    assert harm & rules(first_broken(naive, range(50, 150)))
 
 
 class Unwitnessed(Desk):

@@ -5,7 +5,8 @@ import hashlib
 
 import pytest
 
-from holdfast.objects.cloud import CloudStore, direct
+from holdfast.base.clock import SystemClock
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.sigv4 import Signer
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Mode, Version, Written
 from tests.integration.scripted_server import Answer, ScriptedServer
@@ -77,16 +78,35 @@ async def test_others_sign_for_themselves(body: bytes, mode: Mode, signed: list[
         await store.close()
 
 
-async def test_a_signature_that_has_become_old_is_not_sent(
-    signed: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(direct, "SIGNED_SECONDS", -1.0)
+class Shifted(SystemClock):
+    seconds = 0
+
+    def wall_ns(self) -> int:
+        return super().wall_ns() + self.seconds * 1_000_000_000
+
+
+@pytest.mark.parametrize("seconds", [61, 3_600, -3_600])
+async def test_a_signature_is_not_sent_when_the_clock_has_gone_on_or_was_set(seconds: int, signed: list[bytes]) -> None:
+    async with ScriptedServer(WRITTEN) as server:
+        store = store_at(server.endpoint)
+        assert store._client.direct is not None
+        clock = store._client.direct._clock = Shifted()
+        with store.ahead("a=b/c", b"1"):
+            await asyncio.sleep(0)
+            clock.seconds = seconds
+            await put(store, server, b"1", CREATE)
+        assert signed == [b"1", b"1"]
+        await store.close()
+
+
+async def test_another_loop_signs_for_itself(signed: list[bytes]) -> None:
     async with ScriptedServer(WRITTEN) as server:
         store = store_at(server.endpoint)
         with store.ahead("a=b/c", b"1"):
             await asyncio.sleep(0)
-            await put(store, server, b"1", CREATE)
-        assert signed == [b"1", b"1"]
+            elsewhere = await asyncio.to_thread(lambda: asyncio.run(store.put("a=b/c", b"1", CREATE)))
+            assert elsewhere == Written(Version('"e1"'))
+            assert signed == [b"1", b"1"]
         await store.close()
 
 

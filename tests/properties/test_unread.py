@@ -1,10 +1,14 @@
 """Values that are not read are right all the same: what is seen of their bytes is enough to say so."""
 
+import struct
+import zlib
+
 import numpy as np
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from holdfast.ingest.frame import Repeated, decode, encode, pack
+from holdfast.ingest.frame import Repeated, decode, encode, inspect, pack
 from holdfast.ingest.frame.batch import Unread
 from holdfast.ingest.frame.columns import Groups, Reader, Writer
 from holdfast.ingest.frame.errors import FrameInvalid
@@ -101,3 +105,29 @@ def test_what_is_not_read_needs_nobody_elses_memory() -> None:
         memory[:] = bytes(len(memory))
     assert isinstance(samples[-1], Unread)
     assert [each.value.tolist() for each in samples] == [[1.5], [2.5], [3.5], [4.5]]
+
+
+def padded(frame: bytes, size: int) -> bytes:
+    """The same frame with bytes in its payload that stand for nothing, as zstd allows."""
+    head = inspect(frame)
+    nothing = struct.pack("<II", 0x184D2A50, size) + bytes(size)
+    made = bytearray(frame + nothing)
+    struct.pack_into("<I", made, 16, head.stored_bytes + len(nothing))
+    struct.pack_into("<I", made, 12, zlib.crc32(made[16:], zlib.crc32(made[:12])))
+    return bytes(made)
+
+
+@pytest.mark.parametrize("size", [0, 10_000, 1_000_000])
+def test_what_is_not_read_holds_no_more_than_what_is_in_it(size: int) -> None:
+    repeated = Repeated()
+    records = [[Gauge(f"load{at}", 1.5 + number, 10 * number, {}) for at in range(50)] for number in range(4)]
+    frames = [
+        padded(encode(pack("agent", "boot", each, seq_start=50 * number)), size) for number, each in enumerate(records)
+    ]
+    samples = [decode(frame, repeated=repeated).samples for frame in frames][-1]
+    assert isinstance(samples, Unread)
+    assert samples._read is not None
+    held = samples._read.__self__.packed  # type: ignore[attr-defined]  # a method
+    assert (held.data is frames[-1]) is (size == 0)
+    assert len(held.data) <= held.header.payload_bytes + 4096
+    assert samples.value.tolist() == [4.5] * 50

@@ -207,6 +207,10 @@ class _Drafting:
         self._draft = draft
         self._drafted: tuple[AcceptedManifest, bytes] | None = None
 
+    def _begin(self) -> None:
+        with suppress(HoldfastError):  # whoever wants the draft hears of it
+            self.ended()
+
     def ended(self) -> tuple[AcceptedManifest, bytes]:
         if self._drafted is None:
             draft = self._draft()
@@ -217,7 +221,7 @@ class _Drafting:
         return self._drafted
 
     def __enter__(self) -> Self:
-        self._turn = asyncio.get_running_loop().call_soon(self.ended)
+        self._turn = asyncio.get_running_loop().call_soon(self._begin)
         return self
 
     def __exit__(

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
-from holdfast.base.errors import Unavailable
+from holdfast.base.errors import Invalid, Unavailable
 from holdfast.ingest.accept import Accepted
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.objects.layer import Doing, Layer
@@ -22,9 +22,12 @@ class Slow(Layer):
         self.seen: list[str] = []
         self.go = asyncio.Event()
         self.error = error
+        self.unfit = False
 
     def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
         self._note("ahead", key)
+        if self.unfit:
+            raise Invalid("the key is too long")
         return nullcontext()
 
     def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Doing[Written | Lost]:
@@ -80,3 +83,18 @@ async def test_nothing_is_drafted_for_who_has_gone() -> None:
     before = list(store.seen)
     await asyncio.sleep(0)
     assert store.seen == before
+
+
+async def test_a_draft_that_fails_is_told_once_to_who_wants_it() -> None:
+    desk = AcceptDesk()
+    store = Slow(desk.store())
+    store.unfit = True
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    accepting = asyncio.ensure_future(collector_on(store, desk).accept(kit.submission(0)))
+    await asyncio.sleep(0.01)
+    store.go.set()
+    with pytest.raises(Invalid, match="too long"):
+        await accepting
+    assert told == []
+    assert desk.families() == {"raw-blobs": 1}

@@ -181,6 +181,9 @@ class Reader:
         other.at = at
         return other
 
+    def whole(self) -> bytes:
+        return self._payload.tobytes()
+
     def between(self, start: int, end: int) -> bytes:
         return self._payload[start:end].tobytes()
 

@@ -6,7 +6,8 @@ are compared with the limits before anything of that size is allocated. ``docs/f
 
 import struct
 import zlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ _UNPACKER = pa.Codec("zstd")
 _HEAD = struct.Struct("<8sHHIIIQQIHH")
 _CHECKED_BEFORE, _CHECKED_AFTER = 12, 16
 """The checksum stands at 12 to 16; it covers everything but itself."""
+_MORE = 4 << 10
+"""By so much a frame may be larger than its payload, and be held on to all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,13 @@ class Packed(NamedTuple):
     data: bytes | memoryview
     header: Header
 
-    def kept(self) -> "Packed":
-        """The same for later: others may write into memory of theirs."""
-        return self if isinstance(self.data, bytes) else Packed(bytes(self.data), self.header)
+    def kept(self, payload: Callable[[], bytes]) -> "Packed":
+        """What to hold on to for later: the frame, unless others may write into its memory, or its payload is smaller.
+        It may be, by any amount: a compressed payload may have bytes in it that stand for nothing."""
+        header = self.header
+        if isinstance(self.data, bytes) and len(self.data) <= header.payload_bytes + _MORE:
+            return self
+        return Packed(payload(), replace(header, flags=header.flags & ~ZSTD, payload_at=0))
 
     def payload(self) -> memoryview:
         """Decompressed: exactly as many bytes as the header says, or ``FrameInvalid``."""

@@ -47,7 +47,7 @@ def read_again(
     look = _look(reader, counts, tables)
     pattern = repeated.patterns.find(look.key)
     if pattern is not None:
-        samples = _Rest(packed.kept(), reader.at, look, pattern, scaling).samples(reader, series, counts)
+        samples = _Rest(packed.kept(reader.whole), reader.at, look, pattern, scaling).samples(reader, series, counts)
         batch = _batch(identity, counts, tables, samples)
         if not pattern.fits(identity, look.first):
             check_numbers(batch)

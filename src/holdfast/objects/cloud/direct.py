@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import TracebackType
 from urllib.parse import SplitResult, quote
 
-from holdfast.base.clock import SystemClock
+from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid
 from holdfast.objects.cloud.credentials import Environ, Keys, Unsigned
 from holdfast.objects.cloud.http1 import Answer, Broken, Refused
@@ -26,7 +26,7 @@ from holdfast.objects.store import CREATE, Addressed, Create, IfMatch, Mode, Not
 
 LARGEST_BODY = 1024 * 1024
 
-SIGNED_SECONDS = 60.0
+SIGNED_NS = 60 * 1_000_000_000
 """How long a signature is good for here; servers go by their own clocks, and take it for some minutes."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.~/-]+")
@@ -65,7 +65,8 @@ class Direct:
         self._unsigned = {"host": shown}
         keys = credentials if isinstance(credentials, Keys) else None
         self._ahead: dict[str, _Ahead] = {}
-        self._signer = Signer(keys, bucket.region, shown, SystemClock()) if keys else None
+        self._clock = SystemClock()
+        self._signer = Signer(keys, bucket.region, shown, self._clock) if keys else None
         self._pool = Pool(
             Server(host, port or _DEFAULT_PORTS[parts.scheme], tls, bucket.connect_seconds, bucket.request_seconds)
         )
@@ -113,7 +114,7 @@ class Direct:
 
     def ahead(self, path: str, body: bytes) -> AbstractContextManager[None]:
         """It will be created: what can be done for that beforehand is done while the loop has nothing else to do."""
-        return _Ahead(self._ahead, path, body, self._create)
+        return _Ahead(self._ahead, path, body, self._create, self._clock)
 
     def _create(self, path: str, body: bytes) -> bytes:
         return self._head("PUT", path, self._conditions(CREATE), body)
@@ -152,38 +153,50 @@ class Direct:
 class _Ahead:
     """While it is entered, an object is about to be created: once the loop has turned, its request is signed."""
 
-    __slots__ = ("_begun", "_body", "_head", "_loop", "_path", "_sign", "_turn", "_until")
+    __slots__ = ("_begun", "_body", "_clock", "_head", "_loop", "_path", "_sign", "_signed_ns", "_turn")
 
-    def __init__(self, begun: "dict[str, _Ahead]", path: str, body: bytes, sign: Callable[[str, bytes], bytes]) -> None:
+    def __init__(
+        self,
+        begun: "dict[str, _Ahead]",
+        path: str,
+        body: bytes,
+        sign: Callable[[str, bytes], bytes],
+        clock: Clock,
+    ) -> None:
         """``begun`` has those that nobody has taken, by path."""
         self._begun = begun
         self._path = path
         self._body = body
         self._sign = sign
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._head: bytes | None = None
 
     def taken(self, body: bytes) -> bytes | None:
         """The head of its request, if it is ready and for these bytes."""
+        if self._loop is not asyncio.get_running_loop():
+            return None  # nothing of another loop may be touched from outside
         self._turn.cancel()
-        if self._head is None or body != self._body or self._loop.time() > self._until:
-            return None
-        return self._head
+        return self._head if body == self._body and self._is_fresh() else None
+
+    def _is_fresh(self) -> bool:
+        """By the clock that signatures go by, which may have been set meanwhile."""
+        return self._head is not None and 0 <= self._clock.wall_ns() - self._signed_ns <= SIGNED_NS
 
     def _make_ready(self) -> None:
-        self._until = self._loop.time() + SIGNED_SECONDS
+        self._signed_ns = self._clock.wall_ns()
         self._head = self._sign(self._path, self._body)
 
     def __enter__(self) -> None:
-        self._begun[self._path] = self
         self._turn = self._loop.call_soon(self._make_ready)
+        self._begun[self._path] = self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._turn.cancel()
         if self._begun.get(self._path) is self:
-            del self._begun[self._path]
+            self._begun.pop(self._path, None)  # unless a loop in another thread has taken it just now
 
 
 @lru_cache(maxsize=256)

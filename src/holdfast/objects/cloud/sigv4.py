@@ -6,6 +6,7 @@ Every header that matters is signed, conditions included, and so is the hash of 
 import hashlib
 import hmac
 import time
+from typing import NamedTuple
 
 from holdfast.base.clock import Clock
 from holdfast.objects.cloud.credentials import Keys
@@ -20,14 +21,13 @@ class Signer:
         self._region = region
         self._host = host
         self._clock = clock
-        self._second = -1
-        self._day = ""
+        self._moment = _Moment(-1, "", "", b"")
 
     def signed(self, method: str, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
         """The headers to send. ``path`` is encoded already; the names in ``headers`` are in small letters."""
-        self._look_at_the_clock()
+        moment = self._now()
         content = hashlib.sha256(body).hexdigest() if body else _EMPTY
-        sent = {**headers, "host": self._host, "x-amz-content-sha256": content, "x-amz-date": self._stamp}
+        sent = {**headers, "host": self._host, "x-amz-content-sha256": content, "x-amz-date": moment.stamp}
         if self._keys.session_token:
             sent["x-amz-security-token"] = self._keys.session_token
         names = sorted(sent)
@@ -35,27 +35,35 @@ class Signer:
         listed = ";".join(names)
         request = f"{method}\n{path}\n\n{lines}\n\n{listed}\n{content}"
         digest = hashlib.sha256(request.encode()).hexdigest()
-        to_sign = f"{_ALGORITHM}\n{self._stamp}\n{self._scope}\n{digest}"
-        signature = hmac.digest(self._key, to_sign.encode(), "sha256").hex()
-        credential = f"{self._keys.access_key_id}/{self._scope}"
+        to_sign = f"{_ALGORITHM}\n{moment.stamp}\n{moment.scope}\n{digest}"
+        signature = hmac.digest(moment.key, to_sign.encode(), "sha256").hex()
+        credential = f"{self._keys.access_key_id}/{moment.scope}"
         sent["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={listed}, Signature={signature}"
         return sent
 
-    def _look_at_the_clock(self) -> None:
-        """What changes with the second, and with the day."""
-        second = self._clock.wall_ns() // 1_000_000_000
-        if second == self._second:
-            return
-        self._second = second
-        self._stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
-        day = self._stamp[:8]
-        if day != self._day:
-            self._day = day
-            self._scope = f"{day}/{self._region}/s3/aws4_request"
-            key = f"AWS4{self._keys.secret_access_key}".encode()
-            for part in self._scope.split("/"):
-                key = hmac.digest(key, part.encode(), "sha256")
-            self._key = key
+    def _now(self) -> "_Moment":
+        """What changes with the second, and with the day; replaced as a whole, for loops in several threads."""
+        before, second = self._moment, self._clock.wall_ns() // 1_000_000_000
+        if second == before.second:
+            return before
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+        scope = f"{stamp[:8]}/{self._region}/s3/aws4_request"
+        key = before.key if scope == before.scope else self._key(scope)
+        self._moment = now = _Moment(second, stamp, scope, key)
+        return now
+
+    def _key(self, scope: str) -> bytes:
+        key = f"AWS4{self._keys.secret_access_key}".encode()
+        for part in scope.split("/"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        return key
+
+
+class _Moment(NamedTuple):
+    second: int
+    stamp: str
+    scope: str
+    key: bytes
 
 
 def _trimmed(value: str) -> str:

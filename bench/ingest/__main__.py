@@ -2,10 +2,10 @@
 
 One collector process takes batches from 1 to 64 senders; bare obstore makes the same two PUTs, under the same keys,
 with as many writers. They take turns on one machine, and the figure is the ratio within a pair, median of all pairs.
-Turns of ours are apart by as long as it takes until what was gathered is written too; ``PUTs`` has all of them, per
-batch. Senders, the collector and the store's server share the machine's processors; the floor has no senders and no
-collector, so a ratio says what all of that costs. ``relay`` is the ratio of a server that makes the two PUTs for
-whoever asks, and looks into nothing: it says what receiving alone costs there.
+Senders are connected before their turn begins. Turns of ours are apart by as long as it takes until what was gathered
+is written too; ``PUTs`` has all of them, per batch. Senders, the collector and the store's server share the machine's
+processors; the floor has no senders and no collector, so a ratio says what all of that costs. ``relay`` is the ratio
+of a server that makes the two PUTs for whoever asks, and looks into nothing: it says what receiving alone costs there.
 
 ``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and
 not bound by this machine's processors. On ``file`` there are two floors. obstore's local store forces nothing to disk:

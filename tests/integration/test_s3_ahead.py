@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,6 +15,13 @@ from tests.integration.scripted_server import Answer, ScriptedServer
 from tests.integration.test_s3_direct import store_at
 
 WRITTEN = Answer(200, b"", {"etag": '"e1"'})
+
+
+@asynccontextmanager
+async def written() -> AsyncIterator[tuple[CloudStore, ScriptedServer]]:
+    """A store whose every write succeeds, and the server that it is on."""
+    async with ScriptedServer(WRITTEN) as server, store_at(server.endpoint) as store:
+        yield store, server
 
 
 @pytest.fixture
@@ -41,8 +50,7 @@ async def put(store: CloudStore, server: ScriptedServer, body: bytes, mode: Mode
 
 @pytest.mark.parametrize("mode", [CREATE, ADDRESSED])
 async def test_it_is_signed_while_nobody_waits(mode: Mode, signed: list[bytes]) -> None:
-    async with ScriptedServer(WRITTEN) as server:
-        store = store_at(server.endpoint)
+    async with written() as (store, server):
         with store.ahead("a=b/c", b"1"):
             await asyncio.sleep(0)
             assert signed == [b"1"]
@@ -50,17 +58,14 @@ async def test_it_is_signed_while_nobody_waits(mode: Mode, signed: list[bytes]) 
             assert signed == [b"1"]
             await put(store, server, b"1", mode)  # once more, as after an answer that was lost
             assert signed == [b"1", b"1"]
-        await store.close()
 
 
 async def test_who_does_not_wait_is_not_served_twice(signed: list[bytes]) -> None:
-    async with ScriptedServer(WRITTEN) as server:
-        store = store_at(server.endpoint)
+    async with written() as (store, server):
         with store.ahead("a=b/c", b"1"):
             await put(store, server, b"1", CREATE)
             await asyncio.sleep(0)
         assert signed == [b"1"]
-        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -69,13 +74,11 @@ async def test_who_does_not_wait_is_not_served_twice(signed: list[bytes]) -> Non
     ids=["other bytes", "other bytes by address", "whatever is there", "if it is as before"],
 )
 async def test_others_sign_for_themselves(body: bytes, mode: Mode, signed: list[bytes]) -> None:
-    async with ScriptedServer(WRITTEN) as server:
-        store = store_at(server.endpoint)
+    async with written() as (store, server):
         with store.ahead("a=b/c", b"1"):
             await asyncio.sleep(0)
             await put(store, server, body, mode)
             assert signed == [b"1", body]
-        await store.close()
 
 
 class Shifted(SystemClock):
@@ -87,8 +90,7 @@ class Shifted(SystemClock):
 
 @pytest.mark.parametrize("seconds", [61, 3_600, -3_600])
 async def test_a_signature_is_not_sent_when_the_clock_has_gone_on_or_was_set(seconds: int, signed: list[bytes]) -> None:
-    async with ScriptedServer(WRITTEN) as server:
-        store = store_at(server.endpoint)
+    async with written() as (store, server):
         assert store._client.direct is not None
         clock = store._client.direct._clock = Shifted()
         with store.ahead("a=b/c", b"1"):
@@ -96,23 +98,19 @@ async def test_a_signature_is_not_sent_when_the_clock_has_gone_on_or_was_set(sec
             clock.seconds = seconds
             await put(store, server, b"1", CREATE)
         assert signed == [b"1", b"1"]
-        await store.close()
 
 
 async def test_another_loop_signs_for_itself(signed: list[bytes]) -> None:
-    async with ScriptedServer(WRITTEN) as server:
-        store = store_at(server.endpoint)
+    async with written() as (store, _):
         with store.ahead("a=b/c", b"1"):
             await asyncio.sleep(0)
             elsewhere = await asyncio.to_thread(lambda: asyncio.run(store.put("a=b/c", b"1", CREATE)))
             assert elsewhere == Written(Version('"e1"'))
             assert signed == [b"1", b"1"]
-        await store.close()
 
 
 async def test_what_nobody_asks_for_leaves_nothing(signed: list[bytes]) -> None:
-    async with ScriptedServer(WRITTEN) as server:
-        store = store_at(server.endpoint)
+    async with written() as (store, server):
         with store.ahead("a=b/c", b"1"):
             await asyncio.sleep(0)
         with store.ahead("a=b/c", b"2"):
@@ -127,4 +125,3 @@ async def test_what_nobody_asks_for_leaves_nothing(signed: list[bytes]) -> None:
             await put(store, server, b"1", CREATE)
         assert signed == [b"1", b"1", b"2", b"1"]
         assert not store._client.direct._ahead
-        await store.close()

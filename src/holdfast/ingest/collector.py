@@ -87,7 +87,7 @@ class Collector:
         with _Drafting(self.store, lambda: self._draft(submission)) as drafting:
             found = await self._prepare(submission)
             if found is None:
-                draft, body = drafting.ended()
+                draft, body = drafting.result()
                 found = await self._claim(draft, body, submission)
                 if found is draft:
                     return self._won(draft, submission)
@@ -209,9 +209,10 @@ class _Drafting:
 
     def _begin(self) -> None:
         with suppress(HoldfastError):  # whoever wants the draft hears of it
-            self.ended()
+            self.result()
 
-    def ended(self) -> tuple[AcceptedManifest, bytes]:
+    def result(self) -> tuple[AcceptedManifest, bytes]:
+        """The manifest and its bytes; made now, if the loop has not turned yet."""
         if self._drafted is None:
             draft = self._draft()
             body = draft.encode()

@@ -177,7 +177,8 @@ class Store(ABC):
     def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
         """Within it this object will be created, unless something else goes wrong before.
 
-        A backend that can bring the bytes to safety meanwhile, where nobody sees them, does so.
+        A backend that can bring the bytes to safety meanwhile, where nobody sees them, or make its request ready, does
+        so.
         """
         return _NOTHING_AHEAD
 

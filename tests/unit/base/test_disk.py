@@ -228,6 +228,19 @@ async def test_a_look_at_nothing_is_no_harm(file: int) -> None:
     assert await forced(file) is None
 
 
+async def test_in_a_hurry_the_kernel_is_asked_before_the_loop_turns(rings: bool, file: int) -> None:
+    assert await forced(file) is None
+    ring = disk._rings.get(asyncio.get_running_loop())
+    assert (ring is not None) is rings
+    ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    disk.force(file, ended.set_result)
+    assert ring is None or len(ring._written) == 1
+    disk.hurry()
+    disk.hurry()  # there is nothing more to ask for
+    assert ring is None or ring._written == []
+    assert await ended is None
+
+
 def test_a_simulated_loop_forces_in_place(file: int, synced: list[str]) -> None:
     class Inline(asyncio.SelectorEventLoop):
         runs_blocking_inline = True

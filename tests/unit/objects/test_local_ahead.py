@@ -71,6 +71,15 @@ async def test_of_its_write_only_the_name_is_left(
     assert await open_below(tmp_path) == 0
 
 
+async def test_the_disk_goes_to_work_at_once(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is ahead computes something next, for which the loop waits."""
+    forced, hurried = Forced(monkeypatch), []
+    monkeypatch.setattr(disk, "hurry", lambda: hurried.append(forced.times))
+    with store.ahead("new/a", b"1"):
+        assert hurried == [2]
+        assert isinstance(await store.put("new/a", b"1", CREATE), Written)
+
+
 @pytest.mark.parametrize("mode", [CREATE, ADDRESSED])
 async def test_other_bytes_are_written_as_ever(store: LocalStore, tmp_path: Path, mode: object) -> None:
     with store.ahead("a", b"1"):

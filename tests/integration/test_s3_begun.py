@@ -92,7 +92,8 @@ async def test_what_is_not_asked_for_is_no_request_and_costs_one_connection_unti
                 await asyncio.sleep(0.01)
         assert (server.heads, len(server.requests), server.connections) == (2, 1, 1)
         await until_closed(server)
-        assert not await is_begun(store, server, BODY, ADDRESSED)
+        with store.ahead("k", BODY, ADDRESSED):
+            await store.put("k", BODY, ADDRESSED)
         assert await is_begun(store, server, BODY, ADDRESSED)
         assert server.connections == 2
 

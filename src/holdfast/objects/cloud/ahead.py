@@ -64,14 +64,15 @@ class Ahead:
             return None  # nothing of another loop may be touched from outside
         if self._turn is not None:
             self._turn.cancel()
-        if body != self._body or not self._is_fresh():
+        if body != self._body:
             return None
         self._ready.word_was_kept = True
         begun, self._connection = self._connection, None
-        if begun is None or begun.is_held():
-            return begun or self._head
-        begun.give_up()
-        return self._head
+        if begun is not None and begun.is_held() and self._is_fresh():
+            return begun
+        if begun is not None:
+            begun.give_up()
+        return self._head if self._is_fresh() else None
 
     def _is_fresh(self) -> bool:
         """By the clock that signatures go by, which may have been set meanwhile."""

@@ -59,6 +59,8 @@ class ScriptedServer:
         self.requests: list[Request] = []
         self.connections = 0
         """How many were made so far."""
+        self.heads = 0
+        """How many requests have begun to come, of which the whole head is here."""
         self._tls = tls
         self._end = asyncio.Event()
         self._connections: set[asyncio.StreamWriter] = set()
@@ -107,7 +109,7 @@ class ScriptedServer:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request; False when the connection is to be closed."""
-        request = await _read(reader)
+        request = await self._read(reader)
         self.requests.append(request)
         reply = self.reply(request) if callable(self.reply) else self.reply
         if isinstance(reply, Awaitable):
@@ -123,11 +125,11 @@ class ScriptedServer:
         await writer.drain()
         return reply.cut_at is None
 
-
-async def _read(reader: asyncio.StreamReader) -> Request:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    first, *rest = head.strip().split("\r\n")
-    method, target, _ = first.split(" ")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Request(method, target, headers, body)
+    async def _read(self, reader: asyncio.StreamReader) -> Request:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads += 1
+        first, *rest = head.strip().split("\r\n")
+        method, target, _ = first.split(" ")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return Request(method, target, headers, body)

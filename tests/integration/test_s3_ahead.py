@@ -92,7 +92,7 @@ class Shifted(SystemClock):
 async def test_a_signature_is_not_sent_when_the_clock_has_gone_on_or_was_set(seconds: int, signed: list[bytes]) -> None:
     async with written() as (store, server):
         assert store._client.direct is not None
-        clock = store._client.direct._clock = Shifted()
+        clock = store._client.direct._ready.clock = Shifted()
         with store.ahead("a=b/c", b"1"):
             await asyncio.sleep(0)
             clock.seconds = seconds
@@ -118,10 +118,10 @@ async def test_what_nobody_asks_for_leaves_nothing(signed: list[bytes]) -> None:
         await asyncio.sleep(0)
         assert signed == [b"1"]
         assert store._client.direct is not None
-        assert not store._client.direct._ahead
+        assert not store._client.direct._ready.waiting
         with store.ahead("a=b/c", b"1"), store.ahead("a=b/c", b"2"):
             await asyncio.sleep(0)
             await put(store, server, b"2", CREATE)  # of two the one that came last
             await put(store, server, b"1", CREATE)
         assert signed == [b"1", b"1", b"2", b"1"]
-        assert not store._client.direct._ahead
+        assert not store._client.direct._ready.waiting

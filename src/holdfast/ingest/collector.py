@@ -216,7 +216,7 @@ class _Drafting:
         if self._drafted is None:
             draft = self._draft()
             body = draft.encode()
-            self._ahead = self._store.ahead(draft.key, body)
+            self._ahead = self._store.ahead(draft.key, body, CREATE)
             self._ahead.__enter__()
             self._drafted = draft, body
         return self._drafted

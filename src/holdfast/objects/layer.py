@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.objects.store import (
+    CREATE,
     OVERWRITE,
+    Addressed,
     Capabilities,
+    Create,
     Lost,
     Meta,
     Mode,
@@ -54,8 +57,8 @@ class Layer(Store):
     def link(self, key: str, path: Path) -> Doing[int | None]:
         return self.inner.link(key, path)
 
-    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
-        return self.inner.ahead(key, body)
+    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
+        return self.inner.ahead(key, body, mode)
 
     def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Doing[Written | Lost]:
         return self.inner.put(key, body, mode)

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import (
+    CREATE,
     OVERWRITE,
+    Addressed,
+    Create,
     Entry,
     Lost,
     Meta,
@@ -50,8 +53,8 @@ class Scoped(Layer):
     async def link(self, key: str, path: Path) -> int | None:
         return await self.inner.link(self.prefix + key, path)
 
-    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
-        return self.inner.ahead(self.prefix + key, body)
+    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
+        return self.inner.ahead(self.prefix + key, body, mode)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         outcome = await self.inner.put(self.prefix + key, body, mode)

@@ -174,11 +174,11 @@ class Store(ABC):
         """
         return None
 
-    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
+    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
         """Within it this object will be created, unless something else goes wrong before.
 
         A backend that can bring the bytes to safety meanwhile, where nobody sees them, or make its request ready, does
-        so.
+        so. What names itself by its bytes (``ADDRESSED``) may be on its way already, as far as nobody can see.
         """
         return _NOTHING_AHEAD
 

@@ -25,6 +25,7 @@ from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.frame import Header
 from holdfast.ingest.holds import IdentityQuarantined
 from holdfast.ingest.submit import submission_of
+from holdfast.objects.store import ADDRESSED, Addressed
 from holdfast.server.faults import Fault
 from holdfast.server.limits import Limits
 from holdfast.server.meters import Meters
@@ -73,10 +74,10 @@ class Times:
         object.__setattr__(self, "too_late", f"the store did not take it {within}")
 
 
-Ahead = Callable[[str, bytes], AbstractContextManager[None]]
+Ahead = Callable[[str, bytes, Addressed], AbstractContextManager[None]]
 
 
-def nothing_ahead(_key: str, _body: bytes) -> AbstractContextManager[None]:
+def nothing_ahead(_key: str, _body: bytes, _mode: Addressed) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -173,7 +174,7 @@ class Intake:
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
                 frame_sha256 = hashlib.sha256(data).hexdigest()
-                with self._ahead(layout.blob_key(frame_sha256), data):
+                with self._ahead(layout.blob_key(frame_sha256), data, ADDRESSED):
                     batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
                     return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:

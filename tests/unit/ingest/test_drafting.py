@@ -9,7 +9,7 @@ from holdfast.base.errors import Invalid, Unavailable
 from holdfast.ingest.accept import Accepted
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.objects.layer import Doing, Layer
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.store import CREATE, OVERWRITE, Addressed, Create, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
 from tests.unit.ingest.accept_desk import AcceptDesk
 
@@ -24,7 +24,7 @@ class Slow(Layer):
         self.error = error
         self.unfit = False
 
-    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
+    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
         self._note("ahead", key)
         if self.unfit:
             raise Invalid("the key is too long")

@@ -15,6 +15,7 @@ from holdfast.ingest.frame import FrameInvalid, Identity, Reason
 from holdfast.ingest.frame.envelope import wrap
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.objects.layer import Layer
+from holdfast.objects.store import ADDRESSED, CREATE, Addressed, Create
 from holdfast.server.faults import REASONS, Fault, failure_of
 from tests.unit.objects.scripted import Scripted
 from tests.unit.server.server_desk import frame, server_desk
@@ -38,17 +39,18 @@ async def test_a_batch_is_new_once_and_costs_two_puts_and_a_duplicate_one_put_an
 
 async def test_what_will_be_stored_is_told_to_the_store_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes before they are decoded, the manifest before the bytes are there; the spool has none of it."""
-    told: list[str] = []
+    told: list[tuple[str, Create | Addressed]] = []
 
-    def ahead(script: Scripted, key: str, body: bytes) -> AbstractContextManager[None]:
-        told.append(key)
-        return Layer.ahead(script, key, body)
+    def ahead(script: Scripted, key: str, body: bytes, mode: Create | Addressed) -> AbstractContextManager[None]:
+        told.append((key, mode))
+        return Layer.ahead(script, key, body, mode)
 
     monkeypatch.setattr(Scripted, "ahead", ahead)
     async with server_desk(tmp_path) as desk:
         answer = (await desk.post(frame())).json()
         blob = layout.blob_key(answer["frame_sha256"])
-        assert told == [blob, layout.accepted_key(BatchIdentity("web-1", "boot", 0, 0))]
+        manifest = layout.accepted_key(BatchIdentity("web-1", "boot", 0, 0))
+        assert told == [(blob, ADDRESSED), (manifest, CREATE)]
         desk.usage.tallies.clear()
         refused = await desk.post(wrap(Identity("web-1", "boot", 1, 1), 1, b"no columns", level=None), seqs=(1, 1))
         assert refused.status_code == 400

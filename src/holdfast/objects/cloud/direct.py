@@ -4,21 +4,19 @@ Every verb is one request, which is never repeated and follows no redirect. Bodi
 hashed and encrypted elsewhere (``sdk``), while the loop goes on.
 """
 
-import asyncio
 import re
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from types import TracebackType
 from urllib.parse import SplitResult, quote
 
-from holdfast.base.clock import Clock, SystemClock
+from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Invalid
+from holdfast.objects.cloud.ahead import Ready
 from holdfast.objects.cloud.credentials import Environ, Keys, Unsigned
-from holdfast.objects.cloud.http1 import Answer, Broken, Refused
+from holdfast.objects.cloud.http1 import Answer, Broken, Connection, Refused
 from holdfast.objects.cloud.pool import Pool, Server
 from holdfast.objects.cloud.sigv4 import Signer
 from holdfast.objects.cloud.verbs import Found
@@ -26,8 +24,6 @@ from holdfast.objects.store import CREATE, Addressed, Create, IfMatch, Mode, Not
 
 LARGEST_BODY = 1024 * 1024
 
-SIGNED_NS = 60 * 1_000_000_000
-"""How long a signature is good for here; servers go by their own clocks, and take it for some minutes."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.~/-]+")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -64,12 +60,12 @@ class Direct:
         self._base = f"{parts.path.rstrip('/')}{bucket.path}/"
         self._unsigned = {"host": shown}
         keys = credentials if isinstance(credentials, Keys) else None
-        self._ahead: dict[str, _Ahead] = {}
-        self._clock = SystemClock()
-        self._signer = Signer(keys, bucket.region, shown, self._clock) if keys else None
+        clock = SystemClock()
+        self._signer = Signer(keys, bucket.region, shown, clock) if keys else None
         self._pool = Pool(
             Server(host, port or _DEFAULT_PORTS[parts.scheme], tls, bucket.connect_seconds, bucket.request_seconds)
         )
+        self._ready = Ready(self._pool, self._create, clock)
 
     async def get(self, path: str) -> Found:
         answer = await self._ask("GET", path, {})
@@ -103,18 +99,19 @@ class Direct:
         return _found(answer, size)
 
     async def put(self, path: str, body: bytes, mode: Mode) -> Version | None:
-        begun = self._ahead.pop(path, None) if isinstance(mode, Create | Addressed) else None
-        head = None if begun is None else begun.taken(body)
-        answer = await self._pool.ask(head or self._head("PUT", path, self._conditions(mode), body), body)
+        begun = self._ready.taken(path, body) if isinstance(mode, Create | Addressed) else None
+        if isinstance(begun, Connection):
+            answer = await self._pool.answer(begun)
+        else:
+            answer = await self._pool.ask(begun or self._head("PUT", path, self._conditions(mode), body), body)
         if not 200 <= answer.status < 300:
             raise Refused(answer)
         if (version_written := _version(answer)) is None:
             raise Broken("the answer has no version", sent=True)
         return version_written
 
-    def ahead(self, path: str, body: bytes) -> AbstractContextManager[None]:
-        """It will be created: what can be done for that beforehand is done while the loop has nothing else to do."""
-        return _Ahead(self._ahead, path, body, self._create, self._clock)
+    def ahead(self, path: str, body: bytes, mode: Create | Addressed) -> AbstractContextManager[None]:
+        return self._ready.ahead(path, body, mode)
 
     def _create(self, path: str, body: bytes) -> bytes:
         return self._head("PUT", path, self._conditions(CREATE), body)
@@ -148,55 +145,6 @@ class Direct:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         length = f"content-length: {len(body)}\r\n" if method == "PUT" else ""
         return f"{method} {target} HTTP/1.1\r\n{lines}{length}user-agent: holdfast\r\n\r\n".encode("ascii")
-
-
-class _Ahead:
-    """While it is entered, an object is about to be created: once the loop has turned, its request is signed."""
-
-    __slots__ = ("_begun", "_body", "_clock", "_head", "_loop", "_path", "_sign", "_signed_ns", "_turn")
-
-    def __init__(
-        self,
-        begun: "dict[str, _Ahead]",
-        path: str,
-        body: bytes,
-        sign: Callable[[str, bytes], bytes],
-        clock: Clock,
-    ) -> None:
-        """``begun`` has those that nobody has taken, by path."""
-        self._begun = begun
-        self._path = path
-        self._body = body
-        self._sign = sign
-        self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._head: bytes | None = None
-
-    def taken(self, body: bytes) -> bytes | None:
-        """The head of its request, if it is ready and for these bytes."""
-        if self._loop is not asyncio.get_running_loop():
-            return None  # nothing of another loop may be touched from outside
-        self._turn.cancel()
-        return self._head if body == self._body and self._is_fresh() else None
-
-    def _is_fresh(self) -> bool:
-        """By the clock that signatures go by, which may have been set meanwhile."""
-        return self._head is not None and 0 <= self._clock.wall_ns() - self._signed_ns <= SIGNED_NS
-
-    def _make_ready(self) -> None:
-        self._signed_ns = self._clock.wall_ns()
-        self._head = self._sign(self._path, self._body)
-
-    def __enter__(self) -> None:
-        self._turn = self._loop.call_soon(self._make_ready)
-        self._begun[self._path] = self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._turn.cancel()
-        if self._begun.get(self._path) is self:
-            self._begun.pop(self._path, None)  # unless a loop in another thread has taken it just now
 
 
 @lru_cache(maxsize=256)

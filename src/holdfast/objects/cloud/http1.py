@@ -1,15 +1,17 @@
 """HTTP/1.1 as a client, on the event loop: one connection, one request at a time.
 
-A request is written whole and its answer is read whole: what stores hold under one key. Whatever breaks in between is
-``Broken``, which says whether the request may have reached the server; the connection is of no use afterwards, and
-neither is one whose request was given up. A refusal that comes before all of the request was sent counts, and ends the
-connection; a success cannot come so soon.
+A request is written whole, or first without its last byte, and its answer is read whole: what stores hold under one
+key. Whatever breaks in between is ``Broken``, which says whether the request may have reached the server; the
+connection is of no use afterwards, and neither is one whose request was given up. A refusal that comes before all of
+the request was sent counts, and ends the connection; a success cannot come so soon.
 """
 
 import asyncio
 import re
 import select
 from dataclasses import dataclass
+
+from holdfast.base.errors import check
 
 CONNECTION_CLOSED = "the connection was closed before the answer"
 CONNECTION_RESET = "the connection was reset"
@@ -60,6 +62,7 @@ class Connection(asyncio.Protocol):
         """Where the connections of its pool wait; it leaves when the server closes it."""
         self.idle_since = 0.0
         self._waiting: asyncio.Future[Answer] | None = None
+        self._held_back = b""
         self._bodiless = False
         self._reset()
         self.usable = False
@@ -108,26 +111,47 @@ class Connection(asyncio.Protocol):
         """
         return self.usable and not self.transport.is_closing() and not self._news.poll(0)
 
-    async def ask(self, head: bytes, body: bytes, *, bodiless: bool, seconds: float) -> Answer:
+    def send(self, head: bytes, body: bytes, *, bodiless: bool = False) -> None:
         """Send a request; ``bodiless`` if its answer has no body (HEAD), whatever its headers say."""
         if not self.usable or self.transport.is_closing():  # it went as soon as it had come
             raise Broken(CONNECTION_CLOSED, sent=False)
-        loop = asyncio.get_running_loop()
         self._bodiless = bodiless
-        waiting: asyncio.Future[Answer] = loop.create_future()
-        self._waiting = waiting
-        clock = loop.call_later(seconds, self._fail, NO_ANSWER)
+        self._waiting = asyncio.get_running_loop().create_future()
+        self.transport.write(head + body if len(body) < _LONGEST_HEAD else head)
+        if len(body) >= _LONGEST_HEAD:
+            self.transport.write(body)
+
+    def begin(self, head: bytes, body: bytes) -> None:
+        """Send a request but for the last byte of its body, without which the server has nothing to act upon."""
+        self.send(head, body[:-1])
+        self._held_back = body[-1:]
+
+    def is_held(self) -> bool:
+        """Whether what was begun can be ended: the server has not closed the connection, nor answered already."""
+        return self._waiting is not None and not self._waiting.done() and self.is_quiet()
+
+    def give_up(self) -> None:
+        """What was begun was not asked for."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.cancel():
+            waiting.exception()  # nobody else wants to hear of it
+        self.abort()
+
+    async def answer(self, seconds: float) -> Answer:
+        """To what was sent; if it was only begun, it is ended first."""
+        check(self._waiting is not None, "a request was sent")
+        waiting: asyncio.Future[Answer] = self._waiting  # type: ignore[assignment]  # checked
+        clock = asyncio.get_running_loop().call_later(seconds, self._fail, NO_ANSWER)
         try:
-            self.transport.write(head + body if len(body) < _LONGEST_HEAD else head)
-            if len(body) >= _LONGEST_HEAD:
-                self.transport.write(body)
+            if self._held_back:
+                self.transport.write(self._held_back)
             return await waiting
         except BaseException:
             self.abort()
             raise
         finally:
             clock.cancel()
-            self._waiting = None
+            self._waiting, self._held_back = None, b""
             self._reset()
 
     def abort(self) -> None:

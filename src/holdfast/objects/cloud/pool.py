@@ -41,11 +41,32 @@ class Pool:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._home: _Home | None = None
+        self._under_way = 0
 
     async def ask(self, head: bytes, body: bytes = b"", *, bodiless: bool = False) -> Answer:
         """One request, sent once."""
         connection = self._waiting() or await self._connected()
-        answer = await connection.ask(head, body, bodiless=bodiless, seconds=self._server.request_seconds)
+        connection.send(head, body, bodiless=bodiless)
+        return await self.answer(connection)
+
+    def begin(self, head: bytes, body: bytes) -> Connection | None:
+        """One request but for its last byte, which ``answer`` sends; None where no connection waits."""
+        connection = self._waiting()
+        if connection is not None:
+            connection.begin(head, body)
+        return connection
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._under_way
+
+    async def answer(self, connection: Connection) -> Answer:
+        self._under_way += 1
+        try:
+            answer = await connection.answer(self._server.request_seconds)
+        finally:
+            self._under_way -= 1
         home = self._home
         if connection.usable and home is not None and connection.home is home.idle:
             connection.idle_since = now = home.loop.time()

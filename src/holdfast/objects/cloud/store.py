@@ -34,9 +34,11 @@ from holdfast.objects.cloud.slots import Slots
 from holdfast.objects.cloud.target import CloudTarget
 from holdfast.objects.cloud.verbs import Found, Verbs
 from holdfast.objects.store import (
+    CREATE,
     OVERWRITE,
     Addressed,
     Capabilities,
+    Create,
     Entry,
     Lost,
     Meta,
@@ -140,11 +142,11 @@ class CloudStore(Store):
         meta = await self.head(key)
         return Part(b"", meta.size, meta.version)
 
-    def ahead(self, key: str, body: bytes) -> AbstractContextManager[None]:
+    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
         direct = self._client.direct
         if direct is None or len(body) > LARGEST_BODY:
-            return super().ahead(key, body)
-        return direct.ahead(self._path(key), body)
+            return super().ahead(key, body, mode)
+        return direct.ahead(self._path(key), body, mode)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)

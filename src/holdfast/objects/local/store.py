@@ -41,6 +41,7 @@ from holdfast.objects.local.walk import walk
 from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
+    CREATE,
     OVERWRITE,
     Addressed,
     Capabilities,
@@ -104,7 +105,7 @@ class LocalStore(Store):
         await asyncio.sleep(0)  # as above
         return _linked(tree, key, path)
 
-    def ahead(self, key: str, body: bytes) -> Ahead:
+    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> Ahead:
         return Ahead(self._ahead, check_key(key), body, self._write_ahead)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:

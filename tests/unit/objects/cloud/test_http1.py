@@ -1,6 +1,7 @@
 """Answers, however they come in, against h11 as a second reader; and what is left of the connection afterwards."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,8 +22,14 @@ from holdfast.objects.cloud.http1 import (
     Connection,
 )
 
+PUT = b"PUT /k HTTP/1.1\r\nhost: h\r\ncontent-length: 5\r\n\r\n"
 REQUEST = b"GET /k HTTP/1.1\r\nhost: h\r\n\r\n"
 OK = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Length: 5\r\n\r\nhello'
+
+
+async def ask(connection: Connection, body: bytes = b"", *, bodiless: bool = False, seconds: float = 30) -> Answer:
+    connection.send(REQUEST, body, bodiless=bodiless)
+    return await connection.answer(seconds)
 
 
 async def told(pieces: Sequence[bytes], *, ends: bool = False, bodiless: bool = False) -> tuple[Answer, bool]:
@@ -30,7 +37,7 @@ async def told(pieces: Sequence[bytes], *, ends: bool = False, bodiless: bool = 
     ours, theirs = socket.socketpair()
     with theirs:
         _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
-        asked = asyncio.ensure_future(connection.ask(REQUEST, b"", bodiless=bodiless, seconds=30))
+        asked = asyncio.ensure_future(ask(connection, bodiless=bodiless))
         await asyncio.sleep(0)
         for piece in pieces:
             connection.data_received(piece)
@@ -194,7 +201,7 @@ async def test_a_server_that_says_nothing() -> None:
     with theirs:
         _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
         with pytest.raises(Broken, match=NO_ANSWER):
-            await connection.ask(REQUEST, b"", bodiless=False, seconds=0.01)
+            await ask(connection, seconds=0.01)
         assert not connection.usable
         await asyncio.sleep(0)
 
@@ -205,7 +212,7 @@ async def test_what_is_closed_carries_nothing() -> None:
         _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
         connection.abort()
         with pytest.raises(Broken, match=CONNECTION_CLOSED) as trouble:
-            await connection.ask(REQUEST, b"", bodiless=False, seconds=30)
+            await ask(connection)
         assert not trouble.value.sent
         await asyncio.sleep(0)  # for it to be closed
         theirs.setblocking(False)
@@ -219,7 +226,7 @@ async def test_before_all_was_sent_a_refusal_counts_and_ends_the_connection(stat
     with theirs:
         _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
         theirs.sendall(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
-        asked = connection.ask(REQUEST, bytes(64 * 1024 * 1024), bodiless=False, seconds=30)
+        asked = ask(connection, bytes(64 * 1024 * 1024))
         if status == 412:
             assert (await asked).status == 412
         else:
@@ -229,3 +236,71 @@ async def test_before_all_was_sent_a_refusal_counts_and_ends_the_connection(stat
         assert not connection.usable
         connection.abort()
         await asyncio.sleep(0)
+
+
+async def begun(theirs: socket.socket, ours: socket.socket) -> Connection:
+    """A connection on which a request was begun, of which the server has all but the last byte."""
+    _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
+    connection.begin(PUT, b"12345")
+    await asyncio.sleep(0)
+    theirs.setblocking(False)
+    assert theirs.recv(1000) == PUT + b"1234"
+    assert connection.is_held()
+    return connection
+
+
+async def test_the_last_byte_goes_when_the_answer_is_wanted() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = await begun(theirs, ours)
+        answered = asyncio.ensure_future(connection.answer(30))
+        await asyncio.sleep(0)
+        assert theirs.recv(1000) == b"5"
+        theirs.sendall(OK)
+        assert (await answered).body == b"hello"
+        assert connection.usable
+        assert not connection.is_held()
+        answered = asyncio.ensure_future(ask(connection))
+        await asyncio.sleep(0)
+        assert theirs.recv(1000) == REQUEST  # the last byte was that of one request
+        answered.cancel()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["heard of", "not heard of yet"])
+@pytest.mark.parametrize("said", [b"", OK, b"HTTP/1.1 412 X\r\nContent-Length: 0\r\n\r\n"], ids=["end", "200", "412"])
+async def test_what_the_server_has_ended_or_answered_is_not_held(said: bytes, heard: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = await begun(theirs, ours)
+        if said:
+            theirs.sendall(said)
+        else:
+            theirs.shutdown(socket.SHUT_WR)
+        for _ in range(5 if heard else 0):
+            await asyncio.sleep(0)
+        assert not connection.is_held()
+        connection.give_up()
+        await asyncio.sleep(0)
+
+
+async def test_what_is_given_up_ends_without_its_last_byte_and_nobody_hears_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for ended in (True, False):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            connection = await begun(theirs, ours)
+            if ended:
+                theirs.close()
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            connection.give_up()
+            assert not connection.usable
+            assert not connection.is_held()
+            await asyncio.sleep(0)
+            if not ended:
+                assert theirs.recv(1000) == b""
+        del connection
+    gc.collect()
+    assert not caplog.records

@@ -137,8 +137,7 @@ class Connection(asyncio.Protocol):
         self.usable = False
         if waiting is None or waiting.get_loop().is_closed():  # its connections went with it
             return
-        if not waiting.cancel():
-            waiting.exception()  # nobody else wants to hear of it
+        waiting.cancel()  # also if it has failed: nobody wants to hear of that
         self.transport.abort()
 
     async def answer(self, seconds: float) -> Answer:

@@ -322,3 +322,24 @@ async def test_the_clock_of_one_request_is_not_that_of_the_next() -> None:
         assert (await answered).body == b"hello"
         connection.abort()
         await asyncio.sleep(0)
+
+
+async def test_who_is_cancelled_closes_the_connection() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = await begun(theirs, ours)
+        answered = asyncio.ensure_future(connection.answer(30))
+        await asyncio.sleep(0)
+        answered.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await answered
+        await asyncio.sleep(0)
+        assert theirs.recv(1000) == b"5"
+        assert theirs.recv(1000) == b""
+        assert not connection.usable
+
+
+async def test_what_comes_after_the_answer_spoils_the_connection() -> None:
+    """Before anybody has looked at it, too."""
+    assert await told([OK]) == (Answer(200, {"etag": '"e"', "content-length": "5"}, b"hello"), True)
+    assert (await told([OK, OK]))[1] is False

@@ -93,7 +93,8 @@ class Ahead:
         if body != self._body:
             self._break()  # or it would be in the way of who asks
             return None
-        self._ready.trust.kept()
+        if isinstance(self._mode, Addressed):  # of those that could be begun
+            self._ready.trust.kept()
         begun, self._connection = self._connection, None
         head = self._head if self._is_fresh() else None
         if begun is None or (head is not None and begun.is_held()):

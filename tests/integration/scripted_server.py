@@ -10,6 +10,7 @@ It runs in the test's own loop; obstore asks from its own threads. With ``tls`` 
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -61,6 +62,9 @@ class ScriptedServer:
         """How many were made so far."""
         self.heads = 0
         """How many requests have begun to come, of which the whole head is here."""
+        self.locks = False
+        """Whether it lets nobody else write under a name from the head of a request to its answer."""
+        self._locked: dict[str, asyncio.Lock] = {}
         self._tls = tls
         self._end = asyncio.Event()
         self._connections: set[asyncio.StreamWriter] = set()
@@ -109,7 +113,12 @@ class ScriptedServer:
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serve one request; False when the connection is to be closed."""
-        request = await self._read(reader)
+        method, target, headers = await self._read_head(reader)
+        async with self._locked.setdefault(target, asyncio.Lock()) if self.locks else nullcontext():
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
+            return await self._answer(Request(method, target, headers, body), writer)
+
+    async def _answer(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)
         reply = self.reply(request) if callable(self.reply) else self.reply
         if isinstance(reply, Awaitable):
@@ -125,11 +134,10 @@ class ScriptedServer:
         await writer.drain()
         return reply.cut_at is None
 
-    async def _read(self, reader: asyncio.StreamReader) -> Request:
+    async def _read_head(self, reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.heads += 1
         first, *rest = head.strip().split("\r\n")
         method, target, _ = first.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        return Request(method, target, headers, body)
+        return method, target, headers

@@ -125,3 +125,15 @@ async def test_what_nobody_asks_for_leaves_nothing(signed: list[bytes]) -> None:
             await put(store, server, b"1", CREATE)
         assert signed == [b"1", b"1", b"2", b"1"]
         assert not store._client.direct._ready.waiting
+
+
+async def test_who_leaves_first_leaves_the_other_one(signed: list[bytes]) -> None:
+    async with written() as (store, server):
+        first, second = store.ahead("a=b/c", b"1"), store.ahead("a=b/c", b"1")
+        first.__enter__()
+        second.__enter__()
+        await asyncio.sleep(0)
+        first.__exit__(None, None, None)
+        await put(store, server, b"1", CREATE)
+        second.__exit__(None, None, None)
+        assert signed == [b"1", b"1"]  # by each of them, and by nobody else

@@ -1,15 +1,21 @@
 """Requests that are begun before their object is asked for: whole but for a byte, which goes only if it is."""
 
 import asyncio
+import gc
+import queue
+import threading
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import pytest
 
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.store import ADDRESSED, CREATE, Addressed, Create, Lost, Version, Written
-from tests.integration.scripted_server import Answer, Request, ScriptedServer
+from tests.integration.scripted_server import HANG_UP, SILENCE, Answer, Reply, Request, ScriptedServer
 from tests.integration.servers import S3Server
+from tests.integration.test_s3_ahead import Shifted
 from tests.integration.test_s3_direct import store_at, until_closed
 
 WRITTEN = Answer(200, b"", {"etag": '"e1"'})
@@ -65,6 +71,22 @@ async def test_what_many_compete_for_is_not_begun_nor_what_has_no_last_byte() ->
         assert await is_begun(store, server, BODY, ADDRESSED)
 
 
+async def several(store: CloudStore, server: ScriptedServer, count: int = 3) -> None:
+    """So many connections are open, and wait."""
+    going, reply = asyncio.Event(), server.reply
+
+    async def held_up(_: Request) -> Answer:
+        await going.wait()
+        return WRITTEN
+
+    server.reply, heads = held_up, server.heads
+    puts = [asyncio.ensure_future(store.put(f"k{number}", b"1")) for number in range(count)]
+    await came(server, heads + count)
+    going.set()
+    await asyncio.gather(*puts)
+    server.reply = reply
+
+
 async def test_nothing_is_begun_while_others_are_under_way_or_no_connection_waits() -> None:
     going = asyncio.Event()
 
@@ -74,28 +96,137 @@ async def test_nothing_is_begun_while_others_are_under_way_or_no_connection_wait
         return WRITTEN
 
     async with connected(reply) as (store, server):
+        await several(store, server)
+        heads = server.heads
         slow = asyncio.ensure_future(store.put("slow", b"1"))
-        await came(server, 2)
+        await came(server, heads + 1)
         assert not await is_begun(store, server, BODY, ADDRESSED)
         going.set()
         await slow
         assert await is_begun(store, server, BODY, ADDRESSED)
+        heads = server.heads
+        with store.ahead("other", BODY, ADDRESSED):  # which is under way as well
+            await came(server, heads + 1)
+            assert not await is_begun(store, server, BODY, ADDRESSED)
+            await store.put("other", BODY, ADDRESSED)
         await store.close()
         await until_closed(server)
-        assert not await is_begun(store, server, BODY, ADDRESSED)
+        assert not await is_begun(store, server, BODY, ADDRESSED)  # there is no connection
 
 
-async def test_what_is_not_asked_for_is_no_request_and_costs_one_connection_until_somebody_keeps_his_word() -> None:
+@pytest.mark.parametrize("reply", [HANG_UP, Answer(503), Answer(412), SILENCE], ids=["end", "503", "412", "cancelled"])
+async def test_what_failed_is_not_under_way_any_more(reply: Reply) -> None:
     async with connected() as (store, server):
+        await several(store, server)
+        server.reply = reply
+        with store.ahead("k", BODY, ADDRESSED):
+            putting = asyncio.ensure_future(store.put("k", BODY, ADDRESSED))
+            await came(server, 5)
+            await asyncio.sleep(0.01)
+            putting.cancel()
+            await asyncio.gather(putting, return_exceptions=True)
+        server.reply = WRITTEN
+        assert await is_begun(store, server, BODY, ADDRESSED)
+
+
+async def test_what_is_not_asked_for_is_no_request_and_the_next_ones_are_not_begun() -> None:
+    async with connected() as (store, server):
+        await several(store, server)
         for _ in range(3):
             with store.ahead("k", BODY, ADDRESSED):
                 await asyncio.sleep(0.01)
-        assert (server.heads, len(server.requests), server.connections) == (2, 1, 1)
-        await until_closed(server)
+        assert (server.heads, len(server.requests), server.open_connections) == (5, 4, 2)
         with store.ahead("k", BODY, ADDRESSED):
             await store.put("k", BODY, ADDRESSED)
         assert await is_begun(store, server, BODY, ADDRESSED)
-        assert server.connections == 2
+        assert server.connections == 3
+
+
+async def test_who_spoils_every_second_one_costs_few_connections() -> None:
+    async with connected() as (store, server):
+        for _ in range(200):
+            with store.ahead("k", BODY, ADDRESSED):
+                pass
+            with store.ahead("k", BODY, ADDRESSED):
+                await store.put("k", BODY, ADDRESSED)
+            with store.ahead("m", BODY, CREATE):  # which could not be begun, so it keeps no word
+                await store.put("m", BODY, CREATE)
+        assert server.connections <= 1 + 8
+        assert len(server.requests) == 401
+
+
+@pytest.mark.parametrize("who", ["the same one", "somebody else", "other bytes", "another loop"])
+async def test_nobody_waits_for_what_was_begun_where_a_name_is_locked_while_a_body_comes(who: str) -> None:
+    """Some servers do so. Whoever may touch what was begun takes it over or gives it up, and then asks."""
+    body = b"others" if who == "other bytes" else BODY
+    async with connected() as (store, server):
+        await several(store, server)
+        server.locks = True
+
+        async def somebody() -> None:
+            with store.ahead("k", body, ADDRESSED) if who == "somebody else" else nullcontext():
+                await store.put("k", body, ADDRESSED)
+
+        with store.ahead("k", BODY, ADDRESSED):
+            await came(server, 5)
+            elsewhere = asyncio.to_thread(lambda: asyncio.run(somebody())) if who == "another loop" else somebody()
+            async with asyncio.timeout(10):
+                await asyncio.gather(elsewhere, store.put("k", BODY, ADDRESSED))
+        assert sorted(request.body for request in server.requests[-2:]) == sorted([body, BODY])
+
+
+async def test_one_that_came_later_is_not_in_the_way_of_the_one_that_was_begun() -> None:
+    async with connected() as (store, server):
+        await several(store, server)
+        server.locks = True
+        with store.ahead("k", BODY, ADDRESSED), store.ahead("k", BODY, ADDRESSED):
+            async with asyncio.timeout(10):
+                await store.put("k", BODY, ADDRESSED)
+                await store.put("k", BODY, ADDRESSED)
+        assert len(server.requests) == 6
+
+
+async def test_a_request_that_has_grown_old_is_signed_anew() -> None:
+    async with connected() as (store, server):
+        assert store._client.direct is not None
+        clock = store._client.direct._ready.clock = Shifted()
+        with store.ahead("k", BODY, ADDRESSED):
+            await came(server, 2)
+            clock.seconds = 61
+            await store.put("k", BODY, ADDRESSED)
+        assert (server.connections, len(server.requests)) == (2, 2)
+
+
+def test_a_loop_that_ends_in_the_middle_takes_it_along() -> None:
+    async def leave(store: CloudStore) -> AbstractContextManager[None]:
+        await store.put("first", b"1")
+        ahead = store.ahead("k", BODY, ADDRESSED)
+        ahead.__enter__()
+        return ahead
+
+    async def served(endpoints: "queue.Queue[str]", end: threading.Event) -> int:
+        async with ScriptedServer(WRITTEN) as server:
+            endpoints.put(server.endpoint)
+            await asyncio.to_thread(end.wait)
+            return len(server.requests)
+
+    endpoints: queue.Queue[str] = queue.Queue()
+    end = threading.Event()
+    with ThreadPoolExecutor(1) as other:
+        serving = other.submit(lambda: asyncio.run(served(endpoints, end)))
+        try:
+            store = store_at(endpoints.get(timeout=10))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)  # of who left it
+                asyncio.run(leave(store)).__exit__(None, None, None)
+                gc.collect()
+            direct = store._client.direct
+            assert direct is not None
+            assert not direct._ready.waiting
+            assert direct._pool.is_idle
+        finally:
+            end.set()
+        assert serving.result() == 1
 
 
 async def test_other_bytes_are_a_request_of_their_own() -> None:
@@ -139,6 +270,8 @@ async def test_a_cancelled_put_leaves_no_half_of_a_request(caplog: pytest.LogCap
             putting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await putting
+        async with asyncio.timeout(10):
+            await until_closed(server)
         assert isinstance(await store.put("k", BODY, ADDRESSED), Written)
         assert server.connections == 2
     assert not caplog.records

@@ -23,6 +23,33 @@ SIGNED_NS = 60 * 1_000_000_000
 """How long a signature is good for here; servers go by their own clocks, and take it for some minutes."""
 
 
+MOST_OWED = 1_000
+
+
+class Trust:
+    """Whether requests may be begun: one that is not asked for then costs a connection, and its like will follow.
+
+    Each that breaks its word doubles how many must keep theirs before another one is begun. So whoever spoils every
+    second batch costs the others a connection in a thousand, and one mishap costs next to nothing.
+    """
+
+    def __init__(self) -> None:
+        self._owed = 0
+        self._penalty = 0
+
+    def __bool__(self) -> bool:
+        return not self._owed
+
+    def kept(self) -> None:
+        if self._owed:
+            self._owed -= 1
+        elif self._penalty:
+            self._penalty -= 1
+
+    def broken(self) -> None:
+        self._penalty = self._owed = min(2 * self._penalty + 1, MOST_OWED)
+
+
 class Ready:
     """Of one client."""
 
@@ -30,49 +57,50 @@ class Ready:
         self.pool = pool
         self.sign = sign
         self.clock = clock
+        self.trust = Trust()
         self.waiting: dict[str, Ahead] = {}
         """Those that nobody has taken, by path."""
-        self.word_was_kept = True
-        """Whether what was told last was asked for then: a connection is the price if it is not."""
 
     def ahead(self, path: str, body: bytes, mode: Create | Addressed) -> "Ahead":
         return Ahead(self, path, body, mode)
 
     def taken(self, path: str, body: bytes) -> Connection | bytes | None:
         """The connection on which it was begun, or else the head of its request, if that is ready."""
-        found = self.waiting.pop(path, None)
-        return None if found is None else found.taken(body)
+        found = self.waiting.get(path)
+        if found is None or found.loop is not asyncio.get_running_loop():
+            return None  # nothing of another loop may be touched from outside
+        del self.waiting[path]
+        return found.taken(body)
 
 
 class Ahead:
     """While it is entered, an object is about to be created."""
 
-    __slots__ = ("_body", "_connection", "_head", "_loop", "_mode", "_path", "_ready", "_signed_ns", "_turn")
+    __slots__ = ("_body", "_connection", "_head", "_mode", "_path", "_ready", "_signed_ns", "_turn", "loop")
 
     def __init__(self, ready: Ready, path: str, body: bytes, mode: Create | Addressed) -> None:
+        self.loop = asyncio.get_running_loop()
         self._ready = ready
         self._path = path
         self._body = body
         self._mode = mode
-        self._loop = asyncio.get_running_loop()
         self._head: bytes | None = None
         self._turn: asyncio.Handle | None = None
         self._connection: Connection | None = None
 
     def taken(self, body: bytes) -> Connection | bytes | None:
-        if self._loop is not asyncio.get_running_loop():
-            return None  # nothing of another loop may be touched from outside
-        if self._turn is not None:
-            self._turn.cancel()
+        self._cancel()
         if body != self._body:
+            self._break()  # or it would be in the way of who asks
             return None
-        self._ready.word_was_kept = True
+        if isinstance(self._mode, Addressed):  # of those that could be begun
+            self._ready.trust.kept()
         begun, self._connection = self._connection, None
-        if begun is not None and begun.is_held() and self._is_fresh():
-            return begun
-        if begun is not None:
-            begun.give_up()
-        return self._head if self._is_fresh() else None
+        head = self._head if self._is_fresh() else None
+        if begun is None or (head is not None and begun.is_held()):
+            return begun or head
+        self._ready.pool.give_up(begun)
+        return head
 
     def _is_fresh(self) -> bool:
         """By the clock that signatures go by, which may have been set meanwhile."""
@@ -85,22 +113,31 @@ class Ahead:
 
     def _may_begin(self) -> bool:
         ready = self._ready
-        return isinstance(self._mode, Addressed) and bool(self._body) and ready.word_was_kept and ready.pool.is_idle
+        return isinstance(self._mode, Addressed) and bool(self._body) and bool(ready.trust) and ready.pool.is_idle
+
+    def _cancel(self) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def _break(self) -> None:
+        begun, self._connection = self._connection, None
+        if begun is not None:
+            self._ready.trust.broken()
+            self._ready.pool.give_up(begun)
 
     def __enter__(self) -> None:
         if self._may_begin():
             self._connection = self._ready.pool.begin(self._make_ready(), self._body)
         else:
-            self._turn = self._loop.call_soon(self._make_ready)
-        self._ready.waiting[self._path] = self
+            self._turn = self.loop.call_soon(self._make_ready)
+        other = self._ready.waiting.get(self._path)
+        if other is None or other._connection is None:  # one that is begun must not be in the way of its own put
+            self._ready.waiting[self._path] = self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-        if self._connection is not None:
-            self._connection.give_up()
-            self._ready.word_was_kept = False
+        self._cancel()
         if self._ready.waiting.get(self._path) is self:
-            self._ready.waiting.pop(self._path, None)  # unless a loop in another thread has taken it just now
+            self._ready.waiting.pop(self._path, None)  # unless a loop in another thread was quicker
+        self._break()

@@ -127,15 +127,18 @@ class Connection(asyncio.Protocol):
         self._held_back = body[-1:]
 
     def is_held(self) -> bool:
-        """Whether what was begun can be ended: the server has not closed the connection, nor answered already."""
-        return self._waiting is not None and not self._waiting.done() and self.is_quiet()
+        """Whether what was begun can be ended: the server has not closed the connection, nor begun to answer."""
+        waits = self._waiting is not None and not self._waiting.done()
+        return waits and self._answer is None and not self._head and self.is_quiet()
 
     def give_up(self) -> None:
         """What was begun was not asked for."""
         waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.cancel():
-            waiting.exception()  # nobody else wants to hear of it
-        self.abort()
+        self.usable = False
+        if waiting is None or waiting.get_loop().is_closed():  # its connections went with it
+            return
+        waiting.cancel()  # also if it has failed: nobody wants to hear of that
+        self.transport.abort()
 
     async def answer(self, seconds: float) -> Answer:
         """To what was sent; if it was only begun, it is ended first."""

@@ -47,22 +47,30 @@ class Pool:
         """One request, sent once."""
         connection = self._waiting() or await self._connected()
         connection.send(head, body, bodiless=bodiless)
+        self._under_way += 1
         return await self.answer(connection)
 
     def begin(self, head: bytes, body: bytes) -> Connection | None:
-        """One request but for its last byte, which ``answer`` sends; None where no connection waits."""
+        """One request but for its last byte, to which there is an ``answer``, or which is given up.
+
+        None where no connection waits."""
         connection = self._waiting()
         if connection is not None:
             connection.begin(head, body)
+            self._under_way += 1
         return connection
+
+    def give_up(self, connection: Connection) -> None:
+        self._under_way -= 1
+        connection.give_up()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether nothing was asked or begun that is not answered or given up."""
         return not self._under_way
 
     async def answer(self, connection: Connection) -> Answer:
-        self._under_way += 1
+        """To what was sent on it; what was only begun is sent to its end."""
         try:
             answer = await connection.answer(self._server.request_seconds)
         finally:

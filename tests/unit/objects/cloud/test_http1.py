@@ -268,7 +268,11 @@ async def test_the_last_byte_goes_when_the_answer_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("heard", [True, False], ids=["heard of", "not heard of yet"])
-@pytest.mark.parametrize("said", [b"", OK, b"HTTP/1.1 412 X\r\nContent-Length: 0\r\n\r\n"], ids=["end", "200", "412"])
+@pytest.mark.parametrize(
+    "said",
+    [b"", OK, OK[:5], OK[:-2], b"HTTP/1.1 412 X\r\nContent-Length: 0\r\n\r\n"],
+    ids=["end", "200", "a beginning", "without an end", "412"],
+)
 async def test_what_the_server_has_ended_or_answered_is_not_held(said: bytes, heard: bool) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
@@ -304,3 +308,38 @@ async def test_what_is_given_up_ends_without_its_last_byte_and_nobody_hears_of_i
         del connection
     gc.collect()
     assert not caplog.records
+
+
+async def test_the_clock_of_one_request_is_not_that_of_the_next() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection([]), sock=ours)
+        theirs.sendall(OK)
+        assert (await ask(connection, seconds=0.05)).body == b"hello"
+        answered = asyncio.ensure_future(ask(connection))
+        await asyncio.sleep(0.1)
+        theirs.sendall(OK)
+        assert (await answered).body == b"hello"
+        connection.abort()
+        await asyncio.sleep(0)
+
+
+async def test_who_is_cancelled_closes_the_connection() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = await begun(theirs, ours)
+        answered = asyncio.ensure_future(connection.answer(30))
+        await asyncio.sleep(0)
+        answered.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await answered
+        await asyncio.sleep(0)
+        assert theirs.recv(1000) == b"5"
+        assert theirs.recv(1000) == b""
+        assert not connection.usable
+
+
+async def test_what_comes_after_the_answer_spoils_the_connection() -> None:
+    """Before anybody has looked at it, too."""
+    assert await told([OK]) == (Answer(200, {"etag": '"e"', "content-length": "5"}, b"hello"), True)
+    assert (await told([OK, OK]))[1] is False

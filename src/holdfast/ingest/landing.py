@@ -135,8 +135,11 @@ class SpoolCollector:
             return await map_bounded(group, partial(self._landed, standing), limit=AT_ONCE)
         finally:
             if standing:
-                await list_accepted(self.lander.store, standing, self._ambient.clock.wall_ns())
-                await self.spool.have_landed(standing)
+                await self._settle(standing)
+
+    async def _settle(self, standing: list[AcceptedManifest]) -> None:
+        await list_accepted(self.lander.store, standing, self._ambient.clock.wall_ns())
+        await self.spool.have_landed(standing)
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
         """What became of it: the name of a count. One that cannot land keeps no other from landing."""

@@ -146,13 +146,13 @@ class Service:
 
     def tell_waiting(self) -> None:
         """At the end: what is in no store yet, and where it is."""
-        spooling = self.spooling
-        if spooling is not None and len(spooling.spool):
+        if self.spooling is not None and (count := len(self.spooling.spool)):
             _log.warning(
-                "%d batches wait in the spool %s: they land when a collector is started with it again",
-                len(spooling.spool),
+                "%d %s in the spool %s: what is there lands when a collector is started with it again",
+                count,
+                "batch waits" if count == 1 else "batches wait",
                 self.section.spool,
-                extra={"landing_problem": spooling.problem},
+                extra={"landing_problem": self.spooling.problem},
             )
 
     def references(self) -> tuple[int, int]:

@@ -315,17 +315,8 @@ def _compose(
         marks = Marks(store, ambient, collector.references, collector_id=collector_id, every_ms=every_ms)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
-        acceptor = SpoolCollector(
-            spool,
-            store,
-            ambient,
-            authority,
-            options,
-            inspect_frame,
-            spooling=spooling,
-            on_accepted=on_accepted,
-            on_duplicate=on_accepted,  # which knows what it has: whoever was told of a batch can see it
-        )
+        told = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # whoever was told of a batch can see it
+        acceptor = SpoolCollector(spool, store, ambient, authority, options, inspect_frame, spooling=spooling, **told)
     meters = Meters(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)

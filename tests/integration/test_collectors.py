@@ -39,6 +39,15 @@ def frame(agent: str, number: int, variant: int = 0) -> bytes:
     return encode(pack(agent, "boot", [*records, Log(f"batch {number}", 2_000)], seq_start=number * 3))
 
 
+async def post(http: httpx.AsyncClient, url: str, token: str, body: bytes, number: int) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {token}", "x-lightmetrics-agent": "web-1"}
+    seqs = {"x-lightmetrics-seq-start": str(number * 3), "x-lightmetrics-seq-end": str(number * 3 + 2)}
+    answer = await http.post(f"{url}/ingest/v1/batch", content=body, headers=headers | seqs)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
 class Ledger:
     """What senders were told."""
 
@@ -231,6 +240,37 @@ async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: 
     contents = place.contents()
     assert set(witness(contents)) == {("web-1", "boot", 3, 5)}
     assert families(contents)["quarantine"] == 1
+
+
+@pytest.mark.parametrize("interval_ms", [3_600_000, 20], ids=["lands at the start", "lands all the time"])
+async def test_a_spool_that_was_killed_shows_all_that_it_acknowledged_before_it_says_complete(
+    ministack: S3Server, tmp_path: Path, interval_ms: int
+) -> None:
+    place, tokens = s3(ministack), tmp_path / "tokens.toml"
+    token = make_token(tokens, "web-*")
+    spooling = ("--acceptance", "local_spool", "--spool", str(tmp_path / "spool"))
+    acknowledged: dict[int, int] = {}
+    for start in range(0, 8, 2):  # few: these land fast
+        with collectors(place, tokens, spooling, object_landing_interval_ms=interval_ms) as (one,):
+            async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(60):
+                live: dict[str, Any] = {"complete": False}
+                while not live["complete"]:
+                    live = (await http.get(f"{one.private}/api/v1/live?name=load&points=1000")).json()
+                shown = {int(value) for series in live["series"] for _, value in series["points"]}
+                assert shown == set(acknowledged)
+                for number in range(start, start + 2):
+                    answers = [await post(http, one.ingest, token, frame("web-1", number), number) for _ in range(2)]
+                    assert [answer["duplicate"] for answer in answers] == [False, True]
+                    acknowledged[number] = answers[0]["accepted_at_unix_ns"]
+                    assert answers[1]["accepted_at_unix_ns"] == acknowledged[number]
+            end(one.process, kill=True)
+    with collectors(place, tokens, spooling) as (one,):
+        code, log = end(one.process)
+    assert code == 0, log
+    contents = place.contents()
+    assert referred(contents) == set(witness(contents))
+    recorded = [json.loads(body) for key, body in contents.items() if key.startswith("accepted/v1/")]
+    assert {each["seq_start"] // 3: each["accepted_at_unix_ns"] for each in recorded} == acknowledged
 
 
 async def test_tls_is_spoken_where_batches_come_in(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Every rule of acceptance is needed: without it a small world shows the harm."""
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,20 +13,24 @@ from holdfast.ingest.accept import Accepted, Answer, Submission
 from holdfast.ingest.collector import Collector, find_accepted
 from holdfast.ingest.doubts import Doubts
 from holdfast.ingest.identity import BatchIdentity
+from holdfast.ingest.landing import SpoolCollector
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
-from holdfast.ingest.spool import Spool, Taken, pending_key
+from holdfast.ingest.rebuild import Rebuild
+from holdfast.ingest.references import list_accepted
+from holdfast.ingest.spool import Spool, Spooled, Taken, pending_key
 from holdfast.objects.layer import Layer
 from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.retry import Retrying, RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, ONCE, ONE_MANIFEST, RESOLVES
-from holdfast.sim.checkers.ingest_spool import NEW_FIRST, NEW_ONCE
+from holdfast.sim.checkers.ingest_spool import NEW_FIRST, NEW_ONCE, SHOWN
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.scenarios.ingest_accept import IngestAccept
 from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthority
 from holdfast.sim.scenarios.ingest_spool import IngestSpool
+from holdfast.sim.scenarios.ingest_spool_live import IngestSpoolLive
 from tests.sim.naive import first_broken, rules
 from tests.sim.test_naive_settle import NoReadBack
 
@@ -211,19 +215,19 @@ class NoteLast(Spool):
 class LandsUnanswered(Spool):
     """Lands what is on the disk, whether its sender was told or not."""
 
-    async def take(self, submission: Submission) -> Taken | None:
+    async def take(self, submission: Submission) -> Taken:
         return await self._take(submission)
 
 
 class LooksOnlyBefore(Spool):
     """Looks for a note, and then takes the batch in."""
 
-    async def take(self, submission: Submission) -> Taken | None:
+    async def take(self, submission: Submission) -> Taken:
         key = pending_key(submission.identity)
         if await self._landed(submission.identity) is not None:
             return await super().take(submission)
         created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
-        return None if created else await super().take(submission)
+        return Taken(submission.frame_sha256, 0, new=True) if created else await super().take(submission)
 
 
 @pytest.mark.parametrize("naive", [NoNotes, NoteLast, LooksOnlyBefore])
@@ -239,6 +243,47 @@ def test_a_spool_that_lands_what_was_not_answered_calls_no_one_the_first() -> No
         spool: ClassVar[type[Spool]] = LandsUnanswered
 
     assert NEW_FIRST in rules(first_broken(Naive, range(1, 400)))
+
+
+class StoreFirst(Rebuild):
+    """Reads what the store lists, and what has not landed by then."""
+
+    async def run(self) -> int:
+        return await self.follower.rebuild() + await self._from_spool()
+
+
+class ListsLater(SpoolCollector):
+    """Clears its disk, and lists after: who looks in between finds nothing, and after a crash nobody ever does."""
+
+    async def _settle(self, standing: list[AcceptedManifest]) -> None:
+        await self.spool.have_landed(standing)
+        await list_accepted(self.lander.store, standing, self._ambient.clock.wall_ns())
+
+
+class PassesOver(Spool):
+    """What is being sent again need not be read: its sender will be told of it."""
+
+    def pending(self) -> AsyncIterator[Spooled]:
+        return self.to_land()
+
+    async def to_land(self) -> AsyncIterator[Spooled]:
+        async for spooled in super().pending():
+            if spooled.identity not in self._taking:
+                yield spooled
+
+
+def test_live_state_lacks_batches_where_spool_and_store_are_read_or_left_in_another_order() -> None:
+    class ReadsTheStoreFirst(IngestSpoolLive):
+        rebuild: ClassVar[type[Rebuild]] = StoreFirst
+
+    class ListsWhatIsGone(IngestSpoolLive):
+        collector: ClassVar[type[SpoolCollector]] = ListsLater
+
+    class LeavesOutWhatIsSentAgain(IngestSpoolLive):
+        spool: ClassVar[type[Spool]] = PassesOver
+
+    for naive in (ReadsTheStoreFirst, ListsWhatIsGone, LeavesOutWhatIsSentAgain):
+        assert SHOWN in rules(first_broken(naive, range(1, 400)))
 
 
 @dataclass(frozen=True, kw_only=True)

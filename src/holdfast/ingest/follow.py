@@ -204,7 +204,7 @@ class Follower:
         except NotFound:
             return []  # removed, once each of its batches had a reference of its own
         except (Corrupt, Incompatible) as error:
-            self._failed(key, error)
+            self.failed(key, error)
             return []
         manifests.sort(key=lambda each: each.accepted_at_unix_ns, reverse=True)
         return [(each.accepted_at_unix_ns, each) for each in manifests if not self._passes(each)]
@@ -221,7 +221,7 @@ class Follower:
             async with self._decoders:
                 return manifest, await blocking(self._decode, manifest, body)
         except (NotFound, Invalid, Corrupt, Incompatible) as error:
-            self._failed(where if isinstance(where, str) else where.key, error)
+            self.failed(where if isinstance(where, str) else where.key, error)
             return None
 
     async def _manifest(self, key: str) -> AcceptedManifest:
@@ -233,7 +233,8 @@ class Follower:
         """Whether it is too old, or here already."""
         return manifest.accepted_at_unix_ns < self.live.horizon_ns() or self.live.knows(manifest.identity.manifest_id)
 
-    def _failed(self, key: str, error: HoldfastError) -> None:
+    def failed(self, key: str, error: HoldfastError) -> None:
+        """What was accepted under this key, or by this name, cannot be shown."""
         self.problems += 1
         _log.error("%s: not in live state: %s", key, error)
 

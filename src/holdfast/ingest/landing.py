@@ -1,7 +1,8 @@
 """A collector in ``local_spool`` mode: accepts on its own disk, and lands what it accepted in the object store.
 
 One collector per authority. Landing goes through the same blob and manifest as in the other mode, every
-``object_landing_interval_ms``, with the time of the acceptance here. If other bytes stand in the store under an
+``object_landing_interval_ms``, with the time of the acceptance here. What has landed is listed by time before it leaves
+the disk: no crash leaves a batch that is found neither here nor there. If other bytes stand in the store under an
 identity that was accepted here, the conflict is put on record there, and the store's manifest counts from then on.
 
 ``accept`` needs no object store. It raises what the disk raises: ``Unavailable`` if it is full, ``Ambiguous`` if bytes
@@ -27,6 +28,7 @@ from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.note import check_noteworthy
+from holdfast.ingest.references import list_accepted
 from holdfast.ingest.spool import Spool, Spooled, Taken
 from holdfast.objects.store import Store
 
@@ -59,9 +61,13 @@ class Landed:
 
 
 class _Lander(Collector):
-    """Writes blobs and manifests of what a spool has accepted."""
+    """Writes blobs and manifests of what a spool has accepted. It owes no references of these: they come before the
+    batch leaves the spool."""
 
     acceptance: ClassVar[Acceptance] = Acceptance.LOCAL_SPOOL
+
+    def _won(self, manifest: AcceptedManifest, submission: Submission) -> Accepted:
+        return Accepted(manifest, duplicate=False)
 
 
 class SpoolCollector:
@@ -78,6 +84,7 @@ class SpoolCollector:
         *,
         spooling: SpoolOptions = SpoolOptions(),  # noqa: B008  # frozen
         on_accepted: OnAccepted | None = None,
+        on_duplicate: OnAccepted | None = None,
     ) -> None:
         self.spool = spool
         self.authority = authority
@@ -86,21 +93,23 @@ class SpoolCollector:
         self.lander: Collector = _Lander(store, ambient, authority, options)
         self._inspect = inspect
         self._ambient = ambient
+        self.problem: str | None = None
+        """Why the last round of landing has left batches behind."""
         self._on_accepted = on_accepted
+        self._on_duplicate = on_duplicate
         self._worker: asyncio.Task[None] | None = None
+        self._all_landed_ns = ambient.clock.monotonic_ns()
         self._forgot_ns: int | None = None
 
     async def accept(self, submission: Submission) -> Answer:
-        now = self._ambient.clock.wall_ns()
         taken = await self.spool.take(submission)
-        if taken is None:
-            manifest = self._manifest(submission, now)
-            if self._on_accepted is not None:
-                self._on_accepted(manifest, submission)
-            return Accepted(manifest, duplicate=False)
-        standing = self._standing(submission.identity, taken)
         if taken.frame_sha256 == submission.frame_sha256:
-            return Accepted(standing or self._manifest(submission, taken.accepted_at_unix_ns), duplicate=True)
+            manifest = taken.landed or self.manifest(submission, taken.accepted_at_unix_ns)
+            told = self._on_accepted if taken.new else self._on_duplicate
+            if told is not None:
+                told(manifest, submission)
+            return Accepted(manifest, duplicate=not taken.new)
+        standing = self._standing(submission.identity, taken)
         if standing is None:
             raise Corrupt(f"batch {submission.identity}: the bytes that hold its identity are no frame")
         return IdentityConflict(standing, None)
@@ -109,7 +118,7 @@ class SpoolCollector:
         """Bring what is pending into the object store. ``Unavailable`` or ``Ambiguous`` ends a round, with no loss."""
         done: Counter[str] = Counter()
         group: list[Spooled] = []
-        async for spooled in self.spool.pending():
+        async for spooled in self.spool.to_land():
             group.append(spooled)
             if len(group) == GROUP:
                 done.update(await self._land_all(group))
@@ -120,13 +129,17 @@ class SpoolCollector:
         return Landed(done["batches"], done["conflicts"], done["unreadable"], done["stuck"])
 
     async def _land_all(self, group: list[Spooled]) -> list[str]:
-        """What became of each. Those that did land are taken note of at once, whatever became of the others."""
+        """What became of each. Those that did land are listed and noted at once, whatever became of the others."""
         standing: list[AcceptedManifest] = []
         try:
             return await map_bounded(group, partial(self._landed, standing), limit=AT_ONCE)
         finally:
             if standing:
-                await self.spool.have_landed(standing)
+                await self._settle(standing)
+
+    async def _settle(self, standing: list[AcceptedManifest]) -> None:
+        await list_accepted(self.lander.store, standing, self._ambient.clock.wall_ns())
+        await self.spool.have_landed(standing)
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
         """What became of it: the name of a count. One that cannot land keeps no other from landing."""
@@ -159,13 +172,29 @@ class SpoolCollector:
         while True:
             try:
                 await self.spool.keep_reserve()  # whatever the store does: room may have come back by itself
-                await self.land()
+                await self._round()
                 await self.spool.keep_reserve()
                 await self.lander.references.flush()
                 await self._forget()
             except HoldfastError as error:
                 _log.warning("landing goes on in %d ms: %s", self.spooling.object_landing_interval_ms, error)
             await asyncio.sleep(self.spooling.object_landing_interval_ms / 1000)
+
+    def lag_s(self) -> float:
+        """Since the last round began that left nothing behind; before there was one, since the start."""
+        return (self._ambient.clock.monotonic_ns() - self._all_landed_ns) / _SECOND
+
+    async def _round(self) -> None:
+        began_ns = self._ambient.clock.monotonic_ns()
+        try:
+            landed = await self.land()
+        except HoldfastError as error:
+            self.problem = str(error)
+            raise
+        kept = landed.unreadable + landed.stuck
+        self.problem = f"{kept} {'file' if kept == 1 else 'files'} cannot land: the log says why" if kept else None
+        if not kept:
+            self._all_landed_ns = began_ns
 
     async def _forget(self) -> None:
         """Notes of what landed long ago go, so that the spool does not grow for ever. Looked for now and then."""
@@ -205,9 +234,10 @@ class SpoolCollector:
             return taken.landed
         spooled = Spooled(identity, len(taken.body), taken.accepted_at_unix_ns)
         submission = self._submission(spooled, taken.body)
-        return None if submission is None else self._manifest(submission, taken.accepted_at_unix_ns)
+        return None if submission is None else self.manifest(submission, taken.accepted_at_unix_ns)
 
-    def _manifest(self, submission: Submission, accepted_at_unix_ns: int) -> AcceptedManifest:
+    def manifest(self, submission: Submission, accepted_at_unix_ns: int) -> AcceptedManifest:
+        """Of a batch that has not landed: what its manifest will be."""
         return submission.manifest(
             accepted_at_unix_ns=accepted_at_unix_ns,
             collector_id=self.options.collector_id,
@@ -227,5 +257,5 @@ class SpoolCollector:
             await asyncio.gather(self._worker, return_exceptions=True)
             self._worker = None
         with suppress(HoldfastError):  # what has not landed is safe in the spool
-            await self.land()
+            await self._round()
             await self.lander.references.flush()

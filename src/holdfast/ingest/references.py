@@ -116,6 +116,13 @@ async def write(store: Store, reference: Reference) -> None:
     await store.put(reference.key, reference.body, ADDRESSED)
 
 
+async def list_accepted(store: Store, manifests: Iterable[AcceptedManifest], written_at_ns: int) -> None:
+    """Let these be found by time, for certain: whatever the store raises is the caller's."""
+    for piece in pieces(manifests):
+        for reference in made_from(piece, written_at_ns):
+            await write(store, reference)
+
+
 Source = AcceptedManifest | ConflictManifest | Reference
 """What references are made from; they are made when they are written, not on the path of an answer."""
 

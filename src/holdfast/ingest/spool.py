@@ -10,11 +10,12 @@ and beside these objects, in a folder of their own, ``notes`` of what has landed
 
 Creating the pending file is the acceptance: it is forced to disk before anybody is told. All are in one folder, which
 stays, so that it takes two syncs one after the other (of its bytes; of its name and the folder, of which the latter
-serves all that come at a time). A batch lands first, then there is a note of it, and only then its pending file goes;
-who accepts creates the pending file first and looks for the note after. So one of the two always shows that the
-identity is taken, across restarts too, and no lock is needed. A crash in between leaves a pending file that lands once
-more, which changes nothing. What is being accepted just now does not land: its sender would be told of a duplicate, and
-nothing that follows from an acceptance would happen.
+serves all that come at a time). When it was made is when the batch was accepted, for everybody who is told. A batch
+lands first, is listed there by time, then there is a note of it, and only then its pending file goes; who accepts
+creates the pending file first and looks for the note after. So one of the two always shows that the identity is taken,
+across restarts too, and no lock is needed; and who reads pending files first and the store's lists after misses none. A
+crash in between leaves a pending file that lands once more, which changes nothing. What is being accepted just now does
+not land: its sender would be told of a duplicate, and nothing that follows from an acceptance would happen.
 
 What has landed can go only after a note of it was written, which takes room on a disk that may have none. So some is
 kept in reserve: notes get it when nothing else is left, and until it is back nothing more is accepted, which would only
@@ -75,10 +76,12 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The identity was taken before, by bytes of this hash; ``landed`` is what stands in the object store."""
+    """The identity is taken, by bytes of this hash; ``landed`` is what stands in the object store."""
 
     frame_sha256: str
     accepted_at_unix_ns: int
+    new: bool = False
+    """It was free until now."""
     landed: AcceptedManifest | None = None
     body: bytes | None = None
     """The bytes, while they wait here."""
@@ -98,10 +101,19 @@ class Spool:
         """Of the newest batch, if the disk did not take it."""
         self._taking: Counter[BatchIdentity] = Counter()
         """What is being accepted now."""
+        self._count = 0
+        self._changes = 0
+        """How often something came or went."""
 
     async def load(self) -> None:
         await self._store.put(STAYS, b"", CREATE)
         await self._notes.load()
+        async for _ in self.pending():
+            pass
+
+    def __len__(self) -> int:
+        """How many batches wait to land. A write that failed half-way is counted when they are next listed."""
+        return self._count
 
     async def spool_id(self, ambient: Ambient) -> str:
         """The id under which an authority knows this spool; drawn when it is first asked for."""
@@ -121,8 +133,8 @@ class Spool:
             )
         return str(document["spool_id"])
 
-    async def take(self, submission: Submission) -> Taken | None:
-        """Take the batch in, durably. None: it is accepted now; else by what its identity was taken before."""
+    async def take(self, submission: Submission) -> Taken:
+        """Take the batch in, durably, unless its identity was taken before."""
         self._check_room()
         self._taking[submission.identity] += 1
         try:
@@ -137,19 +149,20 @@ class Spool:
             if not self._taking[submission.identity]:
                 del self._taking[submission.identity]
 
-    async def _take(self, submission: Submission) -> Taken | None:
+    async def _take(self, submission: Submission) -> Taken:
         key = pending_key(submission.identity)
         taken = await self._landed(submission.identity)
         while taken is None:
             created = isinstance(await self._store.put(key, submission.body, CREATE), Written)
             # The look before may be out of date: it only spares files that would go again at once.
             taken = await self._landed(submission.identity)
-            if taken is None and created:
-                return None
             if taken is None:
-                before = await self._store.find(key)
-                if before is not None:
-                    taken = Taken(hashlib.sha256(before.body).hexdigest(), before.modified_ns, body=before.body)
+                self._changed(int(created))
+                found = await self._store.find(key)
+                if found is not None and created:
+                    return Taken(submission.frame_sha256, found.modified_ns, new=True)
+                if found is not None:
+                    taken = Taken(hashlib.sha256(found.body).hexdigest(), found.modified_ns, body=found.body)
             elif created:
                 await self._keep_conflict(submission, taken.frame_sha256)
                 await self._store.delete(key)
@@ -165,11 +178,21 @@ class Spool:
 
     async def pending(self) -> AsyncIterator[Spooled]:
         """What was accepted and has not landed, by agent, boot and sequence number."""
+        changes, count = self._changes, 0
         async for page in self._store.list(PENDING):
             for entry in page.entries:
                 identity = _pending_in(entry.key)
-                if identity is not None and identity not in self._taking:
+                if identity is not None:
+                    count += 1
                     yield Spooled(identity, entry.size, entry.modified_ns)
+        if changes == self._changes and not self._taking:
+            self._count = count
+
+    async def to_land(self) -> AsyncIterator[Spooled]:
+        """The same, without what is being accepted now."""
+        async for spooled in self.pending():
+            if spooled.identity not in self._taking:
+                yield spooled
 
     async def conflicts(self) -> AsyncIterator[tuple[BatchIdentity, bytes]]:
         """Bytes that were refused here, and are to be put on record. Not before the batch they conflict with landed."""
@@ -186,6 +209,7 @@ class Spool:
             await self._make_room()
             await self._notes.add(manifests)
         await self._store.delete_many([pending_key(manifest.identity) for manifest in manifests])
+        self._changed(-len(manifests))
 
     async def conflict_landed(self, identity: BatchIdentity, sha256: str) -> None:
         await self._store.delete(_conflict(identity, sha256))
@@ -216,6 +240,10 @@ class Spool:
         await self._store.put(TRIAL, (BALLAST * (size // len(BALLAST) + 1))[:size], OVERWRITE)
         await self._store.delete(TRIAL)
 
+    def _changed(self, by: int) -> None:
+        self._changes += by != 0
+        self._count = max(0, self._count + by)
+
     def _check_room(self) -> None:
         if self._short:
             raise Unavailable("the disk of the spool is full, and what waits on it has to land first")
@@ -232,7 +260,7 @@ class Spool:
 
     async def _landed(self, identity: BatchIdentity) -> Taken | None:
         manifest = await self._notes.find(identity)
-        return None if manifest is None else Taken(manifest.frame_sha256, manifest.accepted_at_unix_ns, manifest)
+        return None if manifest is None else Taken(manifest.frame_sha256, manifest.accepted_at_unix_ns, landed=manifest)
 
     async def _keep_conflict(self, submission: Submission, accepted_sha256: str) -> None:
         if submission.frame_sha256 != accepted_sha256:

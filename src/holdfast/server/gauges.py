@@ -12,6 +12,12 @@ def add_gauges(service: "Service") -> None:
     gauge("holdfast_ingest_in_flight_bytes", "Memory that requests hold.", lambda: service.limits.in_flight_bytes)
     gauge("holdfast_ingest_references_owed", "Derived references to be written.", lambda: service.references()[0])
     gauge("holdfast_ingest_references_dropped", "Left to the reconciler.", lambda: service.references()[1])
+    gauge("holdfast_spool_batches", "Accepted here, and not in the store yet.", lambda: _waiting(service))
+    gauge(
+        "holdfast_spool_landing_lag_seconds",
+        "Since all that waited had landed; NaN without a spool.",
+        lambda: _or_nan(service.landing_lag_s()),
+    )
     gauge("holdfast_ingest_tokens", "Tokens that are known.", lambda: len(service.tokens.table.tokens))
     gauge("holdfast_live_batches", "Batches in live state.", lambda: len(service.live))
     gauge("holdfast_live_bytes", "Memory of live state, about.", lambda: service.live.size)
@@ -25,6 +31,10 @@ def add_gauges(service: "Service") -> None:
         "Age of what is reconciled; NaN if no reconciler has run.",
         lambda: _or_nan(service.reconciled.lag_s()),
     )
+
+
+def _waiting(service: "Service") -> int:
+    return 0 if service.spooling is None else len(service.spooling.spool)
 
 
 def _or_nan(lag: float | None) -> float:

@@ -11,9 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.base.aio import blocking
 from holdfast.base.config import IngestSection
-from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest import frame
@@ -29,10 +28,11 @@ from holdfast.ingest.lasting import lasting
 from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.marks import Marked, Marks
+from holdfast.ingest.rebuild import Rebuild
 from holdfast.ingest.reconciled import Reconciled
 from holdfast.ingest.resolutions import Resolutions
 from holdfast.ingest.spool import Spool, open_spool
-from holdfast.ingest.submit import inspect_frame, submission_of
+from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.certificate import StartCheck, start_check
 from holdfast.objects.stack import OpenStore
 from holdfast.server.ending import Ending
@@ -62,7 +62,6 @@ class Service:
     authority: Authority
     check: StartCheck
     acceptor: Collector | SpoolCollector
-    spool: Spool | None
     live: Live
     follower: Follower
     tokens: TokenFile
@@ -87,6 +86,10 @@ class Service:
     @property
     def ambient(self) -> Ambient:
         return self.store.ambient
+
+    @property
+    def spooling(self) -> SpoolCollector | None:
+        return self.acceptor if isinstance(self.acceptor, SpoolCollector) else None
 
     def begin_draining(self) -> None:
         """No new batches; those under way are finished by whoever serves."""
@@ -113,8 +116,8 @@ class Service:
             return "live state is being rebuilt"
         if self.live.missing:
             return "the memory for live state did not hold the whole window"
-        if self.authority.acceptance is Acceptance.LOCAL_SPOOL:
-            return None
+        if self.spooling is not None:
+            return self._unread()
         if not self.query:
             return "batches that other collectors have accepted since this one began are not here"
         age = self.follow_lag_s()
@@ -128,12 +131,29 @@ class Service:
         through = self.follower.through_ns
         if through is None or self.ambient.clock.wall_ns() - through > STALE_THROUGH_S * _SECOND:
             return "a collector has not told for long what it accepted"
+        return self._unread()
+
+    def _unread(self) -> str | None:
         problems = self.follower.problems
         return f"{problems} {'batch' if problems == 1 else 'batches'} could not be read" if problems else None
 
     def follow_lag_s(self) -> float | None:
         followed = self.follower.followed_ns
         return None if followed is None else max(0, self.ambient.clock.wall_ns() - followed) / _SECOND
+
+    def landing_lag_s(self) -> float | None:
+        return None if self.spooling is None else self.spooling.lag_s()
+
+    def tell_waiting(self) -> None:
+        """At the end: what is in no store yet, and where it is."""
+        if self.spooling is not None and (count := len(self.spooling.spool)):
+            _log.warning(
+                "%d %s in the spool %s: what is there lands when a collector is started with it again",
+                count,
+                "batch waits" if count == 1 else "batches wait",
+                self.section.spool,
+                extra={"landing_problem": self.spooling.problem},
+            )
 
     def references(self) -> tuple[int, int]:
         """Derived references that are owed, and that were left to the reconciler."""
@@ -150,6 +170,9 @@ class Service:
             "store_problem": await self.readiness.problem(),
             "references_owed": owed,
             "references_dropped": dropped,
+            "spool_batches": None if self.spooling is None else len(self.spooling.spool),
+            "landing_lag_s": self.landing_lag_s(),
+            "landing_problem": None if self.spooling is None else self.spooling.problem,
             "live_rebuilt": self.rebuilt,
             "follow_lag_s": self.follow_lag_s(),
             "reconcile_lag_s": self.reconciled.lag_s(),
@@ -169,40 +192,12 @@ class Service:
 
     async def keep_live(self) -> None:
         """Rebuild live state, then follow if this is a query collector."""
-        while not self.rebuilt:
-            try:
-                count = await self.follower.rebuild()
-                if self.spool is not None:
-                    count += await self._from_spool(self.spool)
-                self.rebuilt = True
-                _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
-            except HoldfastError as error:
-                _log.warning("live state is not rebuilt yet: %s", error)
-                await asyncio.sleep(1)
+        if not self.rebuilt:
+            count = await Rebuild(self.follower, self.spooling).run()
+            self.rebuilt = True
+            _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
         if self.query:
             await self.follower.run(self.section.follow_interval_ms / 1000)
-
-    async def _from_spool(self, spool: Spool) -> int:
-        """What was accepted on this disk and has not landed."""
-        count = 0
-        async for spooled in spool.pending():
-            waiting = await spool.waiting(spooled.identity)
-            if waiting is None:
-                continue
-            try:
-                batch = await blocking(frame.decode, waiting.body, self.follower.limits)
-            except Invalid as error:
-                _log.error("spooled batch %s: not in live state: %s", spooled.identity, error)
-                continue
-            submission = submission_of(waiting.body, batch)
-            manifest = submission.manifest(
-                accepted_at_unix_ns=spooled.accepted_at_unix_ns,
-                collector_id=self.collector_id,
-                authority_id=self.authority.authority_id,
-                write_id=None,
-            )
-            count += self.live.add(manifest, batch)
-        return count
 
 
 @asynccontextmanager
@@ -238,6 +233,7 @@ async def open_service(
         await service.reconciled.look()
         if service.marks is not None:  # begun before anything is accepted, ended when all that was is told
             await stack.enter_async_context(service.ending.of("the mark", service.marks))
+        stack.callback(service.tell_waiting)
         await stack.enter_async_context(service.ending.of("what is owed", service.acceptor))
         add_gauges(service)
         async with _beside(service):
@@ -319,9 +315,8 @@ def _compose(
         marks = Marks(store, ambient, collector.references, collector_id=collector_id, every_ms=every_ms)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
-        acceptor = SpoolCollector(
-            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, on_accepted=on_accepted
-        )
+        told = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # whoever was told of a batch can see it
+        acceptor = SpoolCollector(spool, store, ambient, authority, options, inspect_frame, spooling=spooling, **told)
     meters = Meters(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)
@@ -335,7 +330,6 @@ def _compose(
         authority=authority,
         check=check,
         acceptor=acceptor,
-        spool=spool,
         live=live,
         follower=Follower(store, live, clock, frames, own="" if marks is None else marks.session),
         tokens=tokens,

@@ -16,6 +16,7 @@ from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector, SpoolOptions
 from holdfast.ingest.lasting import lasting
+from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.note import NOTE_BYTES
 from holdfast.ingest.notes import DAY_NS, Notes
 from holdfast.ingest.references import References
@@ -41,11 +42,11 @@ async def test_a_batch_is_accepted_without_the_object_store_and_read_before_it_l
         assert await spool.read(submission(1).identity) == submission(1).body
         assert [one.identity async for one in spool.pending()] == [submission(1).identity]
         assert await collector.land() == Landed(batches=1)
-        assert usage.by_verb == {"put": 2}
+        assert usage.by_verb == {"put": 3}
         assert [one async for one in spool.pending()] == []
         with pytest.raises(NotFound):
             await spool.read(submission(1).identity)
-    assert desk.families() == {"raw-blobs": 1, "accepted": 1}
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
     assert len(desk.effects) == 1
 
 
@@ -79,7 +80,7 @@ async def test_other_bytes_are_refused_and_put_on_record_when_the_first_have_lan
         assert isinstance(after, IdentityConflict)
         assert await collector.land() == Landed(conflicts=1)
         assert await collector.land() == Landed()
-    assert desk.families() == {"raw-blobs": 3, "accepted": 1, "quarantine": 2}
+    assert desk.families() == {"raw-blobs": 3, "accepted": 1, "accepted-by-time": 1, "quarantine": 2}
 
 
 async def test_a_conflict_met_on_landing_is_quarantined_and_the_store_s_manifest_counts(tmp_path: Path) -> None:
@@ -116,22 +117,24 @@ async def test_it_lands_in_the_background_every_interval_and_at_the_end(tmp_path
         desk.spooler(spool, "busy", "busy", "busy", interval_ms=1) as collector,
     ):
         await collector.accept(submission(1))
-        while desk.families()["accepted-by-time"] < 1:
+        while len(spool):
             await asyncio.sleep(0.001)
         await collector.accept(submission(2))
     assert desk.families() == Counter({"raw-blobs": 2, "accepted": 2, "accepted-by-time": 2})
 
 
-async def test_a_landed_batch_keeps_the_time_of_its_acceptance(tmp_path: Path) -> None:
+async def test_everybody_is_told_of_one_time_of_acceptance(tmp_path: Path) -> None:
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         collector = desk.spooler(spool)
-        await collector.accept(submission(1))
+        first = await collector.accept(submission(1))
         [waiting] = [one async for one in spool.pending()]
+        before = await collector.accept(submission(1))
         await collector.land()
-        again = await collector.accept(submission(1))
-    assert isinstance(again, Accepted)
-    assert again.manifest.accepted_at_unix_ns == waiting.accepted_at_unix_ns
+        after = await collector.accept(submission(1))
+    landed = AcceptedManifest.read(await desk.store().get(layout.accepted_key(submission(1).identity)))
+    told = [answer.manifest for answer in (first, before, after) if isinstance(answer, Accepted)]
+    assert [each.accepted_at_unix_ns for each in (*told, landed)] == [waiting.accepted_at_unix_ns] * 4
 
 
 async def test_a_file_that_is_no_frame_is_kept_and_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -161,7 +164,7 @@ async def test_notes_of_what_has_landed_can_be_forgotten(tmp_path: Path) -> None
         assert isinstance(late, Accepted)
         assert not late.duplicate
         assert await collector.land() == Landed(batches=1)
-    assert desk.families() == {"raw-blobs": 1, "accepted": 1}
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
 
 
 async def test_old_notes_are_forgotten_unless_bytes_wait_that_conflict_with_them(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ NEW_ONCE = "a spool calls a batch new once"
 NEW_FIRST = "what a spool calls a duplicate was new to somebody before"
 EFFECT_ONCE = "effects follow once from what a spool takes"
 ALWAYS = "a spool takes batches whatever the store does"
+SHOWN = "what a spool acknowledged is in its live state once that was rebuilt"
 TRUE_CONFLICT = "a spool's conflict is between different bytes"
 
 
@@ -66,3 +67,14 @@ def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:
         if key.startswith("quarantine/v1/identity-conflict/")
     ]
     return held | {hashlib.sha256(ledger.objects[key]).hexdigest() for key in named if key in ledger.objects}
+
+
+def shown(operations: Sequence[Operation]) -> Iterator[Violation]:
+    """A rebuild tells which manifests it knows at its end."""
+    for rebuilt in operations:
+        if rebuilt.call == "rebuild" and isinstance(rebuilt.outcome, Done):
+            known: Any = rebuilt.outcome.value
+            for operation in operations:
+                told = operation.call == "accept" and isinstance(operation.outcome, Done)
+                if told and operation.returned < rebuilt.returned and operation.key not in known:
+                    yield Violation(SHOWN, f"[{operation}], and then [{rebuilt}]")

@@ -9,6 +9,7 @@ from typing import ClassVar, Self, TypeVar
 
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
+from holdfast.ingest.accept import Submission
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector
@@ -123,13 +124,7 @@ class IngestSpool(Scenario):
             world.start("rival", self.rival)
 
     async def serve(self, disk: MemoryStore, beside: SimDisk, process: Process) -> None:
-        if process.incarnation > 1 and process.rng.random() < self.power:
-            beside.fail_power(process.rng)
-        folder = SimFolder(beside, process, slowest_ms=self.disk_ms, full=0.0)
-        options = NotesOptions(log_notes=self.log_notes, run_notes=4)
-        notes = Notes(folder, process.ambient.clock, options)
-        spool = self.spool(Disk(disk, process, self.disk_ms, self.stalls), notes)
-        await spool.load()
+        spool = await self.opened(disk, beside, process)
         collector = SpoolCollector(
             spool,
             process.store,
@@ -145,12 +140,26 @@ class IngestSpool(Scenario):
         for key, found in sorted(disk.shelf.objects.items()):
             process.note("keeps", key, found.body)
 
+    async def opened(self, disk: MemoryStore, beside: SimDisk, process: Process) -> Spool:
+        if process.incarnation > 1 and process.rng.random() < self.power:
+            beside.fail_power(process.rng)
+        folder = SimFolder(beside, process, slowest_ms=self.disk_ms, full=0.0)
+        options = NotesOptions(log_notes=self.log_notes, run_notes=4)
+        spool = self.spool(
+            Disk(disk, process, self.disk_ms, self.stalls), Notes(folder, process.ambient.clock, options)
+        )
+        await spool.load()
+        return spool
+
     async def send(self, process: Process, collector: SpoolCollector) -> None:
         for _ in range(self.sends):
-            submitted = kit.submission(process.rng.randrange(self.batches), process.rng.randrange(self.variants))
+            submitted = self.submission(process)
             key = layout.accepted_key(submitted.identity)
             await kit.send(process, submitted, collector.accept(submitted), key=key)
             await asyncio.sleep(process.rng.uniform(0, 100) / 1000)
+
+    def submission(self, process: Process) -> Submission:
+        return kit.submission(process.rng.randrange(self.batches), process.rng.randrange(self.variants))
 
     async def land(self, process: Process, collector: SpoolCollector) -> None:
         for _ in range(self.rounds):

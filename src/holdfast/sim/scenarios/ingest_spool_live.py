@@ -1,0 +1,79 @@
+"""One collector with a spool, killed and started again: its live state is rebuilt while landing goes on."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from holdfast.ingest import layout
+from holdfast.ingest.accept import Submission
+from holdfast.ingest.authority import Acceptance
+from holdfast.ingest.collector import CollectorOptions
+from holdfast.ingest.follow import Follower
+from holdfast.ingest.frame import Limits, decode, encode, pack
+from holdfast.ingest.landing import SpoolCollector
+from holdfast.ingest.live import Live
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.rebuild import Rebuild
+from holdfast.ingest.records import Gauge
+from holdfast.ingest.submit import inspect_frame, submission_of
+from holdfast.objects.memory import MemoryStore
+from holdfast.sim import ingest_kit as kit
+from holdfast.sim.agent_kit import SimDisk
+from holdfast.sim.checkers.ingest_spool import shown
+from holdfast.sim.checkers.violation import Violation
+from holdfast.sim.scenarios.ingest_spool import IngestSpool
+from holdfast.sim.world import Process, World
+
+HOUR_NS = 3_600 * 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSpoolLive(IngestSpool):
+    """Live state has all that a spool acknowledged, whenever the collector was killed and whatever lands meanwhile."""
+
+    name: ClassVar[str] = "ingest-spool-live"
+    collector: ClassVar[type[SpoolCollector]] = SpoolCollector
+    rebuild: ClassVar[type[Rebuild]] = Rebuild
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        drawn = super().drawn(rng)
+        troubles = replace(drawn.troubles, crashes=rng.randint(1, 3), restarts=True)
+        batches, sends = rng.choice((4, 40, 400)), rng.randint(8, 24)
+        return replace(drawn, variants=1, rivals=0, batches=batches, sends=sends, troubles=troubles)
+
+    async def serve(self, disk: MemoryStore, beside: SimDisk, process: Process) -> None:
+        spool = await self.opened(disk, beside, process)
+        live = Live(process.ambient.clock, max_bytes=1 << 24, window_ns=HOUR_NS)
+
+        def show(manifest: AcceptedManifest, submitted: Submission) -> None:
+            live.add(manifest, submitted.batch)
+
+        collector = self.collector(
+            spool,
+            process.store,
+            process.ambient,
+            kit.authority(Acceptance.LOCAL_SPOOL),
+            CollectorOptions(process.name),
+            inspect_frame,
+            on_accepted=show,
+            on_duplicate=show,
+        )
+        rebuild = self.rebuild(Follower(process.store, live, process.ambient.clock, Limits()), collector)
+
+        def known(_: int) -> list[str]:
+            return sorted(layout.accepted_key(kept.identity) for kept in live.kept())
+
+        senders = [self.send(process, collector) for _ in range(self.senders)]
+        rebuilding = process.perform("rebuild", rebuild.run(), key=layout.ACCEPTED, show=known)
+        await asyncio.gather(self.land(process, collector), rebuilding, *senders)
+
+    def submission(self, process: Process) -> Submission:
+        number = process.rng.randrange(self.batches)
+        body = encode(pack("agent", "boot", [Gauge("load", number, 1)], seq_start=number))
+        return submission_of(body, decode(body, Limits()))
+
+    def check(self, world: World) -> Iterator[Violation]:
+        yield from shown(world.operations)

@@ -1,0 +1,159 @@
+"""Live state at the start of a collector with a spool: it lacks nothing, whenever batches land meanwhile."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.base.errors import Unavailable
+from holdfast.ingest import Gauge, layout
+from holdfast.ingest.accept import Accepted, Submission
+from holdfast.ingest.agent.folder import DiskFolder
+from holdfast.ingest.authority import Acceptance
+from holdfast.ingest.collector import CollectorOptions
+from holdfast.ingest.follow import Follower
+from holdfast.ingest.frame import Limits, decode, encode, pack
+from holdfast.ingest.heard import SKEW_NS
+from holdfast.ingest.landing import Landed, SpoolCollector
+from holdfast.ingest.live import Live
+from holdfast.ingest.notes import Notes
+from holdfast.ingest.rebuild import Rebuild
+from holdfast.ingest.spool import PENDING, Spool, pending_key
+from holdfast.ingest.submit import inspect_frame, submission_of
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Page, Written
+from holdfast.sim import ingest_kit as kit
+from tests.unit.ingest.accept_desk import AcceptDesk
+
+WINDOW_NS = 3_600 * 1_000_000_000
+
+
+def submission(number: int) -> Submission:
+    body = encode(pack("web-1", "boot", [Gauge("load", number, 1)], seq_start=number))
+    return submission_of(body, decode(body, Limits()))
+
+
+class Hooked(Layer):
+    """Something happens after the first list of each of these; some writes fail."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.after: dict[str, Callable[[], Awaitable[object]]] = {}
+        self.fails: str | None = None
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        pages = [page async for page in self.inner.list(prefix, after=after, delimiter=delimiter)]
+        for hook in [self.after.pop(known) for known in list(self.after) if prefix.startswith(known)]:
+            await hook()
+        for page in pages:
+            yield page
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        if self.fails is not None and key.startswith(self.fails):
+            raise Unavailable(f"{key}: 503")
+        return await self.inner.put(key, body, mode)
+
+
+class Desk(AcceptDesk):
+    """One disk and one store, and a collector on them that may start again."""
+
+    def __init__(self, notes: Path) -> None:
+        super().__init__()
+        self.notes = notes
+        self.disk = Hooked(MemoryStore(clock=self.watch))
+        self.bucket = Hooked(MemoryStore(self.shelf, clock=self.watch))
+
+    async def start(self) -> tuple[SpoolCollector, Rebuild]:
+        spool = Spool(self.disk, Notes(DiskFolder(self.notes), self.watch))
+        await spool.load()
+        live = Live(self.watch, max_bytes=1 << 24, window_ns=WINDOW_NS)
+
+        def show(manifest: object, submitted: Submission) -> None:
+            live.add(collector.manifest(submitted, self.watch.wall_ns()), submitted.batch)
+
+        collector = SpoolCollector(
+            spool,
+            self.bucket,
+            self.ambient(),
+            kit.authority(Acceptance.LOCAL_SPOOL),
+            CollectorOptions("spooler"),
+            inspect_frame,
+            on_accepted=show,
+            on_duplicate=show,
+        )
+        return collector, Rebuild(Follower(self.bucket, live, self.watch, Limits()), collector)
+
+
+@pytest.mark.parametrize("when", ["the spool was listed", "the store was listed"])
+async def test_what_lands_while_live_state_is_rebuilt_is_in_it(tmp_path: Path, when: str) -> None:
+    desk = Desk(tmp_path)
+    before, _ = await desk.start()
+    for number in range(3):
+        await before.accept(submission(number))
+    after, rebuild = await desk.start()
+    if when == "the spool was listed":
+        desk.disk.after[PENDING] = after.land
+    else:
+        last = layout.hour_path(desk.watch.wall_ns() + SKEW_NS)
+        desk.bucket.after[f"{layout.ACCEPTED_BY_TIME}{last}"] = after.land
+    assert await rebuild.run() == 3
+    assert sorted(kept.identity for kept in rebuild.follower.live.kept()) == [submission(n).identity for n in range(3)]
+    assert await after.land() == Landed()  # it had landed meanwhile
+
+
+async def test_a_batch_stays_in_the_spool_until_the_store_lists_it(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    killed, _ = await desk.start()
+    await killed.accept(submission(1))
+    desk.bucket.fails = layout.ACCEPTED_BY_TIME
+    with pytest.raises(Unavailable):
+        await killed.land()
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1}
+    desk.bucket.fails = None
+    collector, rebuild = await desk.start()
+    assert len(collector.spool) == 1
+    assert await rebuild.run() == 1
+    assert await collector.land() == Landed(batches=1)
+    assert len(collector.spool) == 0
+    assert desk.families() == {"raw-blobs": 1, "accepted": 1, "accepted-by-time": 1}
+    assert await (await desk.start())[1].run() == 1
+
+
+async def test_what_is_acknowledged_as_a_duplicate_is_shown_too(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    before, _ = await desk.start()
+    await before.accept(submission(1))
+    after, rebuild = await desk.start()
+    answer = await after.accept(submission(1))
+    assert isinstance(answer, Accepted)
+    assert answer.duplicate
+    assert len(rebuild.follower.live) == 1
+
+
+async def test_a_spooled_batch_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    before, _ = await desk.start()
+    for number in (1, 2):
+        await before.accept(submission(number))
+    [first, *_] = [key async for key in desk.disk.keys(PENDING) if key.endswith(".lmbatch")]
+    await desk.disk.put(first, b"spoiled")
+    _, rebuild = await desk.start()
+    assert (await rebuild.run(), rebuild.follower.problems) == (1, 1)
+    desk.watch.ns += 2 * WINDOW_NS
+    _, rebuild = await desk.start()
+    assert (await rebuild.run(), rebuild.follower.problems) == (0, 0)  # of another day
+
+
+async def test_batches_that_wait_are_counted_over_restarts_and_failed_writes(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    collector, _ = await desk.start()
+    for number in (1, 2, 2):
+        await collector.accept(submission(number))
+    assert (len(collector.spool), collector.problem) == (2, None)
+    again, _ = await desk.start()
+    assert len(again.spool) == 2
+    await desk.disk.put(pending_key(submission(3).identity), submission(3).body)  # its writer was told of an error
+    assert len([one async for one in again.spool.pending()]) == len(again.spool) == 3
+    assert await again.land() == Landed(batches=3)
+    assert len(again.spool) == 0

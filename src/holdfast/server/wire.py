@@ -100,6 +100,11 @@ class Server(uvicorn.Server):
         self.servers = self._doors  # type: ignore[assignment]  # uvicorn closes them
         self.listening.set()
 
+    def end(self, *, within_s: float) -> None:
+        """Let nobody in any more, and end when requests under way have their answers, or when the time is over."""
+        self.config.timeout_graceful_shutdown = max(1, round(within_s))
+        self.should_exit = True
+
     def certificates(self) -> Certificates | None:
         """What keeps the certificate new; None without TLS."""
         paths = tuple(path for path in (self._wire.certificate, self._wire.key) if path is not None)

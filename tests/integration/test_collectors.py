@@ -155,7 +155,8 @@ async def test_while_a_request_is_under_way_the_private_listener_says_that_the_c
                 assert stream.text.startswith("event: hello")
             slow.sendall(body[10:])
             answer = read_answer(slow)
-        assert answer is not None and answer.status == 200
+        assert answer is not None
+        assert answer.status == 200
         log = (await asyncio.to_thread(one.process.communicate))[1]
     assert one.process.returncode == 0, log
 

@@ -105,7 +105,6 @@ LIVE: dict[str, Any] = {"responses": {200: _ok("what is known"), **statuses(400,
 STREAM: dict[str, Any] = {
     "responses": {200: _ok("events hello, batch and missed", media="text/event-stream"), **statuses(400, 500)}
 }
-CONFLICTS: dict[str, Any] = {"responses": {200: _ok("conflicts on record"), **statuses(400, 500, 503)}}
 METRICS: dict[str, Any] = {"responses": {200: _ok("figures", {"type": "string"}, "text/plain")}}
 HEALTH: dict[str, Any] = {"responses": {200: _ok("alive")}}
 READY: dict[str, Any] = {"responses": {200: _ok("ready"), **statuses(503)}}

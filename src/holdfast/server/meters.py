@@ -107,7 +107,9 @@ class _Usage(Source):
             "holdfast_store_requests", "Requests to the store, retries included.", labels=["verb", "family"]
         )
         errors = CounterMetricFamily(
-            "holdfast_store_errors", "Requests to the store that failed.", labels=["verb", "family"]
+            "holdfast_store_errors",
+            "Requests that the store did not serve; an object that is not there is an answer.",
+            labels=["verb", "family"],
         )
         for (verb, family), tally in list(self._usage.tallies.items()):
             requests.add_metric([verb, family], tally.requests)

@@ -100,6 +100,7 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    phrase: str = ""
 
     @property
     def error(self) -> dict[str, Any]:
@@ -131,7 +132,8 @@ def read_answer(connection: socket.socket) -> Answer | None:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     while len(body) < int(headers.get("content-length", "0")):
         body += connection.recv(65_536)
-    return Answer(int(lines[0].split()[1]), headers, body)
+    _, status, phrase = lines[0].split(" ", 2)
+    return Answer(int(status), headers, body, phrase)
 
 
 def request_head(token: str | None, size: int | None, **changed: str | None) -> str:

@@ -5,6 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -97,7 +98,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 def test_what_is_wrong_with_a_request_is_said(desk: Desk, change: dict, status: int, reason: str) -> None:
     answer = desk.ask(**change)
     assert (answer.status, answer.error["reason"]) == (status, reason)
-    assert set(answer.error) >= {"kind", "reason", "message"}
+    assert list(answer.error) == ["kind", "reason", "message", "remedy"]
+    assert all(answer.error.values())
+    assert answer.phrase == HTTPStatus(status).phrase
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
@@ -176,7 +179,9 @@ def test_slow_heads_and_bodies_are_cut_off(desk: Desk) -> None:
         except ConnectionError:
             answers.append(None)
     assert [answer.status for answer in answers if answer is not None] in ([408, 408, 408], [408, 408])
-    assert all(answer.error["reason"] == "timeout" for answer in answers if answer is not None)
+    told = [(answer.error["reason"], answer.phrase) for answer in answers if answer is not None]
+    assert set(told) == {("timeout", "Request Timeout")}
+    assert all(answer.error["remedy"] for answer in answers if answer is not None)
 
 
 def test_a_flood_of_connections_leaves_room_afterwards(desk: Desk) -> None:

@@ -43,6 +43,7 @@ _log = logger("server")
 
 
 BATCH = "/ingest/v1/batch"
+ANOTHER = "send batches to another collector"
 JSON = {"content-type": "application/json"}
 
 
@@ -161,9 +162,10 @@ def _health(app: FastAPI, service: Service, answers: Answers) -> None:
         """Whether batches should be sent here, and how far derived work lags behind."""
         standing = await service.standing()
         if service.draining:
-            raise Fault("draining", "this collector is about to end", fields=standing)
+            raise Fault("draining", "this collector is about to end", remedy=ANOTHER, fields=standing)
         if standing["store_problem"]:
-            raise Fault("not_ready", f"no batch can be accepted: {standing['store_problem']}", fields=standing)
+            problem = f"no batch can be accepted: {standing['store_problem']}"
+            raise Fault("not_ready", problem, remedy=ANOTHER, fields=standing)
         return answers.document({"status": "ready", **standing})
 
     for path, asked in (("/healthz", healthz), ("/readyz", readyz)):  # some load balancers ask for no body

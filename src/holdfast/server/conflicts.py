@@ -21,9 +21,8 @@ from holdfast.server.service import Service
 
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000)]
 
-LIST: dict[str, Any] = {"responses": openapi.statuses(400, 500, 503)}
-SHOW: dict[str, Any] = {"responses": openapi.statuses(400, 404, 500, 503)}
-HOLDS: dict[str, Any] = {"responses": openapi.statuses(500, 503)}
+LIST: dict[str, Any] = {"responses": openapi.refusals("bad_request", *openapi.STORE)}
+SHOW: dict[str, Any] = {"responses": openapi.refusals("bad_request", "not_found", *openapi.STORE)}
 
 
 async def _said_to_be_json(request: Request) -> None:
@@ -35,7 +34,10 @@ async def _said_to_be_json(request: Request) -> None:
 
 
 DECIDE: dict[str, Any] = {
-    "responses": openapi.statuses(400, 404, 409, 411, 413, 500, 503),
+    "responses": openapi.refusals(
+        *("bad_request", "not_found", "refused", "conflict", "length_required", "too_large", "outcome_unknown"),
+        *openapi.STORE,
+    ),
     "dependencies": [Depends(_said_to_be_json)],
 }
 
@@ -96,7 +98,7 @@ def add_conflict_routes(app: FastAPI, service: Service, answers: Answers) -> Non
                 await service.holds.refresh()
         return answers.document(_document(conflict, decisions))
 
-    @app.get("/api/v1/holds", **HOLDS)
+    @app.get("/api/v1/holds", **LIST)
     async def list_holds() -> Response:
         """Agents and boots in quarantine, and those that were."""
         async with reading(service):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 AT_ONCE = 2
 """Questions that are worked on at a time: each has a database of its own in memory."""
 
-ASK: dict[str, Any] = {"responses": openapi.statuses(400, 404, 500, 503)}
-LOOK: dict[str, Any] = {"responses": openapi.statuses(400, 500, 503)}
+ASK: dict[str, Any] = {"responses": openapi.refusals("bad_request", "not_found", *openapi.STORE)}
+LOOK: dict[str, Any] = {"responses": openapi.refusals("bad_request", *openapi.STORE)}
 
 Since = Annotated[str, Query(description="From when on: 2h for so long ago, or ISO 8601.")]
 Until = Annotated[str | None, Query(description="Until when; default: now.")]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -43,14 +44,14 @@ def make_token(path: Path, *agents: str) -> str:
 
 
 def begin(
-    place: Place, tokens: Path, *options: str, files: int | None = None, **settings: object
+    place: Place, tokens: Path, *options: str, files: int | None = None, as_json: bool = True, **settings: object
 ) -> "subprocess.Popen[str]":
     """Start a collector process; ``await_start`` waits for it. ``settings`` are those of the section ``ingest``;
     ``files`` is how many it may have open."""
     given = {f"HOLDFAST_INGEST__{name.upper()}": str(value) for name, value in settings.items()}
     limited = [] if files is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files)]
     command = [*limited, sys.executable, "-m", "holdfast", "collector", "--store", place.uri]
-    command += ["--tokens", str(tokens), "--json"]
+    command += ["--tokens", str(tokens), *(["--json"] if as_json else [])]
     return subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0", *options],
         env={**os.environ, **place.environ, **given},
@@ -65,6 +66,9 @@ def await_start(process: "subprocess.Popen[str]") -> Running:
     line = process.stdout.readline()
     if not line:
         raise RuntimeError(f"the collector did not start: {process.communicate()[1]}")
+    if not line.startswith("{"):  # for people
+        ingest, private = re.findall(r"http://[\d.:]+", line)
+        return Running(process, ingest, private, {})
     about = json.loads(line)
     return Running(process, about["ingest"], about["private"], about)
 
@@ -81,10 +85,15 @@ def end(process: "subprocess.Popen[str]", *, kill: bool = False) -> tuple[int, s
 
 @contextmanager
 def collectors(
-    place: Place, tokens: Path, *each: tuple[str, ...], files: int | None = None, **settings: object
+    place: Place,
+    tokens: Path,
+    *each: tuple[str, ...],
+    files: int | None = None,
+    as_json: bool = True,
+    **settings: object,
 ) -> Iterator[list[Running]]:
     """So many collectors on one store, each with its options."""
-    processes = [begin(place, tokens, *options, files=files, **settings) for options in each]
+    processes = [begin(place, tokens, *options, files=files, as_json=as_json, **settings) for options in each]
     try:
         yield [await_start(process) for process in processes]
     finally:

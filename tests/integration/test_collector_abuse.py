@@ -1,9 +1,12 @@
 """Senders that a collector must survive: slow, oversized, lying, forged, unknown. Right status, bounded memory."""
 
 import asyncio
+import fcntl
 import socket
 import struct
+import termios
 import time
+from array import array
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -214,6 +217,26 @@ def test_where_few_files_may_be_open_a_flood_is_answered_all_the_same(tmp_path: 
         _, log = end(few.process)
     assert "a listener takes 24 connections" in log
     assert "no connection can be let in" not in log
+
+
+def test_logs_that_nobody_reads_hold_nothing_up(tmp_path: Path) -> None:
+    token = make_token(tmp_path / "tokens.toml", "web-*")
+    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", ()) as (one,):
+        assert one.process.stderr is not None
+        room = fcntl.fcntl(one.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        full = array("i", [0])
+        while full[0] < room - 1_000:  # a refusal is a line of some hundred bytes
+            assert exchange(one.ingest, request_head(None, 0), timeout=30) is not None
+            fcntl.ioctl(one.process.stderr, termios.FIONREAD, full)
+        for _ in range(60):
+            refused = exchange(one.ingest, request_head(None, 0), timeout=30)
+            assert refused is not None
+            assert refused.status == 401
+        taken = exchange(one.ingest, request_head(token, len(FRAME)), FRAME)
+        assert taken is not None
+        assert taken.status == 200
+        one.process.terminate()
+        assert one.process.wait(timeout=60) == 0
 
 
 def test_one_token_cannot_take_all_places(desk: Desk) -> None:

@@ -161,9 +161,10 @@ async def test_while_a_request_is_under_way_the_private_listener_says_that_the_c
     assert one.process.returncode == 0, log
 
 
-async def test_a_second_signal_waits_for_no_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("as_json", [True, False])
+async def test_a_second_signal_waits_for_no_request_and_every_line_is_json(tmp_path: Path, as_json: bool) -> None:
     token = make_token(tmp_path / "tokens.toml", "*")
-    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", ()) as (one,):
+    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", (), as_json=as_json) as (one,):
         place = urlsplit(one.ingest)
         with socket.create_connection((place.hostname, place.port), timeout=60) as slow:
             slow.sendall(request_head(token, 100).encode())
@@ -176,7 +177,10 @@ async def test_a_second_signal_waits_for_no_request(tmp_path: Path) -> None:
             one.process.terminate()
             log = (await asyncio.to_thread(one.process.communicate, timeout=15))[1]  # less than it has to drain
     assert one.process.returncode == 143, log
-    assert "ended" not in {json.loads(line)["message"] for line in log.splitlines()}
+    said = [json.loads(line)["message"] for line in log.splitlines()]
+    assert [each for each in said if "has not been examined" in each]
+    assert "cut short by a second signal" in said
+    assert "ended" not in said
 
 
 async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(

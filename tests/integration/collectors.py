@@ -23,6 +23,9 @@ from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
 from tests.integration.run_places import Place
 
+FOR_PEOPLE = ""
+"""In the place of an option: without ``--json``."""
+
 
 @dataclass(frozen=True)
 class Running:
@@ -44,16 +47,23 @@ def make_token(path: Path, *agents: str) -> str:
 
 
 def begin(
-    place: Place, tokens: Path, *options: str, files: int | None = None, as_json: bool = True, **settings: object
+    place: Place, tokens: Path, *options: str, files: int | None = None, **settings: object
 ) -> "subprocess.Popen[str]":
     """Start a collector process; ``await_start`` waits for it. ``settings`` are those of the section ``ingest``;
     ``files`` is how many it may have open."""
     given = {f"HOLDFAST_INGEST__{name.upper()}": str(value) for name, value in settings.items()}
     limited = [] if files is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files)]
     command = [*limited, sys.executable, "-m", "holdfast", "collector", "--store", place.uri]
-    command += ["--tokens", str(tokens), *(["--json"] if as_json else [])]
+    command += ["--tokens", str(tokens), *(() if FOR_PEOPLE in options else ("--json",))]
     return subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0", *options],
+        [
+            *command,
+            "--listen",
+            "127.0.0.1:0",
+            "--private",
+            "127.0.0.1:0",
+            *(each for each in options if each != FOR_PEOPLE),
+        ],
         env={**os.environ, **place.environ, **given},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -85,15 +95,10 @@ def end(process: "subprocess.Popen[str]", *, kill: bool = False) -> tuple[int, s
 
 @contextmanager
 def collectors(
-    place: Place,
-    tokens: Path,
-    *each: tuple[str, ...],
-    files: int | None = None,
-    as_json: bool = True,
-    **settings: object,
+    place: Place, tokens: Path, *each: tuple[str, ...], files: int | None = None, **settings: object
 ) -> Iterator[list[Running]]:
     """So many collectors on one store, each with its options."""
-    processes = [begin(place, tokens, *options, files=files, as_json=as_json, **settings) for options in each]
+    processes = [begin(place, tokens, *options, files=files, **settings) for options in each]
     try:
         yield [await_start(process) for process in processes]
     finally:

@@ -22,6 +22,7 @@ from holdfast.ingest import BatchConflict, Client, Counter, Gauge, Log, Undelive
 from holdfast.ingest.frame import encode, pack
 from holdfast.ingest.records import Record
 from tests.integration.collectors import (
+    FOR_PEOPLE,
     await_start,
     begin,
     collectors,
@@ -161,10 +162,12 @@ async def test_while_a_request_is_under_way_the_private_listener_says_that_the_c
     assert one.process.returncode == 0, log
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-async def test_a_second_signal_waits_for_no_request_and_every_line_is_json(tmp_path: Path, as_json: bool) -> None:
+@pytest.mark.parametrize("options", [(), (FOR_PEOPLE,)])
+async def test_a_second_signal_waits_for_no_request_and_every_line_is_json(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     token = make_token(tmp_path / "tokens.toml", "*")
-    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", (), as_json=as_json) as (one,):
+    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", options) as (one,):
         place = urlsplit(one.ingest)
         with socket.create_connection((place.hostname, place.port), timeout=60) as slow:
             slow.sendall(request_head(token, 100).encode())

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -21,6 +22,9 @@ import psutil
 from holdfast.base.ids import Ambient
 from holdfast.server.tokens import add_token
 from tests.integration.run_places import Place
+
+FOR_PEOPLE = ""
+"""In the place of an option: without ``--json``."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,16 @@ def begin(
     given = {f"HOLDFAST_INGEST__{name.upper()}": str(value) for name, value in settings.items()}
     limited = [] if files is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(files)]
     command = [*limited, sys.executable, "-m", "holdfast", "collector", "--store", place.uri]
-    command += ["--tokens", str(tokens), "--json"]
+    command += ["--tokens", str(tokens), *(() if FOR_PEOPLE in options else ("--json",))]
     return subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--private", "127.0.0.1:0", *options],
+        [
+            *command,
+            "--listen",
+            "127.0.0.1:0",
+            "--private",
+            "127.0.0.1:0",
+            *(each for each in options if each != FOR_PEOPLE),
+        ],
         env={**os.environ, **place.environ, **given},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -65,6 +76,9 @@ def await_start(process: "subprocess.Popen[str]") -> Running:
     line = process.stdout.readline()
     if not line:
         raise RuntimeError(f"the collector did not start: {process.communicate()[1]}")
+    if not line.startswith("{"):  # for people
+        ingest, private = re.findall(r"http://[\d.:]+", line)
+        return Running(process, ingest, private, {})
     about = json.loads(line)
     return Running(process, about["ingest"], about["private"], about)
 
@@ -100,6 +114,7 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    phrase: str = ""
 
     @property
     def error(self) -> dict[str, Any]:
@@ -131,7 +146,8 @@ def read_answer(connection: socket.socket) -> Answer | None:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     while len(body) < int(headers.get("content-length", "0")):
         body += connection.recv(65_536)
-    return Answer(int(lines[0].split()[1]), headers, body)
+    _, status, phrase = lines[0].split(" ", 2)
+    return Answer(int(status), headers, body, phrase)
 
 
 def request_head(token: str | None, size: int | None, **changed: str | None) -> str:

@@ -1,10 +1,14 @@
 """Senders that a collector must survive: slow, oversized, lying, forged, unknown. Right status, bounded memory."""
 
 import asyncio
+import fcntl
 import socket
 import struct
+import termios
 import time
+from array import array
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -97,7 +101,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 def test_what_is_wrong_with_a_request_is_said(desk: Desk, change: dict, status: int, reason: str) -> None:
     answer = desk.ask(**change)
     assert (answer.status, answer.error["reason"]) == (status, reason)
-    assert set(answer.error) >= {"kind", "reason", "message"}
+    assert list(answer.error) == ["kind", "reason", "message", "remedy"]
+    assert all(answer.error.values())
+    assert answer.phrase == HTTPStatus(status).phrase
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
@@ -176,7 +182,9 @@ def test_slow_heads_and_bodies_are_cut_off(desk: Desk) -> None:
         except ConnectionError:
             answers.append(None)
     assert [answer.status for answer in answers if answer is not None] in ([408, 408, 408], [408, 408])
-    assert all(answer.error["reason"] == "timeout" for answer in answers if answer is not None)
+    told = [(answer.error["reason"], answer.phrase) for answer in answers if answer is not None]
+    assert set(told) == {("timeout", "Request Timeout")}
+    assert all(answer.error["remedy"] for answer in answers if answer is not None)
 
 
 def test_a_flood_of_connections_leaves_room_afterwards(desk: Desk) -> None:
@@ -209,6 +217,26 @@ def test_where_few_files_may_be_open_a_flood_is_answered_all_the_same(tmp_path: 
         _, log = end(few.process)
     assert "a listener takes 24 connections" in log
     assert "no connection can be let in" not in log
+
+
+def test_logs_that_nobody_reads_hold_nothing_up(tmp_path: Path) -> None:
+    token = make_token(tmp_path / "tokens.toml", "web-*")
+    with collectors(folder(tmp_path / "store"), tmp_path / "tokens.toml", ()) as (one,):
+        assert one.process.stderr is not None
+        room = fcntl.fcntl(one.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        full = array("i", [0])
+        while full[0] < room - 1_000:  # a refusal is a line of some hundred bytes
+            assert exchange(one.ingest, request_head(None, 0), timeout=30) is not None
+            fcntl.ioctl(one.process.stderr, termios.FIONREAD, full)
+        for _ in range(60):
+            refused = exchange(one.ingest, request_head(None, 0), timeout=30)
+            assert refused is not None
+            assert refused.status == 401
+        taken = exchange(one.ingest, request_head(token, len(FRAME)), FRAME)
+        assert taken is not None
+        assert taken.status == 200
+        one.process.terminate()
+        assert one.process.wait(timeout=60) == 0
 
 
 def test_one_token_cannot_take_all_places(desk: Desk) -> None:

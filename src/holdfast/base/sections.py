@@ -120,6 +120,7 @@ class IngestSection(Section):
     header_timeout_ms: int = Field(default=10_000, ge=1)
     body_timeout_ms: int = Field(default=30_000, ge=1)
     accept_timeout_ms: int = Field(default=20_000, ge=1)
+    read_timeout_ms: int = Field(default=30_000, ge=1)
     drain_ms: int = Field(default=20_000, ge=0)
     live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
     live_window_s: int = Field(default=900, ge=1)

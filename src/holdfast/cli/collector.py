@@ -1,7 +1,8 @@
 """``holdfast collector``: take telemetry over HTTP, until told to end.
 
-Standard output has one line, or with ``--json`` one document, as soon as it listens. Logs are JSON on standard error;
-on a terminal only warnings are, and a line of figures is kept up to date instead.
+Standard output has one line, or with ``--json`` one document, as soon as it listens. Standard error has logs, JSON a
+line, once the store is opened (why it does not start is said as by every command); on a terminal only warnings are
+there, and a line of figures is kept up to date instead.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from pydantic import ValidationError
 
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.cli.output import Output, Terminated, counted
+from holdfast.base.telemetry import logger
+from holdfast.cli.output import TERMINATED, Output, counted
 from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ REFRESH_S = 1.0
 COLLECT_AFTER = (20_000, 20, 100)
 """Python looks for cycles after so many new objects more than freed ones; then after so many such looks."""
 
+_log = logger("server")
 app = noun_app()
 
 
@@ -110,6 +113,8 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
 
     async def on_serving(serving: "Serving") -> None:
         _announce(shell.out, serving)
+        if serving.service.check.advice is not None:
+            _log.warning(serving.service.check.advice)
         while watched:
             await asyncio.sleep(REFRESH_S)
             sys.stderr.write(f"\r\033[K{figures(serving)}")
@@ -130,7 +135,8 @@ async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_an
                         on_serving=on_serving,
                     )
             except asyncio.CancelledError:
-                raise Terminated from None  # a second signal: it was asked to end, and then told to
+                _log.warning("cut short by a second signal")  # it was asked to end, and then told to
+                raise typer.Exit(TERMINATED) from None
     if watched:
         sys.stderr.write("\n")
 
@@ -155,8 +161,6 @@ def _announce(out: Output, serving: "Serving") -> None:
         f"{service.collector_id} takes batches at {serving.ingest_url}, reads at {serving.private_url}"
         f" (store {service.store.spec.uri}, {service.authority.acceptance}, authority {service.authority.authority_id})"
     )
-    if service.check.advice is not None:
-        out.note(f"note: {service.check.advice}")
 
 
 def figures(serving: "Serving") -> str:

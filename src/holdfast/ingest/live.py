@@ -109,6 +109,7 @@ class Live:
         self._lacks_since_ns: int | None = None
         """By the same clock."""
         self._subscriptions: set[Subscription] = set()
+        self._ended = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -156,6 +157,7 @@ class Live:
 
     def subscribe(self, most: int = 256) -> Subscription:
         subscription = Subscription(most)
+        subscription.ended = self._ended
         self._subscriptions.add(subscription)
         return subscription
 
@@ -163,7 +165,8 @@ class Live:
         self._subscriptions.discard(subscription)
 
     def end(self) -> None:
-        """Tell everybody who listens that there will be no more."""
+        """Tell everybody who listens that there will be no more, and whoever still comes."""
+        self._ended = True
         for subscription in self._subscriptions:
             subscription.end()
 

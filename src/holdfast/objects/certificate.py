@@ -20,6 +20,7 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, Corrupt, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.laws import Effort, Finding
+from holdfast.objects.observe import START_CHECK_PREFIX
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store, Written
@@ -30,8 +31,6 @@ NEWEST = 1
 
 LEAST = Effort()
 """What a certificate stands for at least: the effort of an ordinary examination."""
-
-START_CHECK_PREFIX = "holdfast-start-check-"
 
 
 class _Record(BaseModel):

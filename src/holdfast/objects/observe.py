@@ -2,12 +2,16 @@
 
 Counters are kept per verb and key family. A family is the part of a key that does not grow with the data: its first
 component, or what the caller's ``family`` function says.
+
+An error is a request that the store did not serve, or that was given up. That an object is not there, or that a
+condition does not hold, is an answer.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.base.errors import NotFound
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import (
     OVERWRITE,
@@ -44,6 +48,7 @@ class Tally:
 
     requests: int = 0
     errors: int = 0
+    """Requests that were not served; see above."""
     sent_bytes: int = 0
     received_bytes: int = 0
 
@@ -94,8 +99,12 @@ class Usage:
         ]
 
 
+START_CHECK_PREFIX = "holdfast-start-check-"
+"""Of the one object by which a service tries a store before it serves; the rest of its name is drawn each time."""
+
+
 def first_component(key: str) -> str:
-    return key.partition("/")[0]
+    return "start-check" if key.startswith(START_CHECK_PREFIX) else key.partition("/")[0]
 
 
 class Observed(Layer):
@@ -197,7 +206,7 @@ class Observed(Layer):
 
 
 class _Counted:
-    """Counts one request on entry, and an error on the way out. Cheaper than a generator on the hot path."""
+    """Counts one request on entry, and a failure on the way out. Cheaper than a generator on the hot path."""
 
     __slots__ = ("_tally",)
 
@@ -209,5 +218,5 @@ class _Counted:
         return self._tally
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if kind is not None:
+        if kind is not None and not issubclass(kind, NotFound):
             self._tally.errors += 1

@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends as DependsType
 from fastapi.responses import StreamingResponse
@@ -21,11 +21,11 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
 from holdfast.ingest.live import Kept
-from holdfast.ingest.quarantine import conflicts
 from holdfast.ingest.select import Wanted, select
 from holdfast.server import openapi
+from holdfast.server.answers import Answers, as_bytes
 from holdfast.server.conflicts import add_conflict_routes
-from holdfast.server.faults import Fault, failure_of
+from holdfast.server.faults import Fault
 from holdfast.server.intake import lowered
 from holdfast.server.questions import add_question_routes
 from holdfast.server.service import Service
@@ -43,6 +43,7 @@ _log = logger("server")
 
 
 BATCH = "/ingest/v1/batch"
+ANOTHER = "send batches to another collector"
 JSON = {"content-type": "application/json"}
 
 
@@ -52,14 +53,15 @@ class IngestApp:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.framework = _app(service, "Holdfast collector: ingest")
+        self._answers = Answers(service, "ingest")
+        self.framework = _app(self._answers, "Holdfast collector: ingest")
 
         @self.framework.post(BATCH, **openapi.BATCH)
         async def batch(request: Request) -> Response:
             """Send one batch: a frame as the body, its identity in the headers."""
             return await self._take(request)
 
-        _health(self.framework, service)
+        _health(self.framework, service, self._answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == BATCH and scope["method"] == "POST":
@@ -67,7 +69,7 @@ class IngestApp:
             try:
                 response = await self._take(request)
             except Exception as error:  # noqa: BLE001  # whatever it is, it becomes an answer, and is logged
-                response = _refuse(self._service, request, error)
+                response = self._answers.refusal(request, error)
             await response(scope, receive, send)
         else:
             await self.framework(scope, receive, send)
@@ -80,23 +82,24 @@ class IngestApp:
     async def _short(self, headers: dict[str, str], body: Body, peer: tuple[str, int] | None) -> Answered:
         try:
             taken = codec.encode(await self._service.intake.take(headers, body))
-            self._service.meters.request(200, "ok")
+            self._answers.count(200, "ok")
         except Exception as error:  # noqa: BLE001  # as above
             scope: dict[str, Any] = {"type": "http", "method": "POST", "path": BATCH, "client": peer, "headers": []}
-            refused = _refuse(self._service, Request(scope), error)
+            refused = self._answers.refusal(Request(scope), error)
             headers = {name: value for name, value in refused.headers.items() if name != "content-length"}
             return refused.status_code, headers, bytes(refused.body)
         return 200, JSON, taken
 
     async def _take(self, request: Request) -> Response:
         headers = lowered(request.scope["headers"])
-        return _answer(self._service, 200, await self._service.intake.take(headers, request.stream()))
+        return self._answers.document(await self._service.intake.take(headers, request.stream()))
 
 
 def private_app(service: Service) -> FastAPI:
     """What people and dashboards reach, on a listener of its own."""
-    app = _app(service, "Holdfast collector: private reads", dependencies=[Depends(_known_parameters)])
-    app.add_middleware(_SmallBodies, service=service)
+    answers = Answers(service, "private")
+    app = _app(answers, "Holdfast collector: private reads", dependencies=[Depends(_known_parameters)])
+    app.add_middleware(_SmallBodies, answers=answers)
     asking = asyncio.Semaphore(QUESTIONS)
 
     @app.get("/api/v1/live", **openapi.LIVE)
@@ -104,36 +107,23 @@ def private_app(service: Service) -> FastAPI:
         """Recent series, logs and alerts, as far as this collector knows them; ``complete`` says how far that is."""
         async with asking:
             completeness, kept = service.completeness(), service.live.kept()
-            body = await blocking(lambda: _bytes({**completeness, **select(kept, wanted)}))
-        return _answered(service, body)
+            body = await blocking(lambda: as_bytes({**completeness, **select(kept, wanted)}))
+        return answers.body(body)
 
     @app.get("/api/v1/live/stream", **openapi.STREAM)
     async def stream(wanted: Annotated[Wanted, openapi.WANTED]) -> Response:
         """The same as server-sent events, batch by batch as they are accepted."""
         return StreamingResponse(_events(service, wanted), media_type="text/event-stream")
 
-    @app.get("/api/v1/conflicts", **openapi.CONFLICTS)
-    async def identity_conflicts(
-        agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many.")] = 100,
-    ) -> Response:
-        """Identity conflicts on record, by agent, boot and sequence number."""
-        found: list[dict[str, Any]] = []
-        async for conflict in conflicts(service.store, agent_id=agent):
-            found.append({"quarantine_manifest_key": conflict.key, **conflict.document()})
-            if len(found) >= limit:
-                break
-        return _answer(service, 200, {"conflicts": found, "truncated": len(found) >= limit})
-
-    add_conflict_routes(app, service, _answer)
-    add_question_routes(app, service, _answer)
+    add_conflict_routes(app, service, answers)
+    add_question_routes(app, service, answers)
 
     @app.get("/metrics", **openapi.METRICS)
     async def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(service.meters.page(), media_type="text/plain; version=0.0.4")
 
-    _health(app, service)
+    _health(app, service, answers)
     return app
 
 
@@ -141,16 +131,16 @@ class _SmallBodies:
     """The framework reads a body to its end before anybody looks at it. Decisions are short; whatever says that it is
     long, or does not say how long it is, is refused unread."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, answers: Answers) -> None:
         self._app = app
-        self._service = service
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = _body_problem(lowered(scope["headers"])) if scope["type"] == "http" else None
         if problem is None:
             await self._app(scope, receive, send)
         else:
-            await _refuse(self._service, Request(scope), problem)(scope, receive, send)
+            await self._answers.refusal(Request(scope), problem)(scope, receive, send)
 
 
 def _body_problem(headers: dict[str, str]) -> Fault | None:
@@ -161,21 +151,22 @@ def _body_problem(headers: dict[str, str]) -> Fault | None:
     return None
 
 
-def _health(app: FastAPI, service: Service) -> None:
+def _health(app: FastAPI, service: Service, answers: Answers) -> None:
     @app.get("/healthz", **openapi.HEALTH)
     async def healthz() -> Response:
         """Whether the process is alive: it answers, so it is."""
-        return _answer(service, 200, {"status": "alive", "collector_id": service.collector_id})
+        return answers.document({"status": "alive", "collector_id": service.collector_id})
 
     @app.get("/readyz", **openapi.READY)
     async def readyz() -> Response:
         """Whether batches should be sent here, and how far derived work lags behind."""
         standing = await service.standing()
         if service.draining:
-            raise Fault("draining", "this collector is about to end", fields=standing)
+            raise Fault("draining", "this collector is about to end", remedy=ANOTHER, fields=standing)
         if standing["store_problem"]:
-            raise Fault("not_ready", f"no batch can be accepted: {standing['store_problem']}", fields=standing)
-        return _answer(service, 200, {"status": "ready", **standing})
+            problem = f"no batch can be accepted: {standing['store_problem']}"
+            raise Fault("not_ready", problem, remedy=ANOTHER, fields=standing)
+        return answers.document({"status": "ready", **standing})
 
     for path, asked in (("/healthz", healthz), ("/readyz", readyz)):  # some load balancers ask for no body
         app.head(path, include_in_schema=False)(asked)
@@ -227,13 +218,13 @@ async def _known_parameters(request: Request) -> None:
         raise Fault("bad_request", f"unknown parameters: {', '.join(unknown)}", remedy=remedy)
 
 
-def _app(service: Service, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:
+def _app(answers: Answers, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:
     options: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
     app = openapi.Described(title=title, version="1", dependencies=dependencies, **options)
 
     def handler(translate: Callable[[Any], Exception]) -> Callable[[Request, Exception], Any]:
         async def handle(request: Request, error: Exception) -> Response:
-            return _refuse(service, request, translate(error))
+            return answers.refusal(request, translate(error))
 
         return handle
 
@@ -256,23 +247,3 @@ def _unrouted(error: HTTPException) -> Exception:
     if error.status_code == 400:
         return Fault("bad_request", f"the body cannot be read: {error.detail}", remedy="see /openapi.json")
     return Fault("no_such_route", "nothing is served at this path", remedy="see /openapi.json")
-
-
-def _answer(service: Service, status: int, document: dict[str, Any]) -> Response:
-    return _answered(service, _bytes(document), status)
-
-
-def _answered(service: Service, body: bytes, status: int = 200) -> Response:
-    service.meters.request(status, "ok")
-    return Response(body, status, media_type="application/json")
-
-
-def _refuse(service: Service, request: Request, error: Exception) -> Response:
-    failure = failure_of(error)
-    service.meters.request(failure.status, failure.reason)
-    service.refusals.note(request, failure, error)
-    return Response(_bytes(failure.document), failure.status, failure.headers, media_type="application/json")
-
-
-def _bytes(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()

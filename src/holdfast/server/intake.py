@@ -44,6 +44,7 @@ DECODERS = 2
 PER_RECORD = 40
 """Bytes of a record's columns once it is decoded."""
 _AGAIN = "send the same batch again"
+_LATER = "keep the batch and send it again later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,11 @@ class Intake:
                         raise _too_large(size, claim.length)
                     parts.append(part)
         except TimeoutError:
-            raise Fault("timeout", f"{size} of {claim.length} bytes came within {self._body_timeout_s:g} s") from None
+            message = f"{size} of {claim.length} bytes came within {self._body_timeout_s:g} s"
+            raise Fault("timeout", message, remedy="send smaller batches, or raise ingest.body_timeout_ms") from None
         except ClientDisconnect:
-            raise Fault("timeout", f"the sender went away after {size} of {claim.length} bytes") from None
+            message = f"the sender went away after {size} of {claim.length} bytes"
+            raise Fault("timeout", message, remedy=_AGAIN) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _accept(self, claim: Claim, data: bytes) -> Answer:
@@ -194,7 +197,7 @@ class Intake:
                 "outcome_unknown", f"batch {submission.identity}: {self._times.too_late}", remedy=_AGAIN
             ) from None
         except IdentityQuarantined as error:
-            raise Fault("identity_quarantined", str(error), remedy=error.remedy) from error
+            raise Fault("identity_quarantined", str(error), remedy=error.remedy or _LATER) from error
         except Ambiguous as error:
             raise Fault("outcome_unknown", str(error), remedy=_AGAIN) from error
         except Unavailable as error:
@@ -267,13 +270,14 @@ def _text(headers: Mapping[str, str], name: str) -> str:
     try:
         return value.encode("latin-1").decode()  # headers are bytes, and these are UTF-8
     except UnicodeDecodeError as error:
-        raise Fault("bad_header", f"{_title(name)} is not UTF-8") from error
+        raise Fault("bad_header", f"{_title(name)} is not UTF-8", remedy="send it in UTF-8") from error
 
 
 def _number(headers: Mapping[str, str], name: str) -> int:
     value = _text(headers, name)
     if not value.isascii() or not value.isdigit() or len(value) > 20:
-        raise Fault("bad_header", f"{_title(name)}: {value[:40]!r} is no sequence number")
+        message = f"{_title(name)}: {value[:40]!r} is no sequence number"
+        raise Fault("bad_header", message, remedy="send a whole number from 0 on, in digits alone")
     return int(value)
 
 

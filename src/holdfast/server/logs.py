@@ -1,4 +1,5 @@
-"""Logs as JSON, a line each, and refusals noted without letting a bad sender fill the disk."""
+"""Logs as JSON, a line each, and refusals noted without letting a bad sender fill the disk, or whoever does not read
+them stop a collector (``outlet``)."""
 
 import json
 import logging
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.base.clock import Clock, iso
 from holdfast.base.telemetry import logger
+from holdfast.server.outlet import Outlet
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -55,10 +57,10 @@ class Sparing(logging.Filter):
 @contextmanager
 def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
     """Send the logs of this process there until the block ends. For programs; a library never calls it."""
-    handler = logging.StreamHandler(stream)
+    handler = Outlet(stream)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(Sparing())
-    loggers = {name: logging.getLogger(name) for name in ("holdfast", "uvicorn")}
+    loggers = {name: logging.getLogger(name) for name in ("holdfast", "uvicorn", "asyncio")}
     before = {name: (each.level, each.propagate) for name, each in loggers.items()}
     for name, each in loggers.items():
         each.addHandler(handler)
@@ -71,6 +73,7 @@ def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
             each.removeHandler(handler)
             each.setLevel(before[name][0])
             each.propagate = before[name][1]
+        handler.close()
 
 
 class Refusals:

@@ -22,7 +22,7 @@ class Meters:
     def __init__(self, usage: Usage) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self.requests: Counter[tuple[str, ...]] = Counter()
-        """Answers so far, by status and reason."""
+        """Answers so far, by listener, status and reason."""
         self.batches: Counter[str] = Counter()
         """Batches so far: ``new``, ``duplicate``, ``conflict``."""
         self.records: Counter[str] = Counter()
@@ -33,8 +33,8 @@ class Meters:
         self.registry.register(_Requests(self))
         self.registry.register(_Usage(usage))
 
-    def request(self, status: int, reason: str) -> None:
-        self.requests[str(status), reason] += 1
+    def request(self, listener: str, status: int, reason: str) -> None:
+        self.requests[listener, str(status), reason] += 1
 
     def new(self, frame_bytes: int, records: Mapping[str, int]) -> None:
         """A batch that is new."""
@@ -74,8 +74,8 @@ class _Requests(Source):
 
     def collect(self) -> Iterable[Metric]:
         meters = self._meters
-        answers = "Requests that were answered, by status and reason."
-        yield _counter("requests", answers, ("status", "reason"), dict(meters.requests))
+        answers = "Answers by listener (ingest, private), status and reason, without streams and this page."
+        yield _counter("requests", answers, ("listener", "status", "reason"), dict(meters.requests))
         for name, meaning, label, counts in (
             ("batches", "Batches, by what became of them.", "result", meters.batches),
             ("records", "Records of new batches, by kind.", "kind", meters.records),
@@ -107,7 +107,9 @@ class _Usage(Source):
             "holdfast_store_requests", "Requests to the store, retries included.", labels=["verb", "family"]
         )
         errors = CounterMetricFamily(
-            "holdfast_store_errors", "Requests to the store that failed.", labels=["verb", "family"]
+            "holdfast_store_errors",
+            "Requests that the store did not serve; an object that is not there is an answer.",
+            labels=["verb", "family"],
         )
         for (verb, family), tally in list(self._usage.tallies.items()):
             requests.add_metric([verb, family], tally.requests)

@@ -7,51 +7,30 @@ from fastapi import Depends, FastAPI, Query
 from holdfast.base.errors import Invalid
 from holdfast.ingest.frame import Reason
 from holdfast.ingest.select import Wanted
+from holdfast.server import shapes
 from holdfast.server.faults import REASONS
+from holdfast.server.shapes import Schema
 
-ERROR: dict[str, Any] = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["kind", "reason", "message"],
-            "properties": {
-                "kind": {"type": "string"},
-                "reason": {"type": "string"},
-                "message": {"type": "string"},
-                "remedy": {"type": "string"},
-            },
-        }
-    },
-}
-RECEIPT: dict[str, Any] = {
-    "type": "object",
-    "required": ["duplicate", "agent_id", "boot_id", "seq_start", "seq_end", "frame_sha256", "accepted_at_unix_ns"],
-    "properties": {
-        "duplicate": {"type": "boolean", "description": "Whether the same bytes were accepted before."},
-        "agent_id": {"type": "string"},
-        "boot_id": {"type": "string"},
-        "seq_start": {"type": "integer"},
-        "seq_end": {"type": "integer"},
-        "frame_sha256": {"type": "string"},
-        "accepted_at_unix_ns": {"type": "integer"},
-        "collector_id": {"type": "string"},
-    },
-}
+FRAME = tuple(reason.value for reason in Reason if reason is not Reason.TOO_LARGE)
+STORE = ("denied", "incompatible", "corrupt", "error", "unavailable")
+"""Why a question to the store may have no answer."""
 
 
-def statuses(*refused: int) -> dict[int | str, dict[str, Any]]:
-    """Refusals, each with the reasons that it can have."""
-    found: dict[int | str, dict[str, Any]] = {}
-    for status in refused:
-        reasons = [name for name, row in REASONS.items() if row.status == status]
-        if status == 400:
-            reasons += [reason.value for reason in Reason if reason is not Reason.TOO_LARGE]
-        found[status] = {
-            "description": ", ".join(reasons) or "error",
-            "content": {"application/json": {"schema": ERROR}},
-        }
+def refusals(*reasons: str, fields: dict[int, Schema] | None = None) -> dict[int | str, dict[str, Any]]:
+    """By status, each with the reasons that it can have, and with what an error has beside them."""
+    by_status: dict[int, list[str]] = {}
+    for reason in reasons:
+        by_status.setdefault(400 if reason in FRAME else REASONS[reason].status, []).append(reason)
+    return {status: _refusal(status, by_status[status], (fields or {}).get(status)) for status in sorted(by_status)}
+
+
+def _refusal(status: int, reasons: list[str], fields: Schema | None) -> dict[str, Any]:
+    schema = shapes.error(reasons, fields)
+    found: dict[str, Any] = {"description": ", ".join(reasons), "content": {"application/json": {"schema": schema}}}
+    if status in (429, 503):
+        found["headers"] = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+    if status == 401:
+        found["headers"] = {"WWW-Authenticate": {"description": "Bearer.", "schema": {"type": "string"}}}
     return found
 
 
@@ -84,8 +63,14 @@ class Described(FastAPI):
 SCHEMES = {"token": {"type": "http", "scheme": "bearer", "description": "A token from `holdfast tokens add`."}}
 BATCH: dict[str, Any] = {
     "responses": {
-        200: _ok("accepted, now or before", RECEIPT),
-        **statuses(400, 401, 403, 408, 409, 411, 413, 415, 422, 429, 500, 503),
+        200: _ok("accepted, now or before", shapes.RECEIPT),
+        **refusals(
+            *("missing_header", "bad_header", "bad_request", *FRAME),
+            *("unauthenticated", "agent_not_allowed", "identity_quarantined", "timeout", "identity_conflict"),
+            *("length_required", "too_large", "content_encoding", "header_mismatch"),
+            *("rate_limited", "concurrency_limited", "overloaded", "draining", "outcome_unknown", *STORE),
+            fields={409: shapes.CONFLICT},
+        ),
     },
     "openapi_extra": {
         "security": [{"token": []}],
@@ -101,14 +86,21 @@ BATCH: dict[str, Any] = {
         },
     },
 }
-LIVE: dict[str, Any] = {"responses": {200: _ok("what is known"), **statuses(400, 500)}}
+LIVE: dict[str, Any] = {"responses": {200: _ok("what is known", shapes.LIVE), **refusals("bad_request", "error")}}
 STREAM: dict[str, Any] = {
-    "responses": {200: _ok("events hello, batch and missed", media="text/event-stream"), **statuses(400, 500)}
+    "responses": {
+        200: _ok("events hello, batch and missed", {"type": "string"}, "text/event-stream"),
+        **refusals("bad_request", "error"),
+    }
 }
-CONFLICTS: dict[str, Any] = {"responses": {200: _ok("conflicts on record"), **statuses(400, 500, 503)}}
 METRICS: dict[str, Any] = {"responses": {200: _ok("figures", {"type": "string"}, "text/plain")}}
-HEALTH: dict[str, Any] = {"responses": {200: _ok("alive")}}
-READY: dict[str, Any] = {"responses": {200: _ok("ready"), **statuses(503)}}
+HEALTH: dict[str, Any] = {"responses": {200: _ok("alive", shapes.ALIVE)}}
+READY: dict[str, Any] = {
+    "responses": {
+        200: _ok("ready", shapes.READY),
+        **refusals("draining", "not_ready", fields={503: shapes.STANDING}),
+    }
+}
 
 
 def _wanted(

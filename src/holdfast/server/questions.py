@@ -3,7 +3,6 @@
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,19 +11,19 @@ from fastapi import FastAPI, Query, Response
 from holdfast.base.errors import Invalid
 from holdfast.metrics.question import Aggregate
 from holdfast.server import openapi
+from holdfast.server.answers import Answers
+from holdfast.server.patience import reading
 from holdfast.server.service import Service
 
 if TYPE_CHECKING:
     from holdfast.platform.logs import Logs
     from holdfast.platform.metrics import Metrics
 
-Answer = Callable[[Service, int, dict[str, Any]], Response]
-
 AT_ONCE = 2
 """Questions that are worked on at a time: each has a database of its own in memory."""
 
-ASK: dict[str, Any] = {"responses": openapi.statuses(400, 404, 500, 503)}
-LOOK: dict[str, Any] = {"responses": openapi.statuses(400, 500, 503)}
+ASK: dict[str, Any] = {"responses": openapi.refusals("bad_request", "not_found", *openapi.STORE)}
+LOOK: dict[str, Any] = {"responses": openapi.refusals("bad_request", *openapi.STORE)}
 
 Since = Annotated[str, Query(description="From when on: 2h for so long ago, or ISO 8601.")]
 Until = Annotated[str | None, Query(description="Until when; default: now.")]
@@ -56,7 +55,7 @@ class _Desk:
         return Logs(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
 
 
-def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:
+def add_question_routes(app: FastAPI, service: Service, answers: Answers) -> None:
     desk = _Desk(service)
     asking = asyncio.Semaphore(AT_ONCE)
 
@@ -68,16 +67,16 @@ def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:
         agent: Agent = None,
     ) -> Response:
         """Metrics that have samples in the range, with how many series and agents each has."""
-        async with asking:
+        async with reading(service), asking:
             found = await desk.metrics.list(pattern, since=since, until=until, agent=agent)
-        return answer(service, 200, found.document("metrics"))
+        return answers.document(found.document("metrics"))
 
     @app.get("/api/v1/metrics/labels", **ASK)
     async def labels(metric: Metric, since: Since = "1h", until: Until = None, agent: Agent = None) -> Response:
         """The labels of a metric and their values, with how many series have each."""
-        async with asking:
+        async with reading(service), asking:
             found = await desk.metrics.labels(metric, since=since, until=until, agent=agent)
-        return answer(service, 200, found.document("labels"))
+        return answers.document(found.document("labels"))
 
     @app.get("/api/v1/metrics/query", **ASK)
     async def query(
@@ -95,7 +94,7 @@ def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:
         """The values of a metric, step by step."""
         if total and by:
             raise Invalid("total puts all series together, by only some", remedy="give one of them")
-        async with asking:
+        async with reading(service), asking:
             found = await desk.metrics.query(
                 metric,
                 since=since,
@@ -107,7 +106,7 @@ def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:
                 agent=agent,
                 by=[] if total else by,
             )
-        return answer(service, 200, found.document())
+        return answers.document(found.document())
 
     @app.get("/api/v1/logs/search", **LOOK)
     async def search(
@@ -120,8 +119,8 @@ def add_question_routes(app: FastAPI, service: Service, answer: Answer) -> None:
         limit: Annotated[int, Query(description="At most so many, the newest.")] = 100,
     ) -> Response:
         """Logs that have all of the words, the newest first."""
-        async with asking:
+        async with reading(service), asking:
             found = await desk.logs.search(
                 words, since=since, until=until, severity=severity, where=where, agent=agent, limit=limit
             )
-        return answer(service, 200, found.document("logs"))
+        return answers.document(found.document("logs"))

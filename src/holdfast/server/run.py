@@ -1,8 +1,9 @@
 """Run a collector: two listeners over one service, until told to end; then finish what is under way, and close.
 
-The first SIGTERM or SIGINT begins the end: no new connections, no new batches, requests under way get their answers,
-derived references are written, what a spool still holds lands once more. It takes at most ``drain_ms``, and seconds
-more where the store does not answer (``ending``). A second signal cuts it short.
+The first SIGTERM or SIGINT begins the end: no new connections for batches, no new batches, requests under way get their
+answers; until then the private listener goes on, and says that this collector drains. Then it ends too, derived
+references are written, what a spool still holds lands once more. It takes at most ``drain_ms``, and seconds more where
+the store does not answer (``ending``). A second signal cuts it short.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from holdfast.base.telemetry import logger
 from holdfast.ingest.lasting import lasting
 from holdfast.objects.stack import OpenStore
 from holdfast.server.app import IngestApp, private_app
+from holdfast.server.ending import Ending
 from holdfast.server.service import OVERLAP_S, Service, open_service
 from holdfast.server.wire import Address, Server, Wire, bound, server_for
 
@@ -68,11 +70,11 @@ async def run_collector(
             finally:
                 service.begin_draining()
                 _log.info("draining", extra={"under_way": service.limits.under_way})
-                for server in servers:
-                    server.should_exit = True
-                await asyncio.gather(*tasks, return_exceptions=True)
-                beside.cancel()
-                await asyncio.gather(beside, return_exceptions=True)
+                try:
+                    await _end(servers, tasks, service.ending)
+                finally:
+                    beside.cancel()
+                    await asyncio.gather(beside, return_exceptions=True)
     _log.info("ended")
 
 
@@ -97,6 +99,20 @@ async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None
         waiting.cancel()
     for task in done - {waiting}:
         task.result()
+
+
+async def _end(servers: list[Server], tasks: list[asyncio.Task[None]], ending: Ending) -> None:
+    """One after the other: who asks the private listener is told until the end that batches belong elsewhere now."""
+    ingest, private = servers
+    try:
+        ingest.end(within_s=ending.drain_ms / 1_000)
+        await asyncio.wait(tasks[:1])
+        private.end(within_s=ending.left_s())
+        await asyncio.wait(tasks[1:])
+    finally:
+        for task in tasks:
+            task.cancel()  # a second signal
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def allow_files(connections: int) -> int:

@@ -10,6 +10,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect
 
@@ -109,7 +111,7 @@ class Cycle:
 def response(answered: Answered, defaults: list[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
     """An answer as bytes."""
     status, headers, body = answered
-    lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode()]
+    lines = [f"HTTP/1.1 {phrased(status)}\r\n".encode()]
     lines += [b"%s: %s\r\n" % each for each in defaults]
     lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in headers.items()]
     lines.append(b"content-length: %d\r\n" % len(body))
@@ -118,5 +120,7 @@ def response(answered: Answered, defaults: list[tuple[bytes, bytes]], *, keep_al
     return b"".join(lines)
 
 
-_PHRASES = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 409: "Conflict", 503: "Busy"}
-"""Nobody has to read them."""
+@cache
+def phrased(status: int) -> str:
+    """A status with the words that HTTP has for it."""
+    return f"{status} {HTTPStatus(status).phrase}"

@@ -8,6 +8,7 @@ past the parser (``shortcut``), under the same limits.
 
 import asyncio
 import json
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
@@ -27,12 +28,14 @@ from holdfast.server.corked import Corked
 from holdfast.server.door import Door
 from holdfast.server.faults import Fault, failure_of
 from holdfast.server.head import Connection
-from holdfast.server.shortcut import Cycle, Shortcut, plain_head, response
+from holdfast.server.shortcut import Cycle, Shortcut, phrased, plain_head, response
 
 HEAD_BYTES = 16 << 10
 """The longest head of a request."""
 KEEP_ALIVE_S = 75
 """How long an idle connection stays: longer than load balancers keep theirs, so that they close first."""
+
+_SPEAK = "speak HTTP/1.1 here, over TLS if this listener has a certificate, with a head of at most 16 KiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,11 @@ class Server(uvicorn.Server):
         self.servers = self._doors  # type: ignore[assignment]  # uvicorn closes them
         self.listening.set()
 
+    def end(self, *, within_s: float) -> None:
+        """Let nobody in any more, and end when requests under way have their answers, or when the time is over."""
+        self.config.timeout_graceful_shutdown = max(1, round(within_s))
+        self.should_exit = True
+
     def certificates(self) -> Certificates | None:
         """What keeps the certificate new; None without TLS."""
         paths = tuple(path for path in (self._wire.certificate, self._wire.key) if path is not None)
@@ -162,6 +170,14 @@ def guarded(wire: Wire, shortcut: Shortcut | None = None) -> type[H11Protocol]:
     return type("GuardedProtocol", (_Guarded,), {"wire": wire, "shortcut": shortcut})
 
 
+class _OfPeer(logging.LoggerAdapter[logging.Logger]):
+    """Lines of uvicorn that say whose connection they are about."""
+
+    @property
+    def level(self) -> int:
+        return self.logger.level
+
+
 class _Guarded(H11Protocol):
     wire: ClassVar[Wire]
     shortcut: ClassVar[Shortcut | None]
@@ -180,9 +196,11 @@ class _Guarded(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        self.logger = _OfPeer(self.logger, {"peer": self.client[0] if self.client else None})  # type: ignore[assignment]  # as far as uvicorn uses one
         self.transport = Corked(transport, self.loop)  # type: ignore[assignment]  # as far as uvicorn uses one
         if len(self.connections) > self.wire.connections:
-            self._turn_away(Fault("overloaded", f"there are {self.wire.connections} connections already"))
+            full = f"there are {self.wire.connections} connections already"
+            self._turn_away(Fault("overloaded", full, remedy="come again later, or raise ingest.connections"))
             return
         self._watch()
 
@@ -247,7 +265,7 @@ class _Guarded(H11Protocol):
         try:
             answered = await shortcut.answer(cycle.head.headers, cycle.body(), self.client)
         except asyncio.CancelledError:  # the time for requests under way is over
-            self._turn_away(Fault("draining", "this collector ends; send the same batch again"))
+            self._turn_away(Fault("draining", "this collector ends", remedy="send the same batch again"))
             raise
         cycle.response_complete = True
         if cycle.disconnected or self.transport.is_closing():
@@ -292,7 +310,7 @@ class _Guarded(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        self._turn_away(Fault("bad_request", f"this is no HTTP request: {msg}"))
+        self._turn_away(Fault("bad_request", f"this is no HTTP request: {msg}", remedy=_SPEAK))
 
     def _watch(self) -> None:
         """One timer per phase: bytes that trickle in do not wind it up again."""
@@ -334,7 +352,8 @@ class _Guarded(H11Protocol):
             self.transport.close()  # an answer is under way, or was given
             self._await_reader()
         else:
-            self._turn_away(Fault("timeout", "the request did not come in time"))
+            slow = f"no whole head of a request came within {self.wire.header_timeout_s:g} s"
+            self._turn_away(Fault("timeout", slow, remedy="send the head of a request at once"))
 
     def _turn_away(self, fault: Fault) -> None:
         """Answer outside of any application, and close."""
@@ -355,6 +374,6 @@ class _Guarded(H11Protocol):
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         # h11 may be in an error state already, so these bytes go past it.
-        self.transport.write(f"HTTP/1.1 {failure.status} {fault.reason}\r\n{lines}\r\n".encode() + body)
+        self.transport.write(f"HTTP/1.1 {phrased(failure.status)}\r\n{lines}\r\n".encode() + body)
         self.transport.close()
         self._await_reader()

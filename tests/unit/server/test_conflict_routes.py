@@ -63,9 +63,21 @@ async def test_what_is_wrong_is_refused(tmp_path: Path) -> None:
             {"resolution": "quarantine_identity", "by": "a", "why": " "},
         ):
             assert (await desk.private.post(path, json=wrong)).status_code == 400
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_decision_that_is_not_said_to_be_json_is_refused_for_that(tmp_path: Path, kind: str) -> None:
+    async with server_desk(tmp_path) as desk:
         plain = '{"resolution": "quarantine_identity", "by": "a", "why": "b"}'
-        sent = await desk.private.post(path, content=plain, headers={"content-type": "text/plain"})
-        assert sent.status_code == 400
+        for path in (f"/api/v1/conflicts/{'0' * 64}/resolve", "/api/v1/holds/lift"):
+            sent = await desk.private.post(path, content=plain, headers={"content-type": kind})
+            told = sent.json()["error"]
+            assert (sent.status_code, told["reason"]) == (400, "bad_request")
+            assert told["message"] == "the body is not said to be JSON"
+            assert "Content-Type: application/json" in told["remedy"]
+        said = {"content-type": "Application/JSON; charset=utf-8"}
+        lift = await desk.private.post("/api/v1/holds/lift", content=plain, headers=said)
+        assert "agent_id: Field required" in lift.json()["error"]["message"]
 
 
 async def test_holds_and_resolutions_that_were_tampered_with_change_no_verdict(tmp_path: Path) -> None:

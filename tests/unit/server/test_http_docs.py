@@ -45,9 +45,12 @@ async def test_every_route_is_listed_with_its_listener_and_statuses(tmp_path: Pa
 
 async def test_every_parameter_and_metric_is_explained(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
-        parameters = private_app(desk.service).openapi()["paths"]["/api/v1/live"]["get"]["parameters"]
+        paths = private_app(desk.service).openapi()["paths"]
+        parameters, conflicts = (paths[f"/api/v1/{each}"]["get"]["parameters"] for each in ("live", "conflicts"))
         families = {family.name: family.type for family in desk.service.meters.registry.collect()}
     assert all(f"| `{each['name']}` |" in PAGE for each in parameters)
+    section = PAGE.partition("## Conflicts and holds")[2].partition("## ")[0]
+    assert all(f"`{each['name']}`" in section for each in conflicts)
     names = [f"{name}_total" if kind == "counter" else name for name, kind in families.items()]
     assert [name for name in names if f"`{name}`" not in PAGE] == []
 

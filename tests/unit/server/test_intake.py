@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.errors import TABLE, Ambiguous, Corrupt, Unavailable
+from holdfast.base.errors import (
+    TABLE,
+    Ambiguous,
+    Conflict,
+    Corrupt,
+    Denied,
+    HoldfastError,
+    Incompatible,
+    Invalid,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from holdfast.ingest import Gauge, layout
 from holdfast.ingest.frame import FrameInvalid, Identity, Reason
 from holdfast.ingest.frame.envelope import wrap
@@ -153,7 +165,7 @@ async def test_a_store_that_does_not_answer_keeps_no_sender_waiting(
 
 def test_every_failure_has_one_shape() -> None:
     errors: list[Exception] = [
-        Fault("too_large", "m"),
+        Fault("too_large", "m", remedy="r"),
         FrameInvalid(Reason.CHECKSUM, "m"),
         Corrupt("m"),
         Unavailable("m"),
@@ -161,13 +173,23 @@ def test_every_failure_has_one_shape() -> None:
     ]
     for error in errors:
         failure = failure_of(error)
-        assert set(failure.document["error"]) >= {"kind", "reason", "message"}
+        assert list(failure.document["error"]) == ["kind", "reason", "message", "remedy"]
+        assert failure.document["error"]["remedy"]
         assert failure.document["error"]["kind"] in TABLE
         assert "secret" not in json.dumps(failure.document)
     assert [failure_of(error).status for error in errors] == [413, 400, 500, 503, 500]
     assert failure_of(FrameInvalid(Reason.TOO_LARGE, "m")).status == 413
     assert failure_of(Ambiguous("m")).status == TABLE["ambiguous"].http_status
     assert all(row.kind in TABLE for row in REASONS.values())
+    assert all(failure_of(FrameInvalid(reason, "m")).document["error"]["remedy"] for reason in Reason)
+
+
+@pytest.mark.parametrize("kind", [Invalid, NotFound, Denied, Incompatible, Conflict, Unavailable, Refused, Corrupt])
+def test_an_error_of_ours_has_a_reason_of_the_table(kind: type[HoldfastError]) -> None:
+    failure = failure_of(kind("m"))
+    row = REASONS[failure.reason]
+    assert (row.kind, row.status) == (failure.document["error"]["kind"], failure.status)
+    assert failure.document["error"]["remedy"]
 
 
 async def test_many_texts_are_counted_as_the_objects_they_become(tmp_path: Path) -> None:

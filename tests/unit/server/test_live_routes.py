@@ -48,7 +48,7 @@ async def test_filters_narrow_it_down(tmp_path: Path) -> None:
         latest = await desk.get("/api/v1/live?name=load&points=1&since_ns=1600")
         assert [each["points"] for each in latest["series"]] == [[[2_000, 2.0]]]
         assert (await desk.get("/api/v1/live?series=1"))["truncated"] is True
-        assert (await desk.get("/api/v1/live?label=host", 400))["error"]["reason"] == "invalid"
+        assert (await desk.get("/api/v1/live?label=host", 400))["error"]["reason"] == "bad_request"
         assert (await desk.get("/api/v1/live?series=100000&points=100000", 400))["error"]["kind"] == "invalid"
 
 

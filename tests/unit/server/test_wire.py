@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import resource
 import socket
 import ssl
@@ -198,6 +199,17 @@ async def test_a_head_that_is_too_long_is_refused_in_one_piece_too() -> None:
             found = await asked_whole(address, long)
             expected = b"HTTP/1.1 200" if len(filler) < HEAD_BYTES else b"HTTP/1.1 400"
             assert found.startswith(expected), found[:200]
+
+
+async def test_of_what_is_no_http_it_is_said_who_sent_it(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(PATIENT) as (_, address):
+        found = await asked_whole(address, b"\x16\x03\x01 no HTTP\r\n\r\n")
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    told = json.loads(body)["error"]
+    assert (told["reason"], "HTTP/1.1" in told["remedy"]) == ("bad_request", True)
+    (record,) = [each for each in caplog.records if each.name == "uvicorn.error"]
+    assert vars(record)["peer"] == "127.0.0.1"
 
 
 async def where(scope: Any, receive: Any, send: Any) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.base.errors import Invalid
+from holdfast.objects.redact import shown
 
 
 def check_url(url: str, option: str = "") -> str:
     """The address of a collector, without a slash at its end. ``option`` says where it was given."""
     if not _is_address(url):
-        raise Invalid(f"{option}{url!r} is no address of a collector", remedy="write https://host:port")
+        raise Invalid(f"{option}{shown(url)!r} is no address of a collector", remedy="write https://host:port")
     return url.rstrip("/")
 
 

@@ -169,6 +169,12 @@ def test_an_address_that_names_no_collector_is_refused_at_once(url: str) -> None
         Client(url, agent_id="web-1", token="t")
 
 
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(Invalid, match="is no address of a collector") as caught:
+        Client("http://web:hunter2@c:8080", agent_id="web-1", token="t")
+    assert "hunter2" not in str(caught.value)
+
+
 def test_what_is_empty_is_called_that() -> None:
     with pytest.raises(Invalid, match=r"^agent id: it is empty\nhint: give a name of 1 to 120 bytes$"):
         Client("http://c", agent_id="", token="t")

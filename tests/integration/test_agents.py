@@ -19,6 +19,7 @@ from holdfast.ingest.frame import decode
 from holdfast.ingest.records import Counter, Gauge, Log
 from tests.integration.collectors import Running, collectors, end, make_token
 from tests.integration.run_places import Place, folder
+from tests.tidy.tree import ROOT
 
 TIMEOUT_S = 60
 
@@ -208,6 +209,26 @@ def test_a_quarantined_agent_keeps_its_batches_until_the_hold_is_lifted(
     assert desk.accepted() > held
     records = desk.records()
     assert sorted(records) == list(range(len(records)))
+
+
+def test_an_agent_that_does_not_trust_a_collector_says_whom_it_could_trust(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, token, tls = folder(tmp_path / "store"), tmp_path / "token", ROOT / "tests" / "golden" / "tls"
+    token.write_text(make_token(tmp_path / "tokens.toml", "web-*"))
+    (tmp_path / "agent.toml").touch()
+    options = ("--tls-certificate", str(tls / "certificate.pem"), "--tls-key", str(tls / "key.pem"))
+    with collectors(place, tmp_path / "tokens.toml", options) as running:
+        desk = Desk(tmp_path, place, token, running)
+        assert run(desk.command("--once")) == 5
+        said = capsys.readouterr().err.splitlines()
+        assert f"{desk.urls} does not take batches (untrusted): its certificate is not trusted" in said[0]
+        assert said[-1].startswith("hint: name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE)")
+        monkeypatch.setenv("HOLDFAST_AGENT__CA_FILE", str(tmp_path / "agent.toml"))
+        assert run(desk.command("--once")) == 2
+        assert f"agent.ca_file {tmp_path / 'agent.toml'}: there is no certificate in it" in capsys.readouterr().err
+        monkeypatch.setenv("HOLDFAST_AGENT__CA_FILE", str(tls / "certificate.pem"))
+        assert run(desk.command("--once")) == 0
 
 
 BAD_INPUT = [

@@ -65,6 +65,7 @@ DEFAULT_FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 STORE_VARIABLE = "HOLDFAST_STORE"
+NAME_A_STORE = "name a store, such as file:data or s3://bucket/prefix"
 
 # What a layer sets aside of those below it: the other spelling of a setting, and what belongs to another identity.
 _DISPLACED = {
@@ -230,11 +231,25 @@ def _unknown(source: str, full: str, key: str, known: list[str]) -> Invalid:
 
 def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid:
     """The first problem in one line, with the layer that the rejected value came from."""
-    problem = error.errors(include_url=False, include_input=False)[0]
-    section, *keys = (str(part) for part in problem["loc"])
-    key = keys[0] if keys else ""
+    where, what, remedy = problem_in(error)
+    section, key = (*where, "")[:2]
     source = _source_of(section, key, layers)
-    return Invalid(f"{source}: {'.'.join([section, *keys])}: {problem['msg']}", remedy="correct this value")
+    name = ".".join(where)
+    remedy = NAME_A_STORE if name == "store.uri" else remedy
+    return Invalid(f"{source}: {name}: {what}", remedy=remedy or "correct this value")
+
+
+def problem_in(error: ValidationError) -> tuple[tuple[str, ...], str, str | None]:
+    """The first problem: which value has it, what it is, and what to do where that can be said."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = tuple(str(part) for part in problem["loc"])
+    match problem["type"]:
+        case "byte_size" | "byte_size_unit":
+            return where, "this is no number of bytes", "write 268435456 or 256MiB"
+        case "string_too_short":
+            return where, "this is empty", None
+        case _:
+            return where, problem["msg"].removeprefix("Value error, "), None
 
 
 def _source_of(section: str, key: str, layers: list[tuple[str, _Tree]]) -> str:

@@ -20,7 +20,14 @@ def _at_home(path: Path) -> Path:
         raise ValueError(f"{error}") from error
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("it has characters that cannot be printed")
+    return name
+
+
 _Path = Annotated[Path, AfterValidator(_at_home)]
+_Name = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_printable)]
 
 
 class Section(BaseModel):
@@ -106,7 +113,7 @@ class IngestSection(Section):
     private: str = Field(default="127.0.0.1:8081", min_length=1)
     tokens: _Path | None = None
     spool: _Path | None = None
-    collector_id: str | None = Field(default=None, min_length=1, max_length=120)
+    collector_id: _Name | None = None
     authority_id: str | None = None
     tls_certificate_file: _Path | None = None
     tls_key_file: _Path | None = None

@@ -8,12 +8,10 @@ error, a line each.
 import asyncio
 import hashlib
 import signal
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -78,14 +76,16 @@ async def _work(
     from holdfast.ingest.agent.folder import held_folder  # noqa: PLC0415  # as above
     from holdfast.ingest.agent.queue import QueueOptions, open_queue  # noqa: PLC0415  # as above
     from holdfast.ingest.transport import HttpTransport  # noqa: PLC0415  # as above
+    from holdfast.ingest.trust import trusting  # noqa: PLC0415  # as above
 
     section, ambient = shell.settings.agent, Ambient.system()
+    verify = True if section.ca_file is None else trusting(section.ca_file, "agent.ca_file")
     stop = _stopping()
     spoken = _Spoken(shell.out)
     with held_folder(folder) as held:
         queued = await open_queue(held, agent_id, ambient, QueueOptions(max_bytes=section.queue_max_bytes))
         timeout = httpx.Timeout(section.request_timeout_ms / 1000, connect=min(10.0, section.request_timeout_ms / 1000))
-        async with httpx.AsyncClient(timeout=timeout, verify=_trust(section), follow_redirects=False) as client:
+        async with httpx.AsyncClient(timeout=timeout, verify=verify, follow_redirects=False) as client:
             transport = HttpTransport(client, urls, token)
             worker = Agent(queued, transport, ambient, section, folder, collectors=urls, speak=spoken)
             if not once:
@@ -113,6 +113,11 @@ def _advice(worker: Any) -> str:
             return "start the agent again"
         case "identity_quarantined":
             return "ask those who run the collectors why this agent is held; start it again once it is not"
+        case "untrusted":
+            return (
+                "name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE), or the collector by a name in its "
+                "certificate, and start the agent again"
+            )
         case _:
             return (
                 "compare --token-file and --agent-id with `holdfast tokens list` where the collectors are, "
@@ -131,23 +136,12 @@ class _Spoken:
 
 
 def collectors_of(text: str) -> tuple[str, ...]:
-    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
-    for url in urls:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-            raise Invalid(f"--collector: {url!r} is no address of a collector", remedy="write https://host:port")
+    from holdfast.ingest.trust import check_url  # noqa: PLC0415  # as above
+
+    urls = tuple(check_url(url.strip(), "--collector: ") for url in text.split(",") if url.strip())
     if not urls:
         raise Invalid("--collector names no collector", remedy="write https://host:port")
     return urls
-
-
-def _trust(section: AgentSection) -> ssl.SSLContext | bool:
-    if section.ca_file is None:
-        return True
-    try:
-        return ssl.create_default_context(cafile=str(section.ca_file))
-    except (OSError, ssl.SSLError) as error:
-        raise Invalid(f"agent.ca_file {section.ca_file} cannot be read: {error}") from error
 
 
 def _stopping() -> asyncio.Event:

@@ -1,12 +1,15 @@
 """``holdfast authority``: which store accepts telemetry, under which id and how; and how a copy becomes one."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.ids import Ambient
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ingest.authority import Acceptance, Authority, Place, add_alias, objection, promote, read_authority
+from holdfast.ingest.spool import open_spool
 from holdfast.objects.stack import open_store
 
 app = noun_app()
@@ -43,6 +46,9 @@ def promote_copy(
     spool_id: Annotated[
         str | None, typer.Option(metavar="ID", help="With local_spool: the spool that accepts.")
     ] = None,
+    spool: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The same, by its folder on this machine; made if it is new.")
+    ] = None,
     original_is_out_of_service: Annotated[
         bool,
         typer.Option("--original-is-out-of-service", help="Nothing can check it: no collector accepts there any more."),
@@ -54,17 +60,20 @@ def promote_copy(
     """
     shell = Shell.of(context)
     mode = None if acceptance is None else _mode(acceptance)
+    if spool is not None and spool_id is not None:
+        raise Invalid("--spool and --spool-id both name a spool", remedy="give one of the two")
 
     async def work() -> None:
         async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
             place = Place.of(store.spec)
+            found = await read_authority(store, store.ambient)
             if not original_is_out_of_service:
-                found = await read_authority(store, store.ambient)
                 original = "its original" if found is None else str(found.place)
                 typer.confirm(
                     f"does no collector accept at {original} any more, and never again?", abort=True, err=True
                 )
-            made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=spool_id)
+            named = spool_id if spool is None or found is None else await _spool_in(spool, store.ambient)
+            made = await promote(store, store.ambient, place, reason=why, acceptance=mode, spool_id=named)
             shell.out.record(_fields(made, place))
 
     shell.run(work())
@@ -93,6 +102,11 @@ def alias(
             shell.out.record(_fields(await add_alias(store, store.ambient, place), place))
 
     shell.run(work())
+
+
+async def _spool_in(folder: Path, ambient: Ambient) -> str:
+    async with open_spool(folder, ambient) as spool:
+        return await spool.spool_id(ambient)
 
 
 def _mode(text: str) -> Acceptance:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from holdfast.base.config import IngestSection
+from holdfast.base.config import IngestSection, problem_in
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.telemetry import logger
 from holdfast.cli.output import TERMINATED, Output, counted
@@ -96,9 +96,9 @@ def _section(settings: IngestSection, **given: Any) -> IngestSection:
     try:
         return IngestSection.model_validate({**settings.model_dump(), **chosen})
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        option = "--" + str(problem["loc"][0]).removesuffix("_file").replace("_", "-")
-        raise Invalid(f"{option}: {problem['msg']}", remedy="see holdfast collector --help") from None
+        where, what, remedy = problem_in(error)
+        option = "--" + where[0].removesuffix("_file").replace("_", "-")
+        raise Invalid(f"{option}: {what}", remedy=remedy or "see holdfast collector --help") from None
 
 
 async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_any_place: bool) -> None:
@@ -154,6 +154,7 @@ def _announce(out: Output, serving: "Serving") -> None:
                 "acceptance": service.authority.acceptance.value,
                 "query_collector": service.query,
                 "certified": service.check.certificate is not None,
+                "tokens": service.tokens.valid(),
             }
         )
         return

@@ -26,6 +26,10 @@ from holdfast.objects.store import Store
 
 FORMAT = "holdfast.authority"
 VERSION = 1
+OWN_SPOOL = (
+    "start the collector on the folder of that spool; if it is lost for good,"
+    " `holdfast authority promote --spool DIR` lets another one accept"
+)
 
 
 class Acceptance(StrEnum):
@@ -139,6 +143,28 @@ async def open_authority(
 
     Pin ``expected_id`` where a fleet is configured: an empty second bucket then is refused too, instead of founded.
     """
+    pinned = {"expected_id": expected_id, "spool_id": spool_id}
+    found = await standing_authority(store, ambient, place, acceptance, **pinned, unsafe_any_place=unsafe_any_place)
+    if found is not None:
+        return found
+    created = await _create(store, ambient, place, acceptance, spool_id)
+    problem = objection(created, created.place if unsafe_any_place else place, acceptance, **pinned)
+    if problem is not None:  # somebody else has begun one at the same time
+        raise problem
+    return created
+
+
+async def standing_authority(
+    store: Store,
+    ambient: Ambient,
+    place: Place,
+    acceptance: Acceptance,
+    *,
+    expected_id: str | None = None,
+    spool_id: str | None = None,
+    unsafe_any_place: bool = False,
+) -> Authority | None:
+    """As ``open_authority``, and None where that would create one. Writes nothing: what is refused leaves no trace."""
     found = await read_authority(store, ambient)
     if found is None:
         if expected_id is not None:
@@ -146,7 +172,7 @@ async def open_authority(
                 f"{place}: has no authority, and {expected_id} is expected",
                 remedy="name the store that holds it, or leave the expected id out to begin a new authority here",
             )
-        found = await _create(store, ambient, place, acceptance, spool_id)
+        return None
     claimed = found.place if unsafe_any_place else place
     problem = objection(found, claimed, acceptance, expected_id=expected_id, spool_id=spool_id)
     if problem is not None:
@@ -183,7 +209,7 @@ def objection(
     if spool_id is not None and found.spool_id is not None and spool_id != found.spool_id:
         return Refused(
             f"{place}: the spool {found.spool_id} accepts here, and this one is {spool_id}",
-            remedy="start the collector on its own spool folder; if that is lost, promote the store for the new one",
+            remedy=OWN_SPOOL,
         )
     return None
 

@@ -14,6 +14,7 @@ answer means is decided in ``transport``, for agents and clients alike; a token 
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,12 +27,13 @@ import httpx
 from holdfast.base.errors import Denied as NotAllowed
 from holdfast.base.errors import HoldfastError, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.sender import Busy, Conflict, Denied, Rejected, Silent, Taken
+from holdfast.ingest.agent.sender import UNTRUSTED, Busy, Conflict, Denied, Rejected, Silent, Taken
 from holdfast.ingest.frame import ANY_SIZE, Identity, encode, inspect, pack
 from holdfast.ingest.identity import check_sender
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record
 from holdfast.ingest.tokenfile import TokenSource, check_token
 from holdfast.ingest.transport import PATH, HttpTransport
+from holdfast.ingest.trust import check_url, trusting
 
 LONGEST_WAIT_S = 30.0
 
@@ -88,30 +90,28 @@ class Client:
         tries: int = 10,
         backoff_ms: int = 100,
         timeout_s: float = 30.0,
-        verify: Any = True,
+        verify: ssl.SSLContext | Path | str | bool = True,
         ambient: Ambient | None = None,
     ) -> None:
-        """``url``: a collector, or several to fail over between. ``verify``: as in httpx, such as an SSL context."""
+        """``url``: a collector, or several to fail over between. ``verify``: the certificates by which it is trusted,
+        a file of them in PEM or an SSL context; True for the usual ones."""
         urls = [url] if isinstance(url, str) else list(url)
         if not urls or tries < 1 or batch_records < 1:
             raise Invalid("a client needs a collector's URL, at least one try, and records in its batches")
-        for each in urls:
-            if not each.startswith(("http://", "https://")):
-                raise Invalid(f"{each!r} is no address of a collector", remedy="write https://host:port")
         self._ambient = ambient if ambient is not None else Ambient.system()
         self.agent_id = agent_id
         self.boot_id = boot_id if boot_id is not None else self._ambient.ids.unique()
         self.next_seq = seq_start
         check_sender(agent_id)
         Identity(agent_id, self.boot_id, seq_start, seq_start)
-        self._urls = [each.rstrip("/") for each in urls]
+        self._urls = [check_url(each) for each in urls]
         self._at = 0
         self._token = _token(token, token_file)
         self._batch_records = batch_records
         self._tries = tries
         self._backoff_s = backoff_ms / 1000
         self._timeout_s = timeout_s
-        self._verify = verify
+        self._verify = trusting(Path(verify), "verify=") if isinstance(verify, Path | str) else verify
         self._http: httpx.AsyncClient | None = None
 
     async def send(self, records: Record | Iterable[Record]) -> Receipt:
@@ -154,6 +154,8 @@ class Client:
             if not isinstance(answer, Busy | Silent):
                 raise _refusal(answer, identity, frame)
             problem = f"{self._urls[self._at]}: {answer.detail}"
+            if isinstance(answer, Silent) and answer.reason == UNTRUSTED:
+                problem += " (verify= names the file of the CA to trust)"
             self._at = (self._at + 1) % len(self._urls)
             if number < self._tries:
                 await asyncio.sleep(self._pause(number, answer))
@@ -198,7 +200,7 @@ class Client:
 
 def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str]:
     if token is not None and token_file is None:
-        checked = check_token(token, "token=")
+        checked = check_token(token, "the token given", remedy="pass what `holdfast tokens add` has printed")
         return lambda: checked
     if token_file is not None and token is None:
         return TokenSource(Path(token_file))

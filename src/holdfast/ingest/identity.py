@@ -45,8 +45,10 @@ class BatchIdentity:
 
 def check_name(what: str, name: str, limit: int) -> str:
     """The name, if it is printable and its hexadecimal form fits into a key."""
+    if not name:
+        raise Invalid(f"{what}: it is empty", remedy=f"give a name of 1 to {limit} bytes")
     size = len(name.encode("utf-8", "surrogatepass"))
-    if not 1 <= size <= limit:
+    if size > limit:
         raise Invalid(f"{what} {name[:40]!r} has {size} bytes; 1 to {limit} are allowed", remedy="use a shorter name")
     if not name.isprintable():
         raise Invalid(f"{what} {name!r} has characters that cannot be printed", remedy="use letters, digits and marks")

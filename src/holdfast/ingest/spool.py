@@ -40,7 +40,7 @@ from holdfast.base.errors import Ambiguous, Denied, Incompatible, Invalid, Refus
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Submission
-from holdfast.ingest.agent.folder import DiskFolder
+from holdfast.ingest.agent.folder import DiskFolder, named_folder
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.notes import Notes
@@ -277,15 +277,28 @@ async def open_spool(folder: Path, ambient: Ambient) -> AsyncIterator[Spool]:
         yield spool
 
 
+def holds_spool(folder: Path) -> bool:
+    """Whether there is one already. Makes nothing."""
+    with named_folder("--spool", folder):
+        try:
+            return (folder / FOLDER / ABOUT).stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    (folder / NOTES).mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with named_folder("--spool", folder):
+        (folder / NOTES).mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Refused(f"{folder}: another collector uses this spool", remedy="give each its own folder") from error
+            raise Refused(
+                f"{folder}: another collector uses this spool",
+                remedy="end it first: with local_spool a store has one collector; several need a store of s3_manifest",
+            ) from error
         yield
     finally:
         os.close(lock)

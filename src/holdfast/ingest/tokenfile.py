@@ -38,9 +38,11 @@ class TokenSource:
         self._seen = (found.st_mtime_ns, found.st_ino)
 
 
-def check_token(text: str, source: str) -> str:
+def check_token(text: str, source: str, remedy: str = "put the token into it, and nothing else") -> str:
     """The token in ``text``, which may end with a line feed. No error shows it: it may be a secret all the same."""
     token = text.strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise Invalid(f"{source} holds no token", remedy="put the token into it, and nothing else")
+    if not token:
+        raise Invalid(f"{source} is empty", remedy=remedy)
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise Invalid(f"{source} is no token: it has spaces, or characters that no token has", remedy=remedy)
     return token

@@ -6,6 +6,7 @@ login page must neither park nor remove a batch. Whatever cannot be understood i
 
 import hashlib
 import json
+import ssl
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -14,6 +15,7 @@ import httpx
 
 from holdfast.ingest.agent.sender import (
     IDENTITY_CONFLICT,
+    UNTRUSTED,
     Answer,
     Busy,
     Conflict,
@@ -57,7 +59,7 @@ class HttpTransport:
             finally:
                 await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            return Silent(_why(error))
+            return _silent(error)
         return answer_of(response.status_code, response.headers, body, frame)
 
 
@@ -144,5 +146,10 @@ async def _body(response: httpx.Response) -> bytes:
     return bytes(pieces)
 
 
-def _why(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _silent(error: Exception) -> Silent:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return Silent(f"its certificate is not trusted: {cause.verify_message}", UNTRUSTED)
+        cause = cause.__cause__ or cause.__context__
+    return Silent(" ".join(str(error).split()) or type(error).__name__)

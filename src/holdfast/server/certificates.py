@@ -5,15 +5,19 @@ torn) leaves the old certificate in place, is said once, and is tried again when
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.base.aio import blocking
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.base.telemetry import logger
 
 EVERY_S = 1.0
+_CERTIFICATE = re.compile(rb"-----BEGIN (X509 |TRUSTED )?CERTIFICATE-----")
+_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_MISMATCHES = {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"}
 _log = logger("server")
 
 _Looks = tuple[tuple[int, int, int] | None, ...]
@@ -44,7 +48,7 @@ class Certificates:
         self._seen = found
         try:
             context = await blocking(self._load)
-        except (OSError, Invalid) as error:  # also what ssl raises
+        except (OSError, HoldfastError) as error:  # the first: also what ssl raises
             _log.error("%s: changed, and cannot be used; the old certificate stays: %s", self._paths[0], error)
             return False
         self._use(context)
@@ -62,3 +66,59 @@ def _looks(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def check_pair(certificate: Path, key: Path | None) -> None:
+    """Whether TLS can be spoken with these files, in words where ssl has none; ``key`` is None if it is in the same."""
+    chain = _read("--tls-certificate", certificate)
+    if _CERTIFICATE.search(chain) is None:
+        raise Invalid(
+            f"--tls-certificate {certificate}: there is no certificate in it",
+            remedy="name a chain of certificates in PEM",
+        )
+    if key is None and _KEY.search(chain) is None:
+        raise Invalid(
+            f"--tls-certificate {certificate}: there is a certificate in it, and no key",
+            remedy="name the file of its key with --tls-key",
+        )
+    if key is not None and _KEY.search(_read("--tls-key", key)) is None:
+        raise Invalid(f"--tls-key {key}: there is no private key in it", remedy="name the certificate's key in PEM")
+    holder = f"--tls-certificate {certificate}" if key is None else f"--tls-key {key}"
+
+    def ask() -> str:
+        raise Invalid(
+            f"{holder}: the key is encrypted, and nobody is there to give its password",
+            remedy="keep it plain in a file that only the collector can read: openssl pkey -in KEY -out PLAIN",
+        )
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=ask)
+    except ssl.SSLError as error:
+        if error.reason in _MISMATCHES:
+            raise Invalid(
+                f"{holder}: it is the key of another certificate than the first one in {certificate}",
+                remedy="name a certificate and its own key; in a chain the certificate itself comes first",
+            ) from error
+        raise Invalid(
+            f"{holder if _can_be_read(certificate) else f'--tls-certificate {certificate}'}: what is in it is damaged",
+            remedy="name a file that `openssl x509`, or for a key `openssl pkey`, can read",
+        ) from error
+
+
+def _can_be_read(certificate: Path) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
+    except OSError:  # also what ssl raises
+        return False
+    return True
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFound(f"{option} {path}: there is no such file", remedy="name a PEM file") from error
+    except OSError as error:
+        raise Invalid(
+            f"{option} {path}: cannot be read: {error.strerror}", remedy="name a PEM file that this process may read"
+        ) from error

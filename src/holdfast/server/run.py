@@ -19,9 +19,10 @@ from holdfast.base.telemetry import logger
 from holdfast.ingest.lasting import lasting
 from holdfast.objects.stack import OpenStore
 from holdfast.server.app import IngestApp, private_app
+from holdfast.server.certificates import check_pair
 from holdfast.server.ending import Ending
 from holdfast.server.service import OVERLAP_S, Service, open_service
-from holdfast.server.wire import Address, Server, Wire, bound, server_for
+from holdfast.server.wire import Address, Server, Wire, bound, check_apart, server_for
 
 FILES = 256
 """Open files beside connections of senders: those of the store, and a few of our own."""
@@ -50,9 +51,11 @@ async def run_collector(
     ending = asyncio.Event()
     _on_signals(ending)
     connections = allow_files(section.connections)
+    _check_tls(section)
     with ExitStack() as sockets:
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
+        check_apart(listen, private)
         opening = open_service(store, section, query=query, unsafe_any_place=unsafe_any_place, overlap_s=overlap_s)
         async with opening as service:
             ingest = IngestApp(service)
@@ -153,9 +156,15 @@ def _on_signals(ending: asyncio.Event) -> None:
             loop.add_signal_handler(number, hear)
 
 
-def _wire(section: IngestSection, connections: int, *, tls: bool) -> Wire:
-    if section.tls_key_file is not None and section.tls_certificate_file is None:
+def _check_tls(section: IngestSection) -> None:
+    """Before anything is begun in the store."""
+    if section.tls_certificate_file is not None:
+        check_pair(section.tls_certificate_file, section.tls_key_file)
+    elif section.tls_key_file is not None:
         raise Invalid("a TLS key is named and no certificate", remedy="give --tls-certificate too")
+
+
+def _wire(section: IngestSection, connections: int, *, tls: bool) -> Wire:
     return Wire(
         connections=connections,
         header_timeout_s=section.header_timeout_ms / 1000,

@@ -9,15 +9,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from holdfast.base.aio import blocking
 from holdfast.base.config import IngestSection
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Invalid, Refused
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest import frame
 from holdfast.ingest.accept import Submission
-from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
+from holdfast.ingest.authority import OWN_SPOOL, Acceptance, Authority, Place, open_authority, standing_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.follow import Follower
 from holdfast.ingest.guard import Guarded
@@ -31,7 +33,7 @@ from holdfast.ingest.marks import Marked, Marks
 from holdfast.ingest.rebuild import Rebuild
 from holdfast.ingest.reconciled import Reconciled
 from holdfast.ingest.resolutions import Resolutions
-from holdfast.ingest.spool import Spool, open_spool
+from holdfast.ingest.spool import Spool, holds_spool, open_spool
 from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.certificate import StartCheck, start_check
 from holdfast.objects.stack import OpenStore
@@ -215,22 +217,21 @@ async def open_service(
     """
     async with AsyncExitStack() as stack:
         tokens = await _tokens(store, section)
-        check = await start_check(store)
-        acceptance = Acceptance(section.acceptance)
-        spool = await _spool(stack, section, acceptance, store.ambient)
-        authority = await open_authority(
-            store,
-            store.ambient,
-            Place.of(store.spec),
-            acceptance,
-            expected_id=section.authority_id,
-            spool_id=None if spool is None else await spool.spool_id(store.ambient),
-            unsafe_any_place=unsafe_any_place,
-        )
+        acceptance, place = Acceptance(section.acceptance), Place.of(store.spec)
+        folder = _spool_folder(section, acceptance)
+        rules: dict[str, Any] = {"expected_id": section.authority_id, "unsafe_any_place": unsafe_any_place}
+        standing = await standing_authority(store, store.ambient, place, acceptance, **rules)
+        if folder is not None:
+            await blocking(_check_folder, folder, place, standing)
+        check = await start_check(store)  # the first that writes
+        spool = None if folder is None else await stack.enter_async_context(open_spool(folder, store.ambient))
+        spool_id = None if spool is None else await spool.spool_id(store.ambient)
+        authority = await open_authority(store, store.ambient, place, acceptance, spool_id=spool_id, **rules)
         service = _compose(store, section, authority, check, tokens, spool, query)
         service.overlap_ns = overlap_s * _SECOND
         await service.holds.refresh()
         await service.reconciled.look()
+        _warn(service)
         if service.marks is not None:  # begun before anything is accepted, ended when all that was is told
             await stack.enter_async_context(service.ending.of("the mark", service.marks))
         stack.callback(service.tell_waiting)
@@ -257,6 +258,18 @@ async def _beside(service: Service) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _warn(service: Service) -> None:
+    """Of what is allowed, and hardly meant."""
+    if not service.tokens.valid():
+        _log.warning(
+            "token file %s has no valid token, so nobody can send: `holdfast tokens add --file %s --agents PATTERN`",
+            service.tokens.path,
+            service.tokens.path,
+        )
+    if service.store.spec.scheme == "memory":
+        _log.warning("the store is in memory: every batch that is accepted is gone when this process ends")
+
+
 async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:
     if section.tokens is None:
         raise Invalid("a collector needs a token file", remedy="give --tokens PATH; `holdfast tokens add` makes one")
@@ -265,9 +278,7 @@ async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:
     return tokens
 
 
-async def _spool(
-    stack: AsyncExitStack, section: IngestSection, acceptance: Acceptance, ambient: Ambient
-) -> Spool | None:
+def _spool_folder(section: IngestSection, acceptance: Acceptance) -> Path | None:
     if acceptance is Acceptance.S3_MANIFEST:
         if section.spool is not None:
             raise Invalid(
@@ -277,7 +288,14 @@ async def _spool(
         return None
     if section.spool is None:
         raise Invalid("local_spool accepts on a disk, and no folder is named", remedy="give --spool DIR")
-    return await stack.enter_async_context(open_spool(section.spool, ambient))
+    return section.spool
+
+
+def _check_folder(folder: Path, place: Place, standing: Authority | None) -> None:
+    """Before a spool is made: a new one is for a store that has none."""
+    spool_id = None if standing is None else standing.spool_id
+    if not holds_spool(folder) and spool_id is not None:
+        raise Refused(f"{place}: the spool {spool_id} accepts here, and --spool {folder} has none", remedy=OWN_SPOOL)
 
 
 def _compose(

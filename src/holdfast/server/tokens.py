@@ -93,6 +93,11 @@ class TokenFile:
     def authenticate(self, secret: str) -> Token | None:
         return self.table.find(secret, self._clock.wall_ns())
 
+    def valid(self) -> int:
+        """How many tokens somebody can send with now."""
+        now = self._clock.wall_ns()
+        return sum(not token.expired(now) for token in self.table.tokens)
+
     async def load(self) -> None:
         """Read it for the first time: a file that cannot be used is an error."""
         self._seen = await blocking(_stamp, self.path)

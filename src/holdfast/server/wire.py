@@ -7,6 +7,7 @@ past the parser (``shortcut``), under the same limits.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import socket
@@ -22,8 +23,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.base.errors import Invalid, Refused, check
-from holdfast.server.certificates import Certificates
+from holdfast.base.errors import Denied, HoldfastError, Invalid, Refused, check
+from holdfast.server.certificates import Certificates, check_pair
 from holdfast.server.corked import Corked
 from holdfast.server.door import Door
 from holdfast.server.faults import Fault, failure_of
@@ -32,6 +33,7 @@ from holdfast.server.shortcut import Cycle, Shortcut, phrased, plain_head, respo
 
 HEAD_BYTES = 16 << 10
 """The longest head of a request."""
+ANY = "0.0.0.0"  # noqa: S104  # only compared with
 KEEP_ALIVE_S = 75
 """How long an idle connection stays: longer than load balancers keep theirs, so that they close first."""
 
@@ -80,12 +82,29 @@ def bound(address: Address) -> Iterator[tuple[socket.socket, Address]]:
         try:
             listening.bind(place)
         except OSError as error:
-            raise Refused(
-                f"{address}: cannot be listened at: {error.strerror}",
-                remedy="end what listens there, or choose another address; port 0 takes any free port",
-            ) from error
+            raise _cannot_listen(address, error) from error
         listening.setblocking(False)
         yield listening, Address(address.host, listening.getsockname()[1])
+
+
+def _cannot_listen(address: Address, error: OSError) -> HoldfastError:
+    text = f"{address}: cannot be listened at: {error.strerror}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return Invalid(text, remedy="name an address of this machine")
+    if error.errno == errno.EACCES:
+        return Denied(text, remedy="choose a port from 1024 on, or give this process the right to the port")
+    return Refused(text, remedy="end what listens there, or choose another address; port 0 takes any free port")
+
+
+def check_apart(listen: socket.socket, private: socket.socket) -> None:
+    """Both can be bound to one port, and only one of them can listen there."""
+    (one, port), (two, other) = (each.getsockname()[:2] for each in (listen, private))
+    everywhere = "::" in (one, two) or (ANY in (one, two) and listen.family == private.family)
+    if port == other and (one == two or everywhere):
+        raise Invalid(
+            f"--listen and --private are the same port: {Address(one, port)} and {Address(two, other)}",
+            remedy="give each a port of its own; port 0 takes any free one",
+        )
 
 
 class Server(uvicorn.Server):
@@ -99,7 +118,11 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        self._doors = [self._door(each) for each in sockets or []]
+        for each in sockets or []:
+            try:
+                self._doors.append(self._door(each))
+            except OSError as error:  # somebody else was bound there too, and began to listen first
+                raise _cannot_listen(Address(*each.getsockname()[:2]), error) from error
         self.servers = self._doors  # type: ignore[assignment]  # uvicorn closes them
         self.listening.set()
 
@@ -155,13 +178,9 @@ def server_for(app: Any, wire: Wire, shortcut: Shortcut | None = None) -> Server
         ssl_certfile=wire.certificate,
         ssl_keyfile=wire.key,
     )
-    try:
-        config.load()
-    except OSError as error:  # also what ssl raises
-        raise Invalid(
-            f"{wire.certificate}: no certificate with its key: {error.strerror or error}",
-            remedy="name PEM files with --tls-certificate and --tls-key",
-        ) from error
+    if wire.certificate is not None:
+        check_pair(wire.certificate, wire.key)
+    config.load()
     return Server(config, wire)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from holdfast.cli import collector as command
 from holdfast.cli.main import run
 from holdfast.server.run import Serving
 from holdfast.server.tokens import add_token
+from tests.integration.servers import free_port
+from tests.tidy.tree import ROOT
 
 ANYWHERE = ("--listen", "127.0.0.1:0", "--private", "127.0.0.1:0")
+TLS = ROOT / "tests/golden/tls"
 
 
 @pytest.fixture
@@ -62,11 +66,127 @@ def test_what_is_missing_or_wrong_is_said(console: Console, tokens: Path, tmp_pa
         ((*ANYWHERE, *given, "--spool", str(tmp_path)), 2, "of no use"),
         ((*ANYWHERE, *given, "--authority-id", "a1"), 7, "a1 is expected"),
         ((*ANYWHERE, *given, "--tls-key", str(tokens)), 2, "no certificate"),
-        ((*ANYWHERE, *given, "--tls-certificate", str(tokens)), 2, "no certificate with its key"),
     ]
     for words, code, text in cases:
         found, error = console.collector(*words)
         assert (found, text in error["message"]) == (code, True), (words, error)
+
+
+def test_one_port_for_both_listeners_is_refused_before_anything_begins(
+    console: Console, tokens: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    store, given = tmp_path / "store", ("--tokens", str(tokens))
+    for listen, private in [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "localhost"), ("0.0.0.0", "127.0.0.1")]:
+        words = ("--listen", f"{listen}:{port}", "--private", f"{private}:{port}")
+        code, error = console.collector(*words, *given, store=f"file:{store}")
+        assert (code, error["message"].count(f":{port}")) == (2, 2), error
+        assert "--listen and --private" in error["message"]
+    assert not store.exists()
+
+
+def test_an_address_of_another_machine_is_called_that(console: Console, tokens: Path) -> None:
+    words = ("--listen", "203.0.113.5:8080", "--private", "127.0.0.1:0", "--tokens", str(tokens))
+    code, error = console.collector(*words)
+    assert (code, error["remedy"]) == (2, "name an address of this machine")
+
+
+def test_a_spool_that_cannot_be_is_named_with_its_option(console: Console, tokens: Path, tmp_path: Path) -> None:
+    words = (*ANYWHERE, "--tokens", str(tokens), "--acceptance", "local_spool", "--spool")
+    for spool, code, text in [
+        (str(tokens), 2, "Not a directory"),
+        ("/proc/x", 2, "no folder can be made there"),
+        ("/sys/x", 6, "permitted"),
+    ]:
+        found, error = console.collector(*words, spool)
+        assert (found, error["message"].startswith(f"--spool {spool}: ")) == (code, True), error
+        assert text in error["message"]
+        assert "folder" in error["remedy"]
+
+
+def test_of_a_certificate_and_its_key_the_one_that_is_wrong_is_named(
+    console: Console, tokens: Path, tmp_path: Path
+) -> None:
+    torn = {name: tmp_path / f"torn-{name}" for name in ("certificate.pem", "key.pem")}
+    for name, path in torn.items():
+        path.write_text("".join((TLS / name).read_text().splitlines(keepends=True)[::2]))
+    certificate, key, none = TLS / "certificate.pem", TLS / "key.pem", tmp_path / "none"
+    cases = [
+        (certificate, none, 4, f"--tls-key {none}: there is no such file"),
+        (none, key, 4, f"--tls-certificate {none}: there is no such file"),
+        (certificate, tmp_path, 2, f"--tls-key {tmp_path}: cannot be read: Is a directory"),
+        (certificate, None, 2, f"--tls-certificate {certificate}: there is a certificate in it, and no key"),
+        (tokens, key, 2, f"--tls-certificate {tokens}: there is no certificate in it"),
+        (certificate, certificate, 2, f"--tls-key {certificate}: there is no private key in it"),
+        (certificate, TLS / "second-key.pem", 2, "second-key.pem: it is the key of another certificate than the first"),
+        (torn["certificate.pem"], key, 2, f"--tls-certificate {torn['certificate.pem']}: what is in it is damaged"),
+        (certificate, torn["key.pem"], 2, f"--tls-key {torn['key.pem']}: what is in it is damaged"),
+    ]
+    for chain, secret, code, text in cases:
+        words = ("--tls-certificate", str(chain), *(("--tls-key", str(secret)) if secret else ()))
+        found, error = console.collector(*ANYWHERE, "--tokens", str(tokens), *words, store=f"file:{tmp_path / 'store'}")
+        assert (found, text in error["message"]) == (code, True), error
+        assert "_ssl.c" not in error["message"]
+        assert error["remedy"]
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked(console: Console, tokens: Path, tmp_path: Path) -> None:
+    locked = tmp_path / "locked.pem"
+    subprocess.run(
+        ["openssl", "pkey", "-in", TLS / "key.pem", "-aes256", "-passout", "pass:secret", "-out", locked], check=True
+    )
+    words = ("--tls-certificate", str(TLS / "certificate.pem"), "--tls-key", str(locked))
+    code, error = console.collector(*ANYWHERE, "--tokens", str(tokens), *words)
+    assert (code, error["message"].startswith(f"--tls-key {locked}: the key is encrypted")) == (2, True), error
+
+
+def test_what_is_refused_leaves_nothing(
+    console: Console, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, words = f"file:{tmp_path / 'store'}", (*ANYWHERE, "--tokens", str(tokens))
+    spooling = (*words, "--acceptance", "local_spool")
+    assert console.collector(*words, "--authority-id", "a1", store=store)[0] == 7
+    assert console.collector(*spooling, store=store)[0] == 2
+    assert not (tmp_path / "store").exists()
+    end_at_once(monkeypatch)
+    code, _ = console.collector(*spooling, "--spool", str(tmp_path / "spool"), store=store)
+    assert code == 0
+    code, error = console.collector(*spooling, "--spool", str(tmp_path / "other"), store=store)
+    assert (code, f"--spool {tmp_path / 'other'} has none" in error["message"]) == (7, True), error
+    assert not (tmp_path / "other").exists()
+    code, _ = console.collector(*words, store=f"file:{tmp_path / 'second'}")
+    assert code == 0
+    code, error = console.collector(*spooling, "--spool", str(tmp_path / "other"), store=f"file:{tmp_path / 'second'}")
+    assert (code, "accepted by s3_manifest" in error["message"]) == (7, True), error
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_name_that_cannot_be_printed_is_refused(console: Console, tokens: Path) -> None:
+    for name, text in [("a\nb", "cannot be printed"), ("", "this is empty"), ("n" * 121, "at most 120")]:
+        code, error = console.collector(*ANYWHERE, "--tokens", str(tokens), "--collector-id", name)
+        assert (code, error["message"].startswith("--collector-id: ")) == (2, True), error
+        assert text in error["message"]
+
+
+def test_what_is_hardly_meant_is_warned_of(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end_at_once(monkeypatch)
+    empty = tmp_path / "empty.toml"
+    empty.touch()
+
+    def warnings(path: Path, store: str) -> tuple[int, list[str]]:
+        assert run(["collector", "--store", store, "--json", *ANYWHERE, "--tokens", str(path)]) == 0
+        said = capsys.readouterr()
+        lines = [json.loads(line) for line in said.err.splitlines()]
+        return json.loads(said.out)["tokens"], [line["message"] for line in lines if line["level"] == "warning"]
+
+    count, (nobody,) = warnings(empty, f"file:{tmp_path / 'store'}")
+    assert (count, f"{empty} has no valid token" in nobody) == (0, True)
+    count, (gone,) = warnings(tokens, "memory:")
+    assert (count, "gone when this process ends" in gone) == (1, True)
+    assert warnings(tokens, f"file:{tmp_path / 'store'}") == (1, [])
 
 
 def test_a_copy_of_a_store_is_refused_and_the_override_is_called_unsafe(

@@ -16,6 +16,7 @@ from holdfast.ingest.agent.queue import open_queue
 from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.records import Log
+from holdfast.ingest.spool import ABOUT, FOLDER
 from holdfast.objects.stack import open_store
 from holdfast.sim import ingest_kit as kit
 
@@ -73,6 +74,22 @@ class TestAuthority:
         assert promoted["former"] == original.authority_id
         assert desk.authority("copy").authority_id == promoted["authority_id"]
         assert desk.json("authority", "show")["authority_id"] == original.authority_id
+
+    def test_another_spool_takes_the_place_of_one_that_is_lost(self, desk: Desk) -> None:
+        desk.authority(acceptance=Acceptance.LOCAL_SPOOL)
+        options = ("--why", "the disk died", "--original-is-out-of-service", "--spool", str(desk.root / "spool"))
+        promoted = desk.json("authority", "promote", *options)
+        about = json.loads((desk.root / "spool" / FOLDER / ABOUT).read_bytes())
+        assert promoted["spool_id"] == about["spool_id"]
+        assert (
+            "both name a spool"
+            in desk.json("authority", "promote", *options, "--spool-id", "a", code=2)["error"]["message"]
+        )
+
+    def test_no_spool_is_made_for_a_store_that_cannot_be_promoted(self, desk: Desk) -> None:
+        options = ("--why", "the disk died", "--original-is-out-of-service", "--spool", str(desk.root / "spool"))
+        assert "no authority" in desk.json("authority", "promote", *options, code=4)["error"]["message"]
+        assert not (desk.root / "spool").exists()
 
     def test_a_store_at_its_own_place_is_not_promoted(self, desk: Desk) -> None:
         desk.authority()

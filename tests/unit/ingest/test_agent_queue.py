@@ -190,6 +190,8 @@ async def test_a_file_in_place_of_the_folder_is_one_clear_line(tmp_path: Path) -
     (tmp_path / "q").write_bytes(b"")
     with pytest.raises(Invalid, match="File exists"), held_folder(tmp_path / "q"):
         pass
+    with pytest.raises(Invalid, match="--queue /proc/x: no folder can be made there"), held_folder(Path("/proc/x")):
+        pass
 
 
 async def test_parked_batches_are_found_by_their_numbers(tmp_path: Path) -> None:

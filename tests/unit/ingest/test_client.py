@@ -163,6 +163,36 @@ def test_an_address_without_a_scheme_is_refused() -> None:
         Client(["http://a:8080", "collector:8080"], agent_id="web-1", token="t")
 
 
+@pytest.mark.parametrize("url", ["http://", "https://:8080", "http://c:port", "http://[::1", "http://c?to=d", "", "c"])
+def test_an_address_that_names_no_collector_is_refused_at_once(url: str) -> None:
+    with pytest.raises(Invalid, match="is no address of a collector"):
+        Client(url, agent_id="web-1", token="t")
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(Invalid, match="is no address of a collector") as caught:
+        Client("http://web:hunter2@c:8080", agent_id="web-1", token="t")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_what_is_empty_is_called_that() -> None:
+    with pytest.raises(Invalid, match=r"^agent id: it is empty\nhint: give a name of 1 to 120 bytes$"):
+        Client("http://c", agent_id="", token="t")
+    with pytest.raises(Invalid, match=r"^the token given is empty\nhint: pass what `holdfast tokens add` has printed$"):
+        Client("http://c", agent_id="web-1", token="")
+
+
+def test_a_file_of_certificates_that_cannot_be_used_is_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "text.pem").write_text("no certificate")
+    for path, text in [
+        (tmp_path / "none.pem", "No such file"),
+        (tmp_path / "text.pem", "there is no certificate in it"),
+    ]:
+        for verify in (path, str(path)):
+            with pytest.raises(Invalid, match=f"verify= {path}: .*{text}"):
+                Client("https://c", agent_id="web-1", token="t", verify=verify)
+
+
 _LISTENERS: list[Any] = []
 
 

@@ -199,9 +199,10 @@ async def test_a_spool_belongs_to_one_process_and_has_one_id(tmp_path: Path) -> 
     desk = SpoolDesk()
     async with open_spool(tmp_path, desk.ambient()) as spool:
         first = await spool.spool_id(desk.ambient())
-        with pytest.raises(Refused, match="another collector uses this spool"):
+        with pytest.raises(Refused, match="another collector uses this spool") as caught:
             async with open_spool(tmp_path, desk.ambient()):
                 pass
+        assert "own folder" not in (caught.value.remedy or "")  # a store has one spool
     async with open_spool(tmp_path, desk.ambient()) as spool:
         assert await spool.spool_id(desk.ambient()) == first
 

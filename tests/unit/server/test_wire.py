@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.base.errors import Refused
 from holdfast.server import door, run
 from holdfast.server.wire import HEAD_BYTES, Address, Server, Wire, bound, server_for
 from tests.tidy.tree import ROOT
@@ -34,6 +35,13 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
 async def until_gone(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def test_a_port_that_somebody_else_was_quicker_to_listen_at_is_named() -> None:
+    with bound(Address("127.0.0.1", 0)) as (first, address), bound(address) as (second, _):
+        first.listen()
+        with pytest.raises(Refused, match=f"{address}: cannot be listened at: Address already in use"):
+            await server_for(endless, WIRE).serve(sockets=[second])
 
 
 async def test_a_client_that_never_reads_is_cut_off() -> None:

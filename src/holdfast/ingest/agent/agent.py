@@ -71,7 +71,8 @@ class Agent:
         """Of a batch; fewer while there is little room."""
         self._troubled: dict[int, str] = {}
         self.denied: str | None = None
-        """Why this agent, rather than what it sends, was refused last; None if it was not, or is no longer."""
+        """Why this agent, rather than what it sends, was refused last, or refused a collector; None if neither, or no
+        longer."""
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Until ``stop``; then one last round, and what is queued is sent if collectors take it in time. Whether

@@ -174,7 +174,7 @@ class DiskFolder:
 @contextmanager
 def held_folder(path: Path) -> Iterator[DiskFolder]:
     """The folder at ``path``, made if need be, for this process alone."""
-    with _explained(path):
+    with named_folder("--queue", path):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -190,14 +190,25 @@ def held_folder(path: Path) -> Iterator[DiskFolder]:
 
 
 @contextmanager
+def named_folder(option: str, path: Path) -> Iterator[None]:
+    """Errors of the system in this block are those of the folder that ``option`` names, which is made if need be."""
+    try:
+        yield
+    except FileNotFoundError as error:  # all folders above it are made: only the kernel's own, as /proc, take none
+        raise Invalid(f"{option} {path}: no folder can be made there", remedy="name a folder on a disk") from error
+    except OSError as error:
+        raise _explanation(f"{option} {path}", error) from error
+
+
+@contextmanager
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _explanation(path, error) from error
+        raise _explanation(str(path), error) from error
 
 
-def _explanation(path: Path, error: OSError) -> HoldfastError:
+def _explanation(path: str, error: OSError) -> HoldfastError:
     if error.errno in _FULL:
         return Unavailable(f"{path}: the disk is full", remedy="make room; nothing that is there is lost")
     if error.errno in _DENIED:

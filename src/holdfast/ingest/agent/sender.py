@@ -69,11 +69,17 @@ class Busy:
     retry_after_ms: int = 0
 
 
+SILENT = "silent"
+UNTRUSTED = "untrusted"
+"""It shows a certificate that we cannot trust, so nothing was sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Silent:
     """No answer, or none of a collector's."""
 
     detail: str
+    reason: str = SILENT
 
 
 Answer = Taken | Conflict | Rejected | Denied | Busy | Silent
@@ -187,7 +193,6 @@ class _Step:
 
 IDENTITY_CONFLICT = "identity_conflict"
 BUSY = "busy"
-SILENT = "silent"
 
 
 def step(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Effect, ...]]:
@@ -235,8 +240,8 @@ def _answered(done: _Step, event: Answered, now_ms: int) -> None:
         case Busy(detail, asked_ms):
             route = _failed(done, event, route, now_ms, BUSY, detail, asked_ms)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
-        case Silent(detail):
-            route = _failed(done, event, route, now_ms, SILENT, detail)
+        case Silent(detail, reason):
+            route = _failed(done, event, route, now_ms, reason, detail)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
     routes = tuple(route if number == event.route else each for number, each in enumerate(state.routes))
     done.state = replace(state, routes=routes)

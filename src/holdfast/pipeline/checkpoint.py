@@ -24,6 +24,7 @@ SHORT = 12
 """Bytes of a manifest id that tell it from others."""
 WORDS = ("recent", "broken_after")
 """What a checkpoint says in words and not in numbers."""
+DOCUMENTS = ("marks",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Checkpoint:
     may be ahead, decides what is passed over; without it, ``through_unix_ns`` does."""
     broken_after: str | None = None
     """Of batches that cannot be read, which were looked at last; None if one run takes them all."""
+    marks: Document | None = None
+    """What was heard of collectors; see ``silence``."""
 
 
 class _Shape:
@@ -50,7 +53,8 @@ class _Shape:
         codec.expect(document, format_name=FORMAT, newest=1, key=key)
         names = [each.name for each in fields(Checkpoint) if each.name in document]
         found = {name: document[name] for name in names}
-        wrong = [name for name in names if not isinstance(found[name], str if name in WORDS else int)]
+        kinds = {**dict.fromkeys(WORDS, str), **dict.fromkeys(DOCUMENTS, dict)}
+        wrong = [name for name in names if not isinstance(found[name], kinds.get(name, int))]
         if any(found[name] is not None for name in wrong) or not isinstance(found.get("through_unix_ns"), int):
             raise Corrupt(f"{key}: not the checkpoint of a reconciler")
         return Checkpoint(**found)

@@ -25,14 +25,15 @@ from holdfast.metrics import listing
 from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Generation, Kind
 from holdfast.objects.store import CREATE
-from holdfast.pipeline import coverage, discover, layout, problems
-from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
+from holdfast.pipeline import coverage, discover, layout, problems, silence
+from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, Recent
 from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.examine import Row, examine_task, payload_of
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
+from holdfast.pipeline.silence import Memory
 from holdfast.platform.fresh import listed
 
 log = logger("pipeline")
@@ -70,9 +71,13 @@ class Reconcile:
 
     async def is_due(self) -> bool:
         """Whether there is anything to look at. If not, the checkpoint moves on at once."""
-        found = await self._by_time(limit=1)
+        found, _ = await self._by_time(limit=1)
         if found.keys or found.more or found.foreign or (await problems.broken(self._store)).keys:
             return True
+        heard = await self._listen(found)
+        if heard.since_ns is not None:
+            return True
+        found.marks = heard.memory.document()
         before = await self._checkpoints.read()
         to = found.checkpoint(None if before is None else before.recent)
         await self._checkpoints.advance(self._ambient.ids.unique(), to)
@@ -87,7 +92,8 @@ class Reconcile:
         staged = await ctx.step("stage", self._stage, plan, ctx.run_id)
         published = await ctx.step("publish", self._publish, plan, staged, ctx.run_id)
         await ctx.step("verify", self._verify, staged)
-        return {**staged["counts"], **published, "more": plan["more"], "next": plan["next"]}
+        told = {"untold": plan["untold"]} if plan["untold"] else {}
+        return {**staged["counts"], **published, **told, "more": plan["more"], "next": plan["next"]}
 
     async def preview(self, request: Document) -> int:
         """How many keys a run would look at."""
@@ -113,6 +119,7 @@ class Reconcile:
             "listed": found.listed,
             "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent, broken.last)),
             "more": found.more,
+            "untold": found.untold,
             "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
             "next": found.next,
         }
@@ -129,21 +136,38 @@ class Reconcile:
             since = request.get("since_ns") or 0
             found = await discover.between(self._store, since, until, request.get("after"), limit)
         else:
-            found = await self._by_time(limit)
+            found, recent = await self._by_time(limit)
+            if not found.more:
+                await self._add_untold(found, recent, limit)
         found.listed = max(found.listed, len(found.keys))
         return found
 
-    async def _by_time(self, limit: int | None = None) -> Discovered:
+    async def _by_time(self, limit: int) -> tuple[Discovered, Recent]:
         before = await self._checkpoints.read()
         recent = await self._checkpoints.read_recent(before.recent if before is not None else None)
-        return await discover.by_time(
+        found = await discover.by_time(
             self._store,
             before,
             recent,
             overlap_ns=self._options.overlap_ns,
             now_ns=self._ambient.clock.wall_ns(),
-            limit=limit or self._options.batches_at_once,
+            limit=limit,
         )
+        return found, recent
+
+    async def _listen(self, found: Discovered) -> silence.Heard:
+        now_ns = self._ambient.clock.wall_ns()
+        return await silence.listen(self._store, Memory.of(found.marks), cursor_ns=found.cursor_ns, now_ns=now_ns)
+
+    async def _add_untold(self, found: Discovered, recent: Recent, limit: int) -> None:
+        """What collectors left that are gone, or could not refer to."""
+        heard = await self._listen(found)
+        if heard.since_ns is not None:
+            found.untold = sorted(heard.collectors)
+            log.info("all manifests are listed for what %s accepted last", ", ".join(found.untold))
+            if not await discover.add_untold(self._store, found, recent, heard.since_ns, limit):
+                return
+        found.marks = heard.memory.document()
 
     # --- stage ---
 

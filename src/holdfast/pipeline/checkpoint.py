@@ -16,7 +16,7 @@ from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
-from holdfast.objects.store import CREATE, Store
+from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline import layout
 
 FORMAT = "holdfast.pipeline.reconcile"
@@ -119,6 +119,11 @@ class Checkpoints:
         """What was seen lately. If it is gone, a later checkpoint has replaced it, and nothing is known."""
         found = await self._store.find(key) if key is not None else None
         return Recent() if found is None else Recent.of(found.body)
+
+    async def store_now(self) -> int:
+        """What the store's own clock says, from an object that is made for this."""
+        await self._store.put(layout.CLOCK, codec.encode({"write_id": self._ambient.ids.write_id()}), OVERWRITE)
+        return (await self._store.head(layout.CLOCK)).modified_ns
 
     async def drop_recent(self, keep: str | None) -> None:
         """Delete what no checkpoint names any more."""

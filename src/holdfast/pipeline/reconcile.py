@@ -33,7 +33,7 @@ from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
-from holdfast.pipeline.silence import Memory
+from holdfast.pipeline.silence import AskStore, Memory
 from holdfast.platform.fresh import listed
 
 log = logger("pipeline")
@@ -74,7 +74,7 @@ class Reconcile:
         found, _ = await self._by_time(limit=1)
         if found.keys or found.more or found.foreign or (await problems.broken(self._store)).keys:
             return True
-        heard = await self._listen(found)
+        heard = await self._listen(found, self._checkpoints.store_now)
         if heard.since_ns is not None:
             return True
         found.marks = heard.memory.document()
@@ -96,11 +96,11 @@ class Reconcile:
         return {**staged["counts"], **published, **told, "more": plan["more"], "next": plan["next"]}
 
     async def preview(self, request: Document) -> int:
-        """How many keys a run would look at."""
-        found = await self._discovered(request)
+        """How many keys a run would look at. Reads alone, so it takes the store's clock to be this one."""
+        found = await self._discovered(request, ask_store=self._own_now)
         keys = len(found.keys)
         while found.next is not None:
-            found = await self._discovered({**request, "after": found.next})
+            found = await self._discovered({**request, "after": found.next}, ask_store=self._own_now)
             keys += len(found.keys)
         return keys + len((await problems.broken(self._store)).keys)
 
@@ -108,7 +108,7 @@ class Reconcile:
 
     async def _plan(self, request: Document) -> Document:
         """What to look at. The keys are written down, so that whoever resumes looks at the same."""
-        found = await self._discovered(request)
+        found = await self._discovered(request, ask_store=self._checkpoints.store_now)
         broken = await problems.broken(self._store, found.broken_after)
         known = set(found.keys)
         recent = await self._checkpoints.write_recent(found.seen) if found.through_unix_ns is not None else None
@@ -124,7 +124,7 @@ class Reconcile:
             "next": found.next,
         }
 
-    async def _discovered(self, request: Document) -> Discovered:
+    async def _discovered(self, request: Document, *, ask_store: AskStore) -> Discovered:
         limit = self._options.batches_at_once
         found = Discovered()
         if request.get("keys") is not None:
@@ -138,7 +138,7 @@ class Reconcile:
         else:
             found, recent = await self._by_time(limit)
             if not found.more:
-                await self._add_untold(found, recent, limit)
+                await self._add_untold(found, recent, limit, ask_store)
         found.listed = max(found.listed, len(found.keys))
         return found
 
@@ -155,13 +155,21 @@ class Reconcile:
         )
         return found, recent
 
-    async def _listen(self, found: Discovered) -> silence.Heard:
-        now_ns = self._ambient.clock.wall_ns()
-        return await silence.listen(self._store, Memory.of(found.marks), cursor_ns=found.cursor_ns, now_ns=now_ns)
+    async def _own_now(self) -> int:
+        return self._ambient.clock.wall_ns()
 
-    async def _add_untold(self, found: Discovered, recent: Recent, limit: int) -> None:
+    async def _listen(self, found: Discovered, ask_store: AskStore) -> silence.Heard:
+        return await silence.listen(
+            self._store,
+            Memory.of(found.marks),
+            cursor_ns=found.cursor_ns,
+            now_ns=self._ambient.clock.wall_ns(),
+            ask_store=ask_store,
+        )
+
+    async def _add_untold(self, found: Discovered, recent: Recent, limit: int, ask_store: AskStore) -> None:
         """What collectors left that are gone, or could not refer to."""
-        heard = await self._listen(found)
+        heard = await self._listen(found, ask_store)
         if heard.since_ns is not None:
             found.untold = sorted(heard.collectors)
             log.info("all manifests are listed for what %s accepted last", ", ".join(found.untold))

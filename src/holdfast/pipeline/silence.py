@@ -8,11 +8,12 @@ A look costs one LIST, and one GET for each mark that was written since the last
 checkpoint, so each collector that is gone is looked into once. It holds every collector that is open; of those that are
 over only the latest, for others are known by their age.
 
-Nobody's clock decides what is found. A driver that is ahead takes a living collector for a silent one, lists manifests
-for nothing, and from then on waits until that mark stands still between two looks, as does one whose clock is behind.
+How long a mark has stood still the store's own clock says, as it does of other marks and references, or of an object
+that is made to ask it. A collector that was called silent too early would accept more, and be looked into no more: so
+a driver's clock, which may be wrong, says only when it is worth asking.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 
 from holdfast.base.aio import map_bounded
@@ -27,6 +28,9 @@ from holdfast.objects.store import Entry, Store
 AT_ONCE = 8
 UNREADABLE_AFTER_NS = 60 * 1_000_000_000
 """How long a mark that cannot be read may stand still."""
+
+AskStore = Callable[[], Awaitable[int]]
+"""What the store's clock says now."""
 
 _log = logger("pipeline")
 
@@ -46,17 +50,17 @@ class Known:
     silent_after_ns: int
     over: bool = False
     """It has ended, or was silent and has been looked into."""
-    mistaken: bool = False
-    """It was called silent, and came back."""
 
     def is_of(self, entry: Entry) -> bool:
         return (self.modified_ns, self.size) == (entry.modified_ns, entry.size)
 
-    def silent(self, now_ns: int) -> bool:
-        """Whether its collector is gone; a clock that jumps may say so too early, and not never."""
-        stood_ns = abs(now_ns - self.seen_unix_ns)
-        aged_ns = 0 if self.mistaken else now_ns - self.modified_ns
-        return not self.over and max(stood_ns, aged_ns) > self.silent_after_ns
+    def doubtful(self, now_ns: int) -> bool:
+        """Whether its collector may be gone, by a driver's clock that may be wrong, or may have been before."""
+        return not self.over and max(abs(now_ns - self.seen_unix_ns), now_ns - self.modified_ns) > self.silent_after_ns
+
+    def silent(self, store_ns: int) -> bool:
+        """Whether it is gone, if it was not written again before the store's clock said so."""
+        return not self.over and store_ns - self.modified_ns > self.silent_after_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Heard:
         self.collectors.add(collector_id)
 
 
-async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int) -> Heard:
+async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int, ask_store: AskStore) -> Heard:
     """``cursor_ns``: the latest that is known of the store's clock."""
     at_ns = before.at_ns if before.at_ns <= now_ns + SKEW_NS else 0  # a clock was ahead, and is not any more
     entries = {
@@ -119,12 +123,14 @@ async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int) -
     found = dict(kept)
     for session, mark in read.items():
         old = kept.get(session)
-        found[session] = _known(entries[session], mark, old, now_ns)
+        found[session] = _known(entries[session], mark, now_ns)
         if mark.unlisted > (0 if old is None else old.unlisted):
             # One that is new here had not begun when marks were listed last.
             heard.missed(mark.collector_id, at_ns if old is None else old.told_ns)
+    if any(each.doubtful(now_ns) and not each.silent(newest_ns) for each in found.values()):
+        newest_ns = max(newest_ns, await ask_store())
     for session, each in found.items():
-        if each.silent(now_ns):
+        if each.silent(newest_ns):
             mark = read.get(session) or await _read(store, entries[session])
             heard.missed(mark.collector_id, each.told_ns)
             found[session] = replace(each, over=True)
@@ -134,7 +140,7 @@ async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int) -
     return heard
 
 
-def _known(entry: Entry, mark: Mark, old: Known | None, now_ns: int) -> Known:
+def _known(entry: Entry, mark: Mark, now_ns: int) -> Known:
     return Known(
         entry.modified_ns,
         entry.size,
@@ -144,7 +150,6 @@ def _known(entry: Entry, mark: Mark, old: Known | None, now_ns: int) -> Known:
         mark.unlisted,
         mark.silent_after_ns,
         over=mark.ended,
-        mistaken=old is not None and (old.mistaken or old.over) and not mark.ended,
     )
 
 

@@ -19,6 +19,7 @@ from holdfast.objects.observe import Usage
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore
 from holdfast.pipeline import Options, audited
+from holdfast.pipeline import layout as pipeline_layout
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.silence import Memory
 from holdfast.platform.metrics import Metrics
@@ -227,20 +228,42 @@ async def test_no_clock_of_a_driver_decides_what_is_found(hours: int) -> None:
     fleet = Fleet()
     driver = fleet.opened(Ambient(Skewed(fleet.desk.watch, hours * 3_600), random.Random(7)))
     process = await fleet.begun("a")
-    looks = []
     for _ in range(6):
         await process.accept()
         await process.tell()
-        looks.append(await fleet.listed_manifests(by=driver))
+        assert await fleet.listed_manifests(by=driver) == 0  # it is alive, and how old its mark is says the store
         fleet.desk.watch.advance(seconds=MINUTE_S)
-    assert looks == [1 if hours > 0 else 0, 0, 0, 0, 0, 0]  # who is alive is taken for silent once
+    await process.tell()
     await process.accept()  # the last that is heard of it
     looks = []
     for _ in range(4):
-        looks.append(await fleet.listed_manifests(by=driver))
         fleet.desk.watch.advance(seconds=MINUTE_S)
-    assert looks == [1, 0, 0, 0]
+        looks.append(await fleet.listed_manifests(by=driver))
+    # A clock that is behind does not see that a mark is old, but that it stands still.
+    assert looks == ([1, 0, 0, 0] if hours > 0 else [0, 1, 0, 0])
     assert await fleet.counted() == 7
+
+
+async def test_who_looks_only_to_the_driver_as_silent_is_looked_into_when_it_is_killed_after_all() -> None:
+    fleet = Fleet()
+    driver = fleet.opened(Ambient(Skewed(fleet.desk.watch, 3_600), random.Random(7)))
+    process = await fleet.begun("a")
+    assert await fleet.listed_manifests(by=driver) == 0
+    await process.accept()  # under the same mark
+    fleet.desk.watch.advance(seconds=MINUTE_S)
+    assert await fleet.listed_manifests(by=driver) == 1
+    assert await fleet.counted() == 1
+
+
+async def test_other_marks_say_that_one_is_old_without_asking_the_store() -> None:
+    fleet = Fleet()
+    killed, living = await fleet.begun("a"), await fleet.begun("b")
+    await killed.accept()
+    fleet.desk.watch.advance(seconds=MINUTE_S)
+    await living.tell()
+    await fleet.reconcile()
+    assert await fleet.counted() == 1
+    assert pipeline_layout.CLOCK not in fleet.desk.shelf.objects
 
 
 async def test_a_clock_that_was_ahead_hides_no_collector_that_begins_later() -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.ingest import BatchConflict, Client, Counter, Gauge, Log, Undelivered
 from holdfast.ingest.frame import encode, pack
@@ -276,6 +277,38 @@ async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_
         assert not (answer["complete"] and lacking), (through, lacking)
     assert answers[-1]["complete"]
     assert set(acknowledged) <= held
+
+
+async def test_a_plain_run_of_the_reconciler_finds_what_a_killed_collector_left(place: Place, tmp_path: Path) -> None:
+    token = make_token(tmp_path / "tokens.toml", "web-*")
+    with collectors(
+        place, tmp_path / "tokens.toml", ("--collector-id", "a"), ("--collector-id", "b"), mark_interval_ms=500
+    ) as (a, b):
+
+        async def sender(number: int) -> None:
+            name = f"web-{number}"
+            async with Client([a.ingest, b.ingest], agent_id=name, token=token, backoff_ms=10, tries=20) as client:
+                for batch in range(30):
+                    await client.send_frame(frame(name, batch))
+                    if number == 0 and batch == 12:
+                        a.process.kill()
+
+        await asyncio.gather(*(sender(number) for number in range(AGENTS)))
+        async with place.open() as store, asyncio.timeout(120):
+            untold: list[str] = []
+            while "a" not in untold:  # once it has been silent for three intervals
+                ran = await pipeline.run(store, ["reconcile"])
+                untold = [name for each in ran for name in each.summary.get("untold", ())]
+                await asyncio.sleep(0.2)
+            code, log = end(b.process)
+            assert code == 0, log
+            await pipeline.run(store, ["reconcile"])
+            found = witness(place.contents())
+            assert len(found) == AGENTS * 30
+            assert referred(place.contents()) == set(found)
+            request = {"scopes": ["ingest"], "deep": True, "older_than_ns": 0}
+            [audit] = await pipeline.run(store, ["audit"], request=request)
+            assert (audit.status, audit.summary["problems"]) == ("success", 0)
 
 
 async def test_a_spool_accepts_without_the_store_and_modes_do_not_mix(tmp_path: Path) -> None:

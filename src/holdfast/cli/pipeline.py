@@ -365,3 +365,7 @@ def _table(shell: Shell, ended: "list[Ran]") -> None:
         return
     columns, rows = run_rows(ended)
     shell.out.table(columns, rows)
+    for each in ended:
+        if each.summary.get("untold"):
+            names = ", ".join(each.summary["untold"])
+            shell.out.note(f"{names}: killed, or could not tell what it accepted last; all manifests were looked at")

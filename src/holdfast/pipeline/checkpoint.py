@@ -16,7 +16,7 @@ from holdfast.base.codec import MALFORMED, Document
 from holdfast.base.errors import Corrupt
 from holdfast.base.ids import Ambient
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
-from holdfast.objects.store import CREATE, Store
+from holdfast.objects.store import CREATE, OVERWRITE, Store
 from holdfast.pipeline import layout
 
 FORMAT = "holdfast.pipeline.reconcile"
@@ -24,6 +24,7 @@ SHORT = 12
 """Bytes of a manifest id that tell it from others."""
 WORDS = ("recent", "broken_after")
 """What a checkpoint says in words and not in numbers."""
+DOCUMENTS = ("marks",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Checkpoint:
     may be ahead, decides what is passed over; without it, ``through_unix_ns`` does."""
     broken_after: str | None = None
     """Of batches that cannot be read, which were looked at last; None if one run takes them all."""
+    marks: Document | None = None
+    """What was heard of collectors; see ``silence``."""
 
 
 class _Shape:
@@ -50,7 +53,8 @@ class _Shape:
         codec.expect(document, format_name=FORMAT, newest=1, key=key)
         names = [each.name for each in fields(Checkpoint) if each.name in document]
         found = {name: document[name] for name in names}
-        wrong = [name for name in names if not isinstance(found[name], str if name in WORDS else int)]
+        kinds = {**dict.fromkeys(WORDS, str), **dict.fromkeys(DOCUMENTS, dict)}
+        wrong = [name for name in names if not isinstance(found[name], kinds.get(name, int))]
         if any(found[name] is not None for name in wrong) or not isinstance(found.get("through_unix_ns"), int):
             raise Corrupt(f"{key}: not the checkpoint of a reconciler")
         return Checkpoint(**found)
@@ -115,6 +119,11 @@ class Checkpoints:
         """What was seen lately. If it is gone, a later checkpoint has replaced it, and nothing is known."""
         found = await self._store.find(key) if key is not None else None
         return Recent() if found is None else Recent.of(found.body)
+
+    async def store_now(self) -> int:
+        """What the store's own clock says, from an object that is made for this."""
+        await self._store.put(layout.CLOCK, codec.encode({"write_id": self._ambient.ids.write_id()}), OVERWRITE)
+        return (await self._store.head(layout.CLOCK)).modified_ns
 
     async def drop_recent(self, keep: str | None) -> None:
         """Delete what no checkpoint names any more."""

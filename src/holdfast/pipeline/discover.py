@@ -3,7 +3,8 @@ lists of keys, or from all manifests. Reads alone.
 
 By time, a look costs one LIST per thousand references, and one per thousand gatherings, in the hours from an overlap
 before the checkpoint on; once an hour, in those of the day before; and one GET for each gathering that is new. A full
-scan lists the manifests themselves and misses nothing.
+scan lists the manifests themselves and misses nothing; so does a look for what a collector left, of those that were
+written since it was heard last (``silence``).
 
 A batch that was gathered gets its reference by time from the reconciler, which then finds that too: it is known by
 having been seen.
@@ -15,6 +16,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import map_bounded
+from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.ingest import layout
 from holdfast.ingest.gathering import manifests_in
@@ -53,12 +55,24 @@ class Discovered:
     listed: int = 0
     broken_after: str | None = None
     """Whose turn it is among batches that cannot be read, as the checkpoint has it."""
+    marks: Document | None = None
+    """What was heard of collectors, as the checkpoint will have it."""
+    untold: list[str] = field(default_factory=list)
+    """Collectors for whose last batches all manifests were listed."""
 
     def checkpoint(self, recent: str | None, broken_after: str | None = None) -> Checkpoint:
         """Where it stands once everything found here is done."""
         through = self.through_unix_ns or 0
         deep = (through, self.cursor_ns) if self.deep else (0, 0)
-        return Checkpoint(through, self.cursor_ns, recent, *deep, follow_ns=self.follow_ns, broken_after=broken_after)
+        return Checkpoint(
+            through,
+            self.cursor_ns,
+            recent,
+            *deep,
+            follow_ns=self.follow_ns,
+            broken_after=broken_after,
+            marks=self.marks,
+        )
 
 
 async def by_time(
@@ -70,6 +84,7 @@ async def by_time(
     fresh = await _fresh(store, look, recent, found, limit)
     found.through_unix_ns = now_ns
     found.broken_after = since.broken_after if since is not None else None
+    found.marks = since.marks if since is not None else None
     found.follow_ns = min(now_ns, found.cursor_ns)
     found.deep = look.deep and not found.more
     if found.more:
@@ -129,6 +144,29 @@ async def _gathered(store: Store, keys: Sequence[str], found: Discovered) -> dic
 
     parts = await map_bounded(keys, one, limit=AT_ONCE)
     return {manifest_id: key for part in parts for manifest_id, key in part.items()}
+
+
+async def add_untold(store: Store, found: Discovered, recent: Recent, since_ns: int, limit: int) -> bool:
+    """Manifests and conflicts that were written since, by the store's clock, and that nothing else has led to. Whether
+    that was all; if not, the next run has seen these.
+    """
+    known = recent.seen | found.seen | shorts(_id_of(key) for key in found.keys)
+    taken = len(found.keys)
+    async for page in store.list(layout.ACCEPTED):
+        for entry in page.entries:
+            if entry.modified_ns < since_ns or not _is_ours(layout.ACCEPTED, entry.key):
+                continue
+            if short(_id_of(entry.key)) in known:
+                continue
+            if len(found.keys) - taken >= limit:
+                found.more, found.seen = True, found.seen | recent.seen
+                return False
+            found.keys.append(entry.key)
+            found.seen.add(short(_id_of(entry.key)))
+    async for page in store.list(layout.CONFLICTS):
+        wanted = [entry.key for entry in page.entries if entry.modified_ns >= since_ns]
+        found.keys += [key for key in wanted if _is_ours(layout.CONFLICTS, key)]
+    return True
 
 
 async def between(
@@ -297,6 +335,12 @@ def _id(key: str) -> str:
     """Of the manifest that is referred to, or of the gathering."""
     gathering = layout.gathering_in(key)
     return gathering.id if gathering is not None else key.rpartition("/")[2].removesuffix(".json")
+
+
+def _id_of(key: str) -> str:
+    """Of the manifest that this is, or that is referred to."""
+    identity = layout.identity_in(key)
+    return _id(key) if identity is None else identity.manifest_id
 
 
 def _manifest_id(key: str) -> str | None:

@@ -2,6 +2,7 @@
 
     meta/pipeline/reconcile.json                     how far the reconciler has come; see ``checkpoint``
     meta/pipeline/recent/{id}.bin                    what it has seen lately; the checkpoint names the one that counts
+    meta/pipeline/clock.json                         written where somebody must know what time the store has
     meta/pipeline/coverage/{shard}.json              sequence numbers that are known, by agent and boot
     meta/pipeline/due/{kind}/{hour}/{listing}.json   a listing that no generation of this kind covers yet
     meta/pipeline/due/merge/{hour}/{id}.json         an hour that may have something to put together
@@ -20,6 +21,7 @@ from holdfast.ingest.reconcile import Finding
 from holdfast.metrics.manifest import Kind
 
 CHECKPOINT = "meta/pipeline/reconcile.json"
+CLOCK = "meta/pipeline/clock.json"
 RECENT = "meta/pipeline/recent/"
 COVERAGE = "meta/pipeline/coverage/"
 DUE = "meta/pipeline/due/"

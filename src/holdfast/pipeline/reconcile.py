@@ -25,14 +25,15 @@ from holdfast.metrics import listing
 from holdfast.metrics.listing import Listed
 from holdfast.metrics.manifest import Generation, Kind
 from holdfast.objects.store import CREATE
-from holdfast.pipeline import coverage, discover, layout, problems
-from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
+from holdfast.pipeline import coverage, discover, layout, problems, silence
+from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints, Recent
 from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.examine import Row, examine_task, payload_of
 from holdfast.pipeline.job import Steps
 from holdfast.pipeline.options import Env
 from holdfast.pipeline.partition import divide
 from holdfast.pipeline.plan import read_generation
+from holdfast.pipeline.silence import AskStore, Memory
 from holdfast.platform.fresh import listed
 
 log = logger("pipeline")
@@ -70,9 +71,13 @@ class Reconcile:
 
     async def is_due(self) -> bool:
         """Whether there is anything to look at. If not, the checkpoint moves on at once."""
-        found = await self._by_time(limit=1)
+        found, _ = await self._by_time(limit=1)
         if found.keys or found.more or found.foreign or (await problems.broken(self._store)).keys:
             return True
+        heard = await self._listen(found, self._checkpoints.store_now)
+        if heard.since_ns is not None:
+            return True
+        found.marks = heard.memory.document()
         before = await self._checkpoints.read()
         to = found.checkpoint(None if before is None else before.recent)
         await self._checkpoints.advance(self._ambient.ids.unique(), to)
@@ -87,14 +92,15 @@ class Reconcile:
         staged = await ctx.step("stage", self._stage, plan, ctx.run_id)
         published = await ctx.step("publish", self._publish, plan, staged, ctx.run_id)
         await ctx.step("verify", self._verify, staged)
-        return {**staged["counts"], **published, "more": plan["more"], "next": plan["next"]}
+        told = {"untold": plan["untold"]} if plan["untold"] else {}
+        return {**staged["counts"], **published, **told, "more": plan["more"], "next": plan["next"]}
 
     async def preview(self, request: Document) -> int:
-        """How many keys a run would look at."""
-        found = await self._discovered(request)
+        """How many keys a run would look at. Reads alone, so it takes the store's clock to be this one."""
+        found = await self._discovered(request, ask_store=self._own_now)
         keys = len(found.keys)
         while found.next is not None:
-            found = await self._discovered({**request, "after": found.next})
+            found = await self._discovered({**request, "after": found.next}, ask_store=self._own_now)
             keys += len(found.keys)
         return keys + len((await problems.broken(self._store)).keys)
 
@@ -102,7 +108,7 @@ class Reconcile:
 
     async def _plan(self, request: Document) -> Document:
         """What to look at. The keys are written down, so that whoever resumes looks at the same."""
-        found = await self._discovered(request)
+        found = await self._discovered(request, ask_store=self._checkpoints.store_now)
         broken = await problems.broken(self._store, found.broken_after)
         known = set(found.keys)
         recent = await self._checkpoints.write_recent(found.seen) if found.through_unix_ns is not None else None
@@ -113,11 +119,12 @@ class Reconcile:
             "listed": found.listed,
             "checkpoint": None if found.through_unix_ns is None else asdict(found.checkpoint(recent, broken.last)),
             "more": found.more,
+            "untold": found.untold,
             "full_at_unix_ns": request.get("began_ns") if _whole(request) and not found.more else None,
             "next": found.next,
         }
 
-    async def _discovered(self, request: Document) -> Discovered:
+    async def _discovered(self, request: Document, *, ask_store: AskStore) -> Discovered:
         limit = self._options.batches_at_once
         found = Discovered()
         if request.get("keys") is not None:
@@ -129,21 +136,46 @@ class Reconcile:
             since = request.get("since_ns") or 0
             found = await discover.between(self._store, since, until, request.get("after"), limit)
         else:
-            found = await self._by_time(limit)
+            found, recent = await self._by_time(limit)
+            if not found.more:
+                await self._add_untold(found, recent, limit, ask_store)
         found.listed = max(found.listed, len(found.keys))
         return found
 
-    async def _by_time(self, limit: int | None = None) -> Discovered:
+    async def _by_time(self, limit: int) -> tuple[Discovered, Recent]:
         before = await self._checkpoints.read()
         recent = await self._checkpoints.read_recent(before.recent if before is not None else None)
-        return await discover.by_time(
+        found = await discover.by_time(
             self._store,
             before,
             recent,
             overlap_ns=self._options.overlap_ns,
             now_ns=self._ambient.clock.wall_ns(),
-            limit=limit or self._options.batches_at_once,
+            limit=limit,
         )
+        return found, recent
+
+    async def _own_now(self) -> int:
+        return self._ambient.clock.wall_ns()
+
+    async def _listen(self, found: Discovered, ask_store: AskStore) -> silence.Heard:
+        return await silence.listen(
+            self._store,
+            Memory.of(found.marks),
+            cursor_ns=found.cursor_ns,
+            now_ns=self._ambient.clock.wall_ns(),
+            ask_store=ask_store,
+        )
+
+    async def _add_untold(self, found: Discovered, recent: Recent, limit: int, ask_store: AskStore) -> None:
+        """What collectors left that are gone, or could not refer to."""
+        heard = await self._listen(found, ask_store)
+        if heard.since_ns is not None:
+            found.untold = sorted(heard.collectors)
+            log.info("all manifests are listed for what %s accepted last", ", ".join(found.untold))
+            if not await discover.add_untold(self._store, found, recent, heard.since_ns, limit):
+                return
+        found.marks = heard.memory.document()
 
     # --- stage ---
 

@@ -28,7 +28,7 @@ def add_gauges(service: "Service") -> None:
     )
     gauge(
         "holdfast_reconcile_lag_seconds",
-        "Age of what is reconciled; NaN if no reconciler has run.",
+        "Age of what is reconciled; NaN if no reconciler has said.",
         lambda: _or_nan(service.reconciled.lag_s()),
     )
 

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.cli.main import run
 from holdfast.ingest.layout import ACCEPTED_BY_TIME
+from holdfast.ingest.marks import Mark
 from holdfast.objects.stack import open_store
 from tests.unit.pipeline.field import Field
 
@@ -39,6 +40,16 @@ class Desk:
 
         return asyncio.run(work())
 
+    def kill(self, name: str) -> None:
+        """Leave the mark of a collector that is not there any more."""
+
+        async def work() -> None:
+            async with open_store(self.uri) as store:
+                mark = Mark(name[0] * 32, name, through_unix_ns=0, unlisted=0, every_ms=0)
+                await store.put(mark.key, mark.encode())
+
+        asyncio.run(work())
+
     def __call__(self, *words: str) -> tuple[int, str, str]:
         code = run(["--store", self.uri, "pipeline", *words])
         told = self._capsys.readouterr()
@@ -53,6 +64,20 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
     return Desk(tmp_path, capsys)
+
+
+def test_a_run_says_for_whom_it_listed_all_manifests(desk: Desk) -> None:
+    desk.fill(1, refer=False)
+    assert desk("run", "reconcile", "--master", "inline")[2] == "nothing was due\n"
+    desk.kill("beta")
+    code, _, err = desk("run", "reconcile", "--master", "inline")
+    assert (code, err) == (0, "beta: killed, or could not tell what it accepted last; all manifests were looked at\n")
+    assert desk("run", "reconcile", "--master", "inline")[2] == "nothing was due\n"
+    desk.fill(2, gap=1_000, refer=False)
+    desk.kill("alpha")
+    [planned] = desk.json("run", "reconcile", "--dry-run")
+    [ran] = desk.json("run", "reconcile", "--master", "inline")
+    assert (planned["inputs"], ran["looked_at"], ran["untold"]) == (6, 6, ["alpha"])
 
 
 def test_run_says_what_every_job_read_and_wrote(desk: Desk) -> None:

@@ -4,8 +4,15 @@ import json
 import math
 from pathlib import Path
 
+from holdfast import pipeline
+from holdfast.base.clock import SystemClock
+from holdfast.base.errors import Unavailable
 from holdfast.ingest import layout
-from tests.unit.server.server_desk import ServerDesk, server_desk
+from holdfast.ingest.reconciled import NEVER, NOT_YET, Reconciled
+from holdfast.objects.layer import Layer
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import NotModified, Object, Version
+from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 
 async def metric(desk: ServerDesk) -> float:
@@ -41,3 +48,56 @@ async def test_a_checkpoint_that_says_nothing_changes_nothing(tmp_path: Path) ->
             ready = await desk.get("/readyz")
             assert ready["reconcile_lag_s"] is None
             assert layout.RECONCILED in ready["reconcile_problem"]
+
+
+async def test_a_full_scan_alone_says_no_time(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        store, reconciled = desk.service.store, desk.service.reconciled
+        assert (await desk.post(frame())).status_code == 200
+        await pipeline.run(store, ["reconcile"], request={"full": True})
+        await reconciled.look()
+        ready = await desk.get("/readyz")
+        assert (ready["reconcile_lag_s"], ready["reconcile_problem"]) == (None, NOT_YET)
+        assert math.isnan(await metric(desk))
+        await pipeline.run(store, ["reconcile"])
+        await reconciled.look()
+        ready = await desk.get("/readyz")
+        assert 0 <= ready["reconcile_lag_s"] < 30
+        assert ready["reconcile_problem"] is None
+
+
+class Away(Layer):
+    """A store whose reads get no answer for a while."""
+
+    away = False
+
+    async def get(self, key: str) -> Object:
+        if self.away:
+            raise Unavailable(f"{key}: no answer in time")
+        return await super().get(key)
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        if self.away:
+            raise Unavailable(f"{key}: no answer in time")
+        return await super().get_unless(key, version)
+
+
+async def test_a_store_that_answers_again_is_no_problem_any_more() -> None:
+    store = Away(MemoryStore())
+    reconciled = Reconciled(store, SystemClock())
+
+    async def told(*, away: bool) -> str | None:
+        store.away = away
+        await reconciled.look()
+        return reconciled.problem
+
+    assert "no answer" in (await told(away=True) or "")
+    assert await told(away=False) == NEVER
+    await store.put(layout.RECONCILED, json.dumps({"through_unix_ns": SystemClock().wall_ns()}).encode())
+    assert await told(away=False) is None
+    assert "no answer" in (await told(away=True) or "")
+    assert reconciled.lag_s() is not None
+    assert await told(away=False) is None  # the checkpoint is as it was
+    await store.delete(layout.RECONCILED)
+    assert await told(away=False) == NEVER
+    assert reconciled.lag_s() is None

@@ -1,0 +1,163 @@
+"""What the marks of collectors tell the reconciler: who may have left batches that nobody refers to, and since when.
+
+A collector that was killed leaves a mark that has not ended and is not written any more; one that could not write what
+it owed counts it in its mark (``ingest.marks``). Either way the manifests alone tell of its last batches, and the next
+look lists them: those that were written since the mark promised that all was told.
+
+A look costs one LIST, and one GET for each mark that was written since the last. What was heard is part of the
+checkpoint, so each collector that is gone is looked into once. It holds every collector that is open; of those that are
+over only the latest, for others are known by their age.
+
+How long a mark has stood still the store's own clock says, as it does of other marks and references, or of an object
+that is made to ask it. A collector that was called silent too early would accept more, and be looked into no more: so
+a driver's clock, which may be wrong, says only when it is worth asking.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import astuple, dataclass, field, replace
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.codec import MALFORMED, Document
+from holdfast.base.errors import Corrupt, Incompatible, NotFound
+from holdfast.base.telemetry import logger
+from holdfast.ingest import layout
+from holdfast.ingest.heard import SKEW_NS
+from holdfast.ingest.marks import Mark
+from holdfast.objects.store import Entry, Store
+
+AT_ONCE = 8
+UNREADABLE_AFTER_NS = 60 * 1_000_000_000
+"""How long a mark that cannot be read may stand still."""
+
+AskStore = Callable[[], Awaitable[int]]
+"""What the store's clock says now."""
+
+_log = logger("pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One mark, as it was found last."""
+
+    modified_ns: int
+    """By the store's clock."""
+    size: int
+    seen_unix_ns: int
+    """When it was first found like this, by the driver's clock."""
+    told_ns: int
+    """Whatever its collector acknowledged before is referred to, or counted."""
+    unlisted: int
+    silent_after_ns: int
+    over: bool = False
+    """It has ended, or was silent and has been looked into."""
+
+    def is_of(self, entry: Entry) -> bool:
+        return (self.modified_ns, self.size) == (entry.modified_ns, entry.size)
+
+    def doubtful(self, now_ns: int) -> bool:
+        """Whether its collector may be gone, by a driver's clock that may be wrong, or may have been before."""
+        return not self.over and max(abs(now_ns - self.seen_unix_ns), now_ns - self.modified_ns) > self.silent_after_ns
+
+    def silent(self, store_ns: int) -> bool:
+        """Whether it is gone, if it was not written again before the store's clock said so."""
+        return not self.over and store_ns - self.modified_ns > self.silent_after_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the checkpoint keeps of the marks."""
+
+    at_ns: int = 0
+    """The store's clock was at least here when they were listed."""
+    marks: Mapping[str, Known] = field(default_factory=dict)
+    """By session."""
+
+    def document(self) -> Document:
+        return {"at_ns": self.at_ns, "marks": {session: list(astuple(each)) for session, each in self.marks.items()}}
+
+    @classmethod
+    def of(cls, document: Document | None) -> "Memory":
+        """Of a checkpoint that says nothing of marks, or nothing that can be read, nothing is known: all are read."""
+        try:
+            found = document or {"at_ns": 0, "marks": {}}
+            return cls(int(found["at_ns"]), {str(name): Known(*row) for name, row in found["marks"].items()})
+        except MALFORMED as error:
+            _log.error("what is kept of the marks of collectors cannot be read (%r); all are read again", error)
+            return cls()
+
+
+@dataclass(slots=True)
+class Heard:
+    memory: Memory
+    """What is to be kept once everything since ``since_ns`` was looked at."""
+    since_ns: int | None = None
+    """Manifests that were written since, by the store's clock, may be told of nowhere else; None if all are told."""
+    collectors: set[str] = field(default_factory=set)
+    """Whose they are."""
+
+    def missed(self, collector_id: str, since_ns: int) -> None:
+        since_ns = max(0, since_ns - SKEW_NS)
+        self.since_ns = since_ns if self.since_ns is None else min(self.since_ns, since_ns)
+        self.collectors.add(collector_id)
+
+
+async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int, ask_store: AskStore) -> Heard:
+    """``cursor_ns``: the latest that is known of the store's clock."""
+    at_ns = before.at_ns if before.at_ns <= now_ns + SKEW_NS else 0  # a clock was ahead, and is not any more
+    entries = {
+        session: entry
+        async for page in store.list(layout.MARKS)
+        for entry in page.entries
+        if (session := layout.session_in(entry.key)) is not None
+    }
+    kept = {session: each for session, each in before.marks.items() if session in entries}
+    changed = {
+        session: entry
+        for session, entry in entries.items()
+        if (not kept[session].is_of(entry) if session in kept else entry.modified_ns >= at_ns - SKEW_NS)
+    }
+    marks = await map_bounded(changed.values(), lambda entry: _read(store, entry), limit=AT_ONCE)
+    read = dict(zip(changed, marks, strict=True))
+    newest_ns = max([cursor_ns, *(entry.modified_ns for entry in entries.values())])
+    heard = Heard(Memory(max(at_ns, min(now_ns, newest_ns))))
+    found = dict(kept)
+    for session, mark in read.items():
+        old = kept.get(session)
+        found[session] = _known(entries[session], mark, now_ns)
+        if mark.unlisted > (0 if old is None else old.unlisted):
+            # One that is new here had not begun when marks were listed last.
+            heard.missed(mark.collector_id, at_ns if old is None else old.told_ns)
+    if any(each.doubtful(now_ns) and not each.silent(newest_ns) for each in found.values()):
+        newest_ns = max(newest_ns, await ask_store())
+    for session, each in found.items():
+        if each.silent(newest_ns):
+            mark = read.get(session) or await _read(store, entries[session])
+            heard.missed(mark.collector_id, each.told_ns)
+            found[session] = replace(each, over=True)
+    oldest_ns = heard.memory.at_ns - SKEW_NS
+    lasting = {session: each for session, each in found.items() if not each.over or each.modified_ns >= oldest_ns}
+    heard.memory = replace(heard.memory, marks=lasting)
+    return heard
+
+
+def _known(entry: Entry, mark: Mark, now_ns: int) -> Known:
+    return Known(
+        entry.modified_ns,
+        entry.size,
+        now_ns,
+        # A clock that is ahead promises too much; its mark was written at this time, whatever it says.
+        min(mark.through_unix_ns, entry.modified_ns),
+        mark.unlisted,
+        mark.silent_after_ns,
+        over=mark.ended,
+    )
+
+
+async def _read(store: Store, entry: Entry) -> Mark:
+    """One that cannot be read says nothing but when it was written."""
+    try:
+        return Mark.read(await store.get(entry.key))
+    except (NotFound, Corrupt, Incompatible) as error:
+        _log.error("%s: nobody knows what this collector has accepted: %s", entry.key, error)
+        every_ms = UNREADABLE_AFTER_NS // 3_000_000
+        return Mark(layout.session_in(entry.key) or "", "one that cannot be read", entry.modified_ns, 0, every_ms)

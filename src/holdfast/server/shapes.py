@@ -8,6 +8,7 @@ Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "integer"}
 FLAG: Schema = {"type": "boolean"}
+NUMBER_OR_NONE: Schema = {"type": ["integer", "null"]}
 SECONDS_OR_NONE: Schema = {"type": ["number", "null"]}
 TEXT_OR_NONE: Schema = {"type": ["string", "null"]}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
@@ -56,6 +57,9 @@ STANDING: Schema = {
     "store_problem": told(TEXT_OR_NONE, "Why no batch can be accepted."),
     "references_owed": told(NUMBER, "Derived references still to be written."),
     "references_dropped": told(NUMBER, "Left to the reconciler."),
+    "spool_batches": told(NUMBER_OR_NONE, "Accepted on this disk, and not in the store yet; null without a spool."),
+    "landing_lag_s": told(SECONDS_OR_NONE, "Since when not all of them have landed; null without a spool."),
+    "landing_problem": told(TEXT_OR_NONE, "Why the last round has left some behind."),
     "live_rebuilt": told(FLAG, "Whether live state was filled from the store."),
     "follow_lag_s": told(SECONDS_OR_NONE, "Of a query collector: since it has seen all."),
     "reconcile_lag_s": told(SECONDS_OR_NONE, "How old what is reconciled is."),

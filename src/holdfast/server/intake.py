@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Ambiguous, Unavailable
+from holdfast.base.errors import Ambiguous, Denied, NotFound, Unavailable
 from holdfast.ingest import frame, layout
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
 from holdfast.ingest.collector import Acceptor
@@ -200,7 +200,7 @@ class Intake:
             raise Fault("identity_quarantined", str(error), remedy=error.remedy or _LATER) from error
         except Ambiguous as error:
             raise Fault("outcome_unknown", str(error), remedy=_AGAIN) from error
-        except Unavailable as error:
+        except (Unavailable, Denied, NotFound) as error:  # it denies us, not the sender; or it is gone
             raise Fault("unavailable", str(error), remedy=_AGAIN) from error
 
     def _document(self, answer: Answer) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A backend whose answers a test writes down: the next put lands or not, and answers or not, as told."""
 
-from holdfast.base.errors import Contended, Unavailable
+from holdfast.base.errors import Contended, Denied, NotFound, Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
@@ -8,7 +8,8 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 
 class Scripted(Layer):
     """Puts take the next word of the script: ok, lost (lands, no answer), drop (does not land, no answer), late (no
-    answer, lands before the next put), twice (lands, second copy answers), busy (503), clash (409)."""
+    answer, lands before the next put), twice (lands, second copy answers), busy (503), clash (409), forbidden,
+    gone (the bucket)."""
 
     def __init__(self, *script: str, inner: Store | None = None) -> None:
         super().__init__(inner if inner is not None else MemoryStore())
@@ -42,6 +43,10 @@ class Scripted(Layer):
                 return await self.inner.put(key, body, mode)
             case "busy":
                 raise Unavailable(f"{key}: 503")
+            case "forbidden":
+                raise Denied(f"{key}: the store does not let this be written")
+            case "gone":
+                raise NotFound(f"{key}: there is no such bucket")
             case "clash":
                 raise Contended(f"{key}: 409")
             case word:

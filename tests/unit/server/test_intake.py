@@ -83,7 +83,13 @@ async def test_other_bytes_under_one_identity_are_a_conflict_with_a_record(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"), [(["busy"] * 9, "unavailable"), (["ok", "drop", "drop"], "outcome_unknown")]
+    ("script", "reason"),
+    [
+        (["busy"] * 9, "unavailable"),
+        (["ok", "drop", "drop"], "outcome_unknown"),
+        (["forbidden"], "unavailable"),  # this collector, and not who sends
+        (["ok", "gone"], "unavailable"),
+    ],
 )
 async def test_a_store_that_is_away_is_503_and_the_same_batch_goes_through_later(
     tmp_path: Path, script: list[str], reason: str

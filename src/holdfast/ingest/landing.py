@@ -100,6 +100,8 @@ class SpoolCollector:
         self._worker: asyncio.Task[None] | None = None
         self._all_landed_ns = ambient.clock.monotonic_ns()
         self._forgot_ns: int | None = None
+        self._listed: set[BatchIdentity] = set()
+        """Landed and listed, and still here."""
 
     async def accept(self, submission: Submission) -> Answer:
         taken = await self.spool.take(submission)
@@ -138,8 +140,12 @@ class SpoolCollector:
                 await self._settle(standing)
 
     async def _settle(self, standing: list[AcceptedManifest]) -> None:
-        await list_accepted(self.lander.store, standing, self._ambient.clock.wall_ns())
+        """What is listed and cannot leave the disk, which may refuse that, is not listed again in every round."""
+        fresh = [each for each in standing if each.identity not in self._listed]
+        await list_accepted(self.lander.store, fresh, self._ambient.clock.wall_ns())
+        self._listed.update(each.identity for each in fresh)
         await self.spool.have_landed(standing)
+        self._listed.difference_update(each.identity for each in standing)
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
         """What became of it: the name of a count. One that cannot land keeps no other from landing."""

@@ -117,10 +117,20 @@ async def write(store: Store, reference: Reference) -> None:
 
 
 async def list_accepted(store: Store, manifests: Iterable[AcceptedManifest], written_at_ns: int) -> None:
-    """Let these be found by time, for certain: whatever the store raises is the caller's."""
-    for piece in pieces(manifests):
+    """Let these be found by time, for certain: whatever the store raises is the caller's. Somebody else's manifest may
+    hold any number for its time: one that is no time has no place in a list."""
+    for piece in pieces(each for each in manifests if _has_hour(each)):
         for reference in made_from(piece, written_at_ns):
             await write(store, reference)
+
+
+def _has_hour(manifest: AcceptedManifest) -> bool:
+    try:
+        layout.hour_path(manifest.accepted_at_unix_ns)
+    except (ValueError, OverflowError) as error:
+        _log.error("%s: is found by no list: its time is none (%s)", manifest.key, error)
+        return False
+    return True
 
 
 Source = AcceptedManifest | ConflictManifest | Reference

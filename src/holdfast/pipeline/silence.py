@@ -8,9 +8,9 @@ A look costs one LIST, and one GET for each mark that was written since the last
 checkpoint, so each collector that is gone is looked into once. It holds every collector that is open; of those that are
 over only the latest, for others are known by their age.
 
-How long a mark has stood still the store's own clock says, as it does of other marks and references, or of an object
-that is made to ask it. A collector that was called silent too early would accept more, and be looked into no more: so
-a driver's clock, which may be wrong, says only when it is worth asking.
+How long a mark has stood still the store's own clock says, of an object that is made to ask it. A collector that was
+called silent too early would accept more, and be looked into no more: so a driver's clock, which may be wrong, and what
+the store's said before, which may have been set since, say only when it is worth asking.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -103,7 +103,9 @@ class Heard:
 
 async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int, ask_store: AskStore) -> Heard:
     """``cursor_ns``: the latest that is known of the store's clock."""
-    at_ns = before.at_ns if before.at_ns <= now_ns + SKEW_NS else 0  # a clock was ahead, and is not any more
+    at_ns = before.at_ns
+    if at_ns > now_ns + SKEW_NS and at_ns > await ask_store() + SKEW_NS:
+        at_ns = 0  # the store's clock was ahead, and is not any more
     entries = {
         session: entry
         async for page in store.list(layout.MARKS)
@@ -127,10 +129,10 @@ async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int, a
         if mark.unlisted > (0 if old is None else old.unlisted):
             # One that is new here had not begun when marks were listed last.
             heard.missed(mark.collector_id, at_ns if old is None else old.told_ns)
-    if any(each.doubtful(now_ns) and not each.silent(newest_ns) for each in found.values()):
-        newest_ns = max(newest_ns, await ask_store())
+    suspect = any(each.doubtful(now_ns) or each.silent(newest_ns) for each in found.values())
+    store_ns = await ask_store() if suspect else 0
     for session, each in found.items():
-        if each.silent(newest_ns):
+        if each.silent(store_ns):
             mark = read.get(session) or await _read(store, entries[session])
             heard.missed(mark.collector_id, each.told_ns)
             found[session] = replace(each, over=True)

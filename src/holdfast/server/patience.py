@@ -13,10 +13,13 @@ from holdfast.server.service import Service
 async def reading(service: Service) -> AsyncIterator[None]:
     """A block that only reads, and has its time, waiting for its turn included."""
     limit_s = service.section.read_timeout_ms / 1000
+    limit = asyncio.timeout(limit_s)
     try:
-        async with asyncio.timeout(limit_s):
+        async with limit:
             yield
     except TimeoutError:
+        if not limit.expired():
+            raise  # it is somebody else's
         raise Fault(
             "unavailable",
             f"there was no answer from the store within {limit_s:g} s",
@@ -29,10 +32,13 @@ async def deciding(service: Service) -> AsyncIterator[None]:
     """A block that writes a decision: where its time is over, nobody knows whether it is on record."""
     limit_s = service.section.read_timeout_ms / 1000
     remedy = "look whether it is on record, and if not send it again"
+    limit = asyncio.timeout(limit_s)
     try:
-        async with asyncio.timeout(limit_s):
+        async with limit:
             yield
     except TimeoutError:
+        if not limit.expired():
+            raise
         message = f"the store did not answer within {limit_s:g} s: the decision may be on record or not"
         raise Fault("outcome_unknown", message, remedy=remedy) from None
     except Ambiguous as error:

@@ -255,15 +255,57 @@ async def test_who_looks_only_to_the_driver_as_silent_is_looked_into_when_it_is_
     assert await fleet.counted() == 1
 
 
-async def test_other_marks_say_that_one_is_old_without_asking_the_store() -> None:
+async def test_the_store_is_asked_for_its_time_before_anybody_is_called_silent() -> None:
     fleet = Fleet()
     killed, living = await fleet.begun("a"), await fleet.begun("b")
     await killed.accept()
+    await fleet.reconcile()
+    assert pipeline_layout.CLOCK not in fleet.desk.shelf.objects
     fleet.desk.watch.advance(seconds=MINUTE_S)
     await living.tell()
     await fleet.reconcile()
     assert await fleet.counted() == 1
-    assert pipeline_layout.CLOCK not in fleet.desk.shelf.objects
+    assert pipeline_layout.CLOCK in fleet.desk.shelf.objects
+
+
+async def test_what_was_written_while_the_clock_was_ahead_calls_nobody_silent() -> None:
+    fleet = Fleet()
+    watch = fleet.desk.watch
+    watch.advance(seconds=3_600)
+    before = await fleet.begun("a")
+    await before.accept()
+    await before.tell(ended=True)
+    await fleet.reconcile()
+    watch.advance(seconds=-3_600)
+    process = await fleet.begun("p")
+    await process.accept()
+    await process.tell()
+    assert await fleet.listed_manifests() == 0
+    await process.accept()  # under the same mark; then it is killed
+    watch.advance(seconds=MINUTE_S)
+    assert await fleet.listed_manifests() == 1
+    watch.advance(seconds=MINUTE_S)
+    assert await fleet.audit() == set()
+
+
+async def test_a_driver_that_is_behind_does_not_look_at_everything_again() -> None:
+    fleet = Fleet()
+    watch = fleet.desk.watch
+    behind = fleet.opened(Ambient(Skewed(watch, -1_500), random.Random(7)))
+    killed, living = await fleet.begun("a"), await fleet.begun("b")
+    await killed.accept()
+    await killed.tell()
+    await fleet.reconcile()
+    watch.advance(seconds=MINUTE_S)
+    await living.tell()
+    assert await fleet.listed_manifests() == 1
+    for _ in range(3):
+        watch.advance(seconds=7_200)
+        await living.tell()
+        assert await fleet.listed_manifests() == 0
+        watch.advance(seconds=MINUTE_S)
+        await living.tell()
+        assert await fleet.listed_manifests(by=behind) == 0
 
 
 async def test_a_clock_that_was_ahead_hides_no_collector_that_begins_later() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Ambiguous
+from holdfast.server.patience import deciding, reading
 from tests.unit.server.server_desk import ServerDesk, server_desk
 from tests.unit.server.test_conflict_routes import WISH, conflict
 
@@ -84,3 +85,11 @@ async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
             answer = await desk.private.post(path, json=wish)
         assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
         assert (await desk.private.post(path, json=wish)).status_code == 200
+
+
+@pytest.mark.parametrize("block", [reading, deciding])
+async def test_the_time_limit_of_somebody_else_is_not_taken_for_that_of_the_store(tmp_path: Path, block: Any) -> None:
+    async with server_desk(tmp_path) as desk:
+        with pytest.raises(TimeoutError, match="another"):
+            async with block(desk.service):
+                raise TimeoutError("another")

@@ -21,9 +21,8 @@ from holdfast.objects.store import Addressed, Create
 
 SIGNED_NS = 60 * 1_000_000_000
 """How long a signature is good for here; servers go by their own clocks, and take it for some minutes."""
-
-
 MOST_OWED = 1_000
+"""How many must be asked for, at most, before another request is begun."""
 
 
 class Trust:

@@ -31,7 +31,11 @@ def force(descriptor: int, ended: Ended) -> None:
         return
     ring = _ring_of(loop) if RINGS else None
     if ring is None or not ring.force(descriptor, ended, loop):
-        _by_a_thread(loop, partial(forced, descriptor), ended)
+        _instead(descriptor, ended)
+
+
+def _instead(descriptor: int, ended: Ended) -> None:
+    _by_a_thread(asyncio.get_running_loop(), partial(forced, descriptor), ended)
 
 
 def hurry() -> None:
@@ -87,7 +91,7 @@ def _ring_of(loop: asyncio.AbstractEventLoop) -> Ring | None:
     except KeyError:
         forget_closed(_rings)
         try:
-            ring = Ring(loop)
+            ring = Ring(loop, _instead)
         except (OSError, AttributeError):  # not on this system, or not allowed
             ring = None
         _rings[loop] = ring

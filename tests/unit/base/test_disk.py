@@ -20,7 +20,7 @@ from holdfast.base.ring import ENTRIES, Ring
 def has_ring() -> bool:
     loop = asyncio.new_event_loop()
     try:
-        Ring(loop).close()
+        Ring(loop, disk._instead).close()
     except OSError:
         return False
     finally:
@@ -194,7 +194,7 @@ async def test_a_ring_that_cannot_be_had_leaves_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(os, "eventfd", refuse, raising=False)
     with pytest.raises(OSError, match=r"aarch64|Too many"):
-        Ring(asyncio.get_running_loop())
+        Ring(asyncio.get_running_loop(), disk._instead)
     gc.collect()
     assert unraisable == []
 

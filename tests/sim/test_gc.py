@@ -128,4 +128,4 @@ class Unfenced(GcDerived):
 
 @pytest.mark.timeout(600)  # it is as fast as the machine
 def test_without_a_fence_somebody_publishes_what_is_gone() -> None:
-    assert CURRENT in rules(first_broken(Unfenced, range(126, 400)))
+    assert CURRENT in rules(first_broken(Unfenced, (390, *range(1000))))  # the race is rare; this seed has it

@@ -75,6 +75,14 @@ class Memory:
     def document(self) -> Document:
         return {"at_ns": self.at_ns, "marks": {session: list(astuple(each)) for session, each in self.marks.items()}}
 
+    def has_settled(self, session: str, entry: Entry, store_ns: int) -> bool:
+        """Whether no look will learn anything more of a mark that was found like this, unless it is written again."""
+        known = self.marks.get(session)
+        if known is not None:
+            return known.over and known.is_of(entry)
+        was_ahead = self.at_ns > store_ns + SKEW_NS  # then all are read again
+        return not was_ahead and entry.modified_ns < self.at_ns - SKEW_NS
+
     @classmethod
     def of(cls, document: Document | None) -> "Memory":
         """Of a checkpoint that says nothing of marks, or nothing that can be read, nothing is known: all are read."""

@@ -29,6 +29,8 @@ from tests.unit.runs.desk import Watch
 
 EVERY_MS = 5_000
 MINUTE_S = 60
+DAYS_S = 3 * 86_400
+"""Longer than marks stay that nobody needs."""
 
 
 class Skewed(Watch):
@@ -97,6 +99,12 @@ class Fleet:
         request = {"scopes": ["ingest"], "deep": True, "older_than_ns": SECOND}
         [ran] = await pipeline.run(self.store, ["audit"], request=request)
         return {str(each["rule"]) for each in (await audited.read(self.store, ran.summary["audit_id"])).findings}
+
+    async def collect_garbage(self) -> list[str]:
+        """Sessions whose marks are left."""
+        [ran] = await pipeline.run(self.store, ["gc"], request={"apply": True, "kinds": ["gatherings"]})
+        assert ran.status == "success"
+        return [layout.session_in(key) or "" async for key in self.store.keys(layout.MARKS)]
 
     async def listed_manifests(self, *, by: OpenStore | None = None) -> int:
         """How often all manifests were listed by a reconciler that runs now."""
@@ -365,3 +373,49 @@ async def test_marks_that_a_checkpoint_keeps_in_another_form_are_read_again() ->
     kept = Memory.of(checkpoint.marks)
     assert Memory.of(kept.document()) == kept
     assert [each.over for each in kept.marks.values()] == [True]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_mark_outlasts_a_reconciler_that_stands_still_for_days(known: bool) -> None:
+    fleet = Fleet()
+    before = await fleet.begun("before")
+    killed = await fleet.begun("killed") if known else None
+    await fleet.reconcile()
+    killed = killed or await fleet.begun("killed")
+    await killed.accept()
+    await before.tell(ended=True)
+    fleet.desk.watch.advance(seconds=DAYS_S)
+    assert await fleet.collect_garbage() == [killed.marks.session]
+    [ran] = await fleet.reconcile()
+    assert (ran["untold"], ran["looked_at"]) == (["killed"], 1)
+    fleet.desk.watch.advance(seconds=2)
+    assert await fleet.audit() == set()
+    assert await fleet.collect_garbage() == []
+    assert await fleet.listed_manifests() == 0
+
+
+async def test_marks_that_were_settled_while_others_went_on_are_swept() -> None:
+    fleet = Fleet()
+    living = await fleet.begun("living")
+    await fleet.begun("killed")
+    await (await fleet.begun("ended")).tell(ended=True)
+    for _ in range(3):
+        await living.tell()
+        await fleet.reconcile()
+        fleet.desk.watch.advance(seconds=DAYS_S)
+    await living.tell()
+    assert await fleet.collect_garbage() == [living.marks.session]
+
+
+async def test_what_was_heard_while_the_clock_was_ahead_settles_no_mark() -> None:
+    fleet = Fleet()
+    watch = fleet.desk.watch
+    watch.advance(seconds=10 * DAYS_S)  # store and driver alike
+    await (await fleet.begun("a")).tell(ended=True)
+    await fleet.reconcile()
+    watch.advance(seconds=-10 * DAYS_S)
+    killed = await fleet.begun("killed")
+    await killed.accept()
+    watch.advance(seconds=DAYS_S)
+    assert killed.marks.session in await fleet.collect_garbage()
+    assert await fleet.listed_manifests() == 1

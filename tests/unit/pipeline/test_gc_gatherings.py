@@ -83,7 +83,7 @@ async def test_what_cannot_be_read_stays_and_a_limit_holds() -> None:
 async def test_marks_of_those_that_ended_go_when_they_were_not_written_for_long() -> None:
     desk = GcDesk()
     for session in ("a" * 32, "b" * 32):
-        mark = Mark(session, "c", desk.watch.wall_ns(), 0, 5_000, ended=True)
+        mark = Mark(session, "c", desk.watch.wall_ns(), 0, 0, 5_000, ended=True)
         await desk.store.put(mark.key, mark.encode())
         desk.later(DAY + HOUR)
     assert (await desk.run("gatherings"))["kinds"]["gatherings"]["removed"] == {gatherings.GONE: 1}
@@ -92,7 +92,7 @@ async def test_marks_of_those_that_ended_go_when_they_were_not_written_for_long(
 
 async def test_marks_from_which_a_first_reconciler_would_learn_something_stay() -> None:
     desk = GcDesk()
-    ended = Mark("a" * 32, "c", desk.watch.wall_ns(), 0, 5_000, ended=True)
+    ended = Mark("a" * 32, "c", desk.watch.wall_ns(), 0, 0, 5_000, ended=True)
     owing = replace(ended, session="b" * 32, unlisted=1)
     killed = replace(ended, session="c" * 32, ended=False)
     for mark in (ended, owing, killed):

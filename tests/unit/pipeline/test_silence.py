@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import pipeline
+from holdfast.base.errors import Ambiguous
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.collector import Collector
@@ -18,7 +19,7 @@ from holdfast.ingest.submit import submission_of
 from holdfast.objects.observe import Usage
 from holdfast.objects.spec import StoreSpec
 from holdfast.objects.stack import OpenStore
-from holdfast.pipeline import Options, audited
+from holdfast.pipeline import Options, audited, silence
 from holdfast.pipeline import layout as pipeline_layout
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.silence import Memory
@@ -343,21 +344,74 @@ async def test_a_mark_that_cannot_be_read_is_looked_into_once_it_stands_still() 
     assert await fleet.counted() == 1
 
 
-async def test_a_checkpoint_keeps_those_that_are_open_and_the_latest_of_others() -> None:
+async def test_a_checkpoint_keeps_those_that_are_open_or_given_up_and_the_latest_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fleet = Fleet()
     living = await fleet.begun("living")
+    killed = []
     for number in range(10):
-        await fleet.begun(f"killed-{number}")
+        killed.append(await fleet.begun(f"killed-{number}"))
         await (await fleet.begun(f"ended-{number}")).tell(ended=True)
         await living.tell()
         await fleet.reconcile()
         fleet.desk.watch.advance(seconds=3_600)
-    await living.tell()
-    await fleet.reconcile()
-    checkpoint = await Checkpoints(fleet.store, fleet.store.ambient).read()
-    assert checkpoint is not None
-    assert set(Memory.of(checkpoint.marks).marks) == {living.marks.session}
+    for most in (1_000, 4):
+        monkeypatch.setattr(silence, "MOST_GIVEN_UP", most)
+        await living.tell()
+        await fleet.reconcile()
+        checkpoint = await Checkpoints(fleet.store, fleet.store.ambient).read()
+        assert checkpoint is not None
+        kept = {living.marks.session, *(each.marks.session for each in killed[-most:])}
+        assert set(Memory.of(checkpoint.marks).marks) == kept
     assert Mark.read(await fleet.store.get(layout.mark_key(living.marks.session))).ended is False
+    for _ in range(3):
+        assert await fleet.listed_manifests() == 0
+
+
+@pytest.mark.parametrize("minutes", [5, 12, 3 * 1_440])  # it is remembered; for longer than others; it was swept
+async def test_what_landed_after_its_collector_was_given_up_is_found_when_it_comes_back(minutes: int) -> None:
+    fleet = Fleet()
+    watch = fleet.desk.watch
+    cut_off, living = await fleet.begun("a", *["ok"] * 7, "late"), await fleet.begun("b")
+    for _ in range(2):
+        await cut_off.accept()
+        await cut_off.tell()
+    await fleet.reconcile()
+    watch.advance(seconds=20)
+    await living.tell()
+    assert await fleet.listed_manifests() == 1
+    watch.advance(seconds=5)
+    with pytest.raises(Ambiguous):
+        await cut_off.accept()
+    await cut_off.collector.store.put("elsewhere", b"")  # and now it lands
+    await fleet.store.delete("elsewhere")
+    assert cut_off.collector.references.doubted == 1
+    for _ in range(4):
+        watch.advance(seconds=minutes * MINUTE_S / 4)
+        await living.tell()
+        await fleet.reconcile()
+        await fleet.collect_garbage()
+    await cut_off.tell()
+    [ran] = await fleet.reconcile()
+    assert (ran["untold"], ran["looked_at"]) == (["a"], 1)
+    watch.advance(seconds=2)
+    assert await fleet.audit() == set()
+    assert await fleet.listed_manifests() == 0
+
+
+async def test_who_was_cut_off_for_long_and_lacks_nothing_more_is_not_looked_into_again() -> None:
+    fleet = Fleet()
+    watch = fleet.desk.watch
+    cut_off, living = await fleet.begun("a", "ok", "ok", "busy"), await fleet.begun("b")
+    await cut_off.accept()
+    await cut_off.tell()
+    assert await fleet.listed_manifests() == 1
+    for _ in range(4):
+        watch.advance(seconds=10 * MINUTE_S)
+        await living.tell()
+        await fleet.reconcile()
+    await cut_off.tell()
     assert await fleet.listed_manifests() == 0
 
 

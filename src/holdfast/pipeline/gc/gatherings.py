@@ -6,9 +6,9 @@ Whoever has listed it and finds it gone has listed the references too, or will: 
 is its own, so one that a paused collector writes late changes nothing, and goes the next time.
 
 A mark that was not written for as long belongs to no collector at work, and no query collector waits for it (``heard``
-does not read marks so old). But it alone tells a reconciler that a collector was killed, and reconcilers may stand still
-for longer: so one goes that they have settled, or that says nothing. If its collector comes back after all, it writes
-it anew.
+does not read marks so old). But it alone tells a reconciler that a collector was killed, and a reconciler may stand
+still for longer: so one goes that it has settled, or that says nothing. If its collector comes back after all, it
+writes it anew.
 """
 
 from collections.abc import AsyncIterator

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from holdfast.ingest.marks import Marks
+from holdfast.pipeline import silence
 from holdfast.pipeline.checkpoint import Recent
 from holdfast.pipeline.discover import Discovered
 from holdfast.pipeline.options import Env
@@ -22,7 +24,15 @@ def test_scenario_holds() -> None:
     for seed in range(24):
         totals.include(simulate(PipelineSilence, seed))
     assert totals.broken == {}
-    assert {"lost response", "lost request", "unavailable", "crashes", "pauses", "late"} <= totals.tally.keys()
+    assert {
+        "lost response",
+        "lost request",
+        "unavailable",
+        "crashes",
+        "pauses",
+        "late",
+        "severed",
+    } <= totals.tally.keys()
 
 
 class Deaf(Reconcile):
@@ -38,3 +48,23 @@ class Unheard(PipelineSilence):
 @pytest.mark.timeout(600)  # it is as fast as the machine
 def test_who_hears_no_marks_loses_what_a_collector_acknowledged_last() -> None:
     assert FOUND in rules(first_broken(Unheard, range(200)))
+
+
+class Ageless(Marks):
+    async def write(self, *, ended: bool = False) -> None:
+        """It does not say when it began."""
+        self._begun_ns = self._clock.wall_ns()
+        await super().write(ended=ended)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten(PipelineSilence):
+    marks: ClassVar[type[Marks]] = Ageless
+
+
+@pytest.mark.timeout(600)  # it is as fast as the machine
+def test_who_forgets_those_it_gave_up_needs_to_know_when_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "MOST_GIVEN_UP", 0)
+    broken = first_broken(Forgotten, range(200))
+    assert rules(broken) == {FOUND}
+    assert simulate(PipelineSilence, broken.seed).violations == []

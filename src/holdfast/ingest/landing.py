@@ -11,6 +11,7 @@ could not be forced to it.
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Unavailable
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Inspect, Submission
@@ -57,12 +58,17 @@ class Landed:
     unreadable: int = 0
     """Files in the spool that are no frames of their name: kept, and left alone."""
     stuck: int = 0
-    """Batches whose manifest in the store cannot be read: kept, and tried again. Others land all the same."""
+    """Batches whose manifest in the store cannot be read, and bytes whose conflict cannot be put on record: kept, and
+    tried again. Others land all the same."""
+
+
+class _Unrecorded(Exception):
+    """Other bytes stand in the store, and the record of that could not be written: the log says why."""
 
 
 class _Lander(Collector):
-    """Writes blobs and manifests of what a spool has accepted. It owes no references of these: they come before the
-    batch leaves the spool."""
+    """Writes blobs and manifests of what a spool has accepted. It owes no references of these: whoever lets something
+    leave the spool lists it first."""
 
     acceptance: ClassVar[Acceptance] = Acceptance.LOCAL_SPOOL
 
@@ -102,6 +108,8 @@ class SpoolCollector:
         self._forgot_ns: int | None = None
         self._listed: set[BatchIdentity] = set()
         """Landed and listed, and still here."""
+        self._stuck: dict[BatchIdentity, None] = {}
+        """Those that could not land; the latest that were tried are the last."""
 
     async def accept(self, submission: Submission) -> Answer:
         taken = await self.spool.take(submission)
@@ -120,15 +128,30 @@ class SpoolCollector:
         """Bring what is pending into the object store. ``Unavailable`` or ``Ambiguous`` ends a round, with no loss."""
         done: Counter[str] = Counter()
         group: list[Spooled] = []
+        stuck: dict[BatchIdentity, Spooled] = {}
         async for spooled in self.spool.to_land():
+            if spooled.identity in self._stuck:
+                stuck[spooled.identity] = spooled
+                continue
             group.append(spooled)
             if len(group) == GROUP:
                 done.update(await self._land_all(group))
                 group = []
         done.update(await self._land_all(group))
+        done.update(await self._land_stuck(stuck))
         async for identity, body in self.spool.conflicts():
             done[await self._put_on_record(identity, body)] += 1
         return Landed(done["batches"], done["conflicts"], done["unreadable"], done["stuck"])
+
+    async def _land_stuck(self, stuck: Mapping[BatchIdentity, Spooled]) -> list[str]:
+        """After all others, for the store may take long to refuse each. Once a whole group is refused, the rest is for
+        the next round, which begins with it: what came meanwhile does not wait for very many."""
+        waiting = [stuck[identity] for identity in self._stuck if identity in stuck]
+        became: list[str] = []
+        while waiting and set(became[-GROUP:]) != {"stuck"}:
+            became += await self._land_all(waiting[:GROUP])
+            waiting = waiting[GROUP:]
+        return became + ["stuck"] * len(waiting)
 
     async def _land_all(self, group: list[Spooled]) -> list[str]:
         """What became of each. Those that did land are listed and noted at once, whatever became of the others."""
@@ -149,29 +172,36 @@ class SpoolCollector:
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
         """What became of it: the name of a count. One that cannot land keeps no other from landing."""
+        self._stuck.pop(spooled.identity, None)
         try:
             answer = await self._land(spooled)
-            if answer is not None:
-                manifest = answer.manifest if isinstance(answer, Accepted) else answer.accepted
-                standing.append(check_noteworthy(manifest))
-        except (Corrupt, Incompatible) as error:
+            if answer is None:
+                return "unreadable"
+            manifest = answer.manifest if isinstance(answer, Accepted) else answer.accepted
+            standing.append(check_noteworthy(manifest))
+        except (Corrupt, Incompatible, _Unrecorded) as error:
             _log.error("spooled batch %s: cannot land, and is kept: %s", spooled.identity, error)
+            self._stuck[spooled.identity] = None
             return "stuck"
-        if answer is None:
-            return "unreadable"
         return "batches" if isinstance(answer, Accepted) else "conflicts"
 
     async def _put_on_record(self, identity: BatchIdentity, body: bytes) -> str:
         submission = Submission.of(identity, body)
         try:
-            answer = await self.lander.accept(submission)
-        except (Corrupt, Incompatible) as error:
+            answer = await self._recorded(submission)
+        except (Corrupt, Incompatible, _Unrecorded) as error:
             _log.error("conflict over %s: cannot be put on record, and is kept: %s", identity, error)
             return "stuck"
-        if isinstance(answer, IdentityConflict) and answer.quarantine is None:
-            return "waiting"
+        if isinstance(answer, Accepted):  # these bytes stand there, and may be listed nowhere
+            await list_accepted(self.lander.store, [answer.manifest], self._ambient.clock.wall_ns())
         await self.spool.conflict_landed(identity, submission.frame_sha256)
         return "conflicts"
+
+    async def _recorded(self, submission: Submission) -> Answer:
+        answer = await self.lander.accept(submission)
+        if isinstance(answer, IdentityConflict) and answer.quarantine is None:
+            raise _Unrecorded(f"batch {submission.identity}: its conflict could not be put on record")
+        return answer
 
     async def run(self) -> None:
         """Land every interval, until cancelled."""
@@ -214,12 +244,7 @@ class SpoolCollector:
     async def _land(self, spooled: Spooled) -> Answer | None:
         waiting = await self.spool.waiting(spooled.identity)
         submission = None if waiting is None else self._submission(spooled, waiting.body)
-        if submission is None:
-            return None
-        answer = await self.lander.accept(submission)
-        if isinstance(answer, IdentityConflict) and answer.quarantine is None:
-            raise Unavailable(f"batch {spooled.identity}: its conflict could not be put on record")
-        return answer
+        return None if submission is None else await self._recorded(submission)
 
     def _submission(self, spooled: Spooled, body: bytes) -> Submission | None:
         head = self._inspect(body)

@@ -50,6 +50,8 @@ class Mark:
     """Everything that it acknowledged before, by its own clock, is gathered or referred to."""
     unlisted: int
     """But for so many batches since it began: the manifests alone tell of them, if they were accepted at all."""
+    begun_unix_ns: int
+    """When it began, by its own clock."""
     every_ms: int
     ended: bool = False
 
@@ -70,6 +72,7 @@ class Mark:
             "collector_id": self.collector_id,
             "through_unix_ns": self.through_unix_ns,
             "unlisted": self.unlisted,
+            "begun_unix_ns": self.begun_unix_ns,
             "every_ms": self.every_ms,
             "ended": self.ended,
         }
@@ -84,6 +87,7 @@ class Mark:
                 collector_id=str(document["collector_id"]),
                 through_unix_ns=int(document["through_unix_ns"]),
                 unlisted=int(document["unlisted"]),
+                begun_unix_ns=int(document["begun_unix_ns"]),
                 every_ms=int(document["every_ms"]),
                 ended=bool(document["ended"]),
             )
@@ -103,6 +107,7 @@ class Marks:
         self._references = references
         self._collector_id = collector_id
         self._every_ms = every_ms
+        self._begun_ns = ambient.clock.wall_ns()
         self._written_ns = (0, 0)
         self._failed: str | None = None
         self._refused_bytes = 0
@@ -140,6 +145,7 @@ class Marks:
             collector_id=self._collector_id,
             through_unix_ns=owed.through_ns(),
             unlisted=owed.unlisted + (len(owed) if ended else 0),
+            begun_unix_ns=self._begun_ns,
             every_ms=self._every_ms,
             ended=ended,
         )

@@ -202,12 +202,14 @@ class Spool:
                 yield identity, (await self._store.get(key)).body
 
     async def have_landed(self, manifests: Collection[AcceptedManifest]) -> None:
-        """These stand in the object store. One may be that of other bytes, with the conflict on record there."""
+        """These stand in the object store. One may be that of other bytes, with the conflict on record there. One that
+        could not leave the disk the last time has its note."""
+        fresh = [each for each in manifests if not await self._noted(each)]
         try:
-            await self._notes.add(manifests)
+            await self._notes.add(fresh)
         except Unavailable:
             await self._make_room()
-            await self._notes.add(manifests)
+            await self._notes.add(fresh)
         await self._store.delete_many([pending_key(manifest.identity) for manifest in manifests])
         self._changed(-len(manifests))
 
@@ -261,6 +263,10 @@ class Spool:
     async def _landed(self, identity: BatchIdentity) -> Taken | None:
         manifest = await self._notes.find(identity)
         return None if manifest is None else Taken(manifest.frame_sha256, manifest.accepted_at_unix_ns, landed=manifest)
+
+    async def _noted(self, manifest: AcceptedManifest) -> bool:
+        found = await self._landed(manifest.identity)
+        return found is not None and found.frame_sha256 == manifest.frame_sha256
 
     async def _keep_conflict(self, submission: Submission, accepted_sha256: str) -> None:
         if submission.frame_sha256 != accepted_sha256:

@@ -5,8 +5,10 @@ it owed counts it in its mark (``ingest.marks``). Either way the manifests alone
 look lists them: those that were written since the mark promised that all was told.
 
 A look costs one LIST, and one GET for each mark that was written since the last. What was heard is part of the
-checkpoint, so each collector that is gone is looked into once. It holds every collector that is open; of those that are
-over only the latest, for others are known by their age.
+checkpoint, so each collector that is gone is looked into once. It holds every collector that is open, and of those that
+ended only the latest, for others are known by their age. One that was silent may have been cut off, and come back with
+batches that landed after it was looked into: it is held while its mark is there, unless there are very many. Of one
+that was let go its mark says when it began: nothing of its is older.
 
 How long a mark has stood still the store's own clock says, of an object that is made to ask it. A collector that was
 called silent too early would accept more, and be looked into no more: so a driver's clock, which may be wrong, and what
@@ -28,6 +30,8 @@ from holdfast.objects.store import Entry, Store
 AT_ONCE = 8
 UNREADABLE_AFTER_NS = 60 * 1_000_000_000
 """How long a mark that cannot be read may stand still."""
+MOST_GIVEN_UP = 1_000
+"""Collectors that were silent for long and are remembered: some hundred kilobytes."""
 
 AskStore = Callable[[], Awaitable[int]]
 """What the store's clock says now."""
@@ -48,8 +52,13 @@ class Known:
     """Whatever its collector acknowledged before is referred to, or counted."""
     unlisted: int
     silent_after_ns: int
-    over: bool = False
-    """It has ended, or was silent and has been looked into."""
+    ended: bool = False
+    given_up: bool = False
+    """It was silent, and has been looked into."""
+
+    @property
+    def over(self) -> bool:
+        return self.ended or self.given_up
 
     def is_of(self, entry: Entry) -> bool:
         return (self.modified_ns, self.size) == (entry.modified_ns, entry.size)
@@ -74,6 +83,14 @@ class Memory:
 
     def document(self) -> Document:
         return {"at_ns": self.at_ns, "marks": {session: list(astuple(each)) for session, each in self.marks.items()}}
+
+    def has_settled(self, session: str, entry: Entry, store_ns: int) -> bool:
+        """Whether no look will learn anything more of a mark that was found like this, unless it is written again."""
+        known = self.marks.get(session)
+        if known is not None:
+            return known.over and known.is_of(entry)
+        was_ahead = self.at_ns > store_ns + SKEW_NS  # then all are read again
+        return not was_ahead and entry.modified_ns < self.at_ns - SKEW_NS
 
     @classmethod
     def of(cls, document: Document | None) -> "Memory":
@@ -127,19 +144,28 @@ async def listen(store: Store, before: Memory, *, cursor_ns: int, now_ns: int, a
         old = kept.get(session)
         found[session] = _known(entries[session], mark, now_ns)
         if mark.unlisted > (0 if old is None else old.unlisted):
-            # One that is new here had not begun when marks were listed last.
-            heard.missed(mark.collector_id, at_ns if old is None else old.told_ns)
+            # One that is new here began after marks were listed last, or was given up so long ago that it is forgotten.
+            heard.missed(mark.collector_id, min(at_ns, mark.begun_unix_ns) if old is None else old.told_ns)
     suspect = any(each.doubtful(now_ns) or each.silent(newest_ns) for each in found.values())
     store_ns = await ask_store() if suspect else 0
     for session, each in found.items():
         if each.silent(store_ns):
             mark = read.get(session) or await _read(store, entries[session])
             heard.missed(mark.collector_id, each.told_ns)
-            found[session] = replace(each, over=True)
-    oldest_ns = heard.memory.at_ns - SKEW_NS
-    lasting = {session: each for session, each in found.items() if not each.over or each.modified_ns >= oldest_ns}
-    heard.memory = replace(heard.memory, marks=lasting)
+            found[session] = replace(each, given_up=True)
+    heard.memory = replace(heard.memory, marks=_lasting(found, heard.memory.at_ns - SKEW_NS))
     return heard
+
+
+def _lasting(found: Mapping[str, Known], oldest_ns: int) -> dict[str, Known]:
+    """Those that would be read again, or may come back."""
+    given_up = sorted(((each.modified_ns, session) for session, each in found.items() if each.given_up), reverse=True)
+    held = {session for _, session in given_up[:MOST_GIVEN_UP]}
+    return {
+        session: each
+        for session, each in found.items()
+        if not each.over or each.modified_ns >= oldest_ns or session in held
+    }
 
 
 def _known(entry: Entry, mark: Mark, now_ns: int) -> Known:
@@ -151,7 +177,7 @@ def _known(entry: Entry, mark: Mark, now_ns: int) -> Known:
         min(mark.through_unix_ns, entry.modified_ns),
         mark.unlisted,
         mark.silent_after_ns,
-        over=mark.ended,
+        ended=mark.ended,
     )
 
 
@@ -161,5 +187,11 @@ async def _read(store: Store, entry: Entry) -> Mark:
         return Mark.read(await store.get(entry.key))
     except (NotFound, Corrupt, Incompatible) as error:
         _log.error("%s: nobody knows what this collector has accepted: %s", entry.key, error)
-        every_ms = UNREADABLE_AFTER_NS // 3_000_000
-        return Mark(layout.session_in(entry.key) or "", "one that cannot be read", entry.modified_ns, 0, every_ms)
+        return Mark(
+            session=layout.session_in(entry.key) or "",
+            collector_id="one that cannot be read",
+            through_unix_ns=entry.modified_ns,
+            unlisted=0,
+            begun_unix_ns=entry.modified_ns,
+            every_ms=UNREADABLE_AFTER_NS // 3_000_000,
+        )

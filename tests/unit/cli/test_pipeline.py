@@ -45,7 +45,7 @@ class Desk:
 
         async def work() -> None:
             async with open_store(self.uri) as store:
-                mark = Mark(name[0] * 32, name, through_unix_ns=0, unlisted=0, every_ms=0)
+                mark = Mark(name[0] * 32, name, through_unix_ns=0, unlisted=0, begun_unix_ns=0, every_ms=0)
                 await store.put(mark.key, mark.encode())
 
         asyncio.run(work())

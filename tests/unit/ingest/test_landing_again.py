@@ -8,13 +8,31 @@ import pytest
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.ingest import layout
 from holdfast.ingest.gathering import manifests_in
-from holdfast.ingest.landing import Landed
-from holdfast.ingest.spool import open_spool
-from holdfast.objects.store import CREATE
+from holdfast.ingest.landing import GROUP, Landed
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.references import by_time
+from holdfast.ingest.spool import NOTES, open_spool
+from holdfast.objects.layer import Layer
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.spool_desk import SpoolDesk
 
 ROUNDS = 5
+
+
+class Unrecorded(Layer):
+    """A store that takes no conflicts."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.puts: list[str] = []
+        self.refuses = True
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        self.puts.append(key)
+        if self.refuses and key.startswith(layout.CONFLICTS):
+            raise Unavailable(f"{key}: 503")
+        return await super().put(key, body, mode)
 
 
 @pytest.mark.parametrize("what", ["notes", "files"])
@@ -33,10 +51,13 @@ async def test_a_disk_that_lets_nothing_go_is_no_reason_to_list_a_batch_again(
         with monkeypatch.context() as broken:
             broken.setattr(spool._notes, "add", refused if what == "notes" else spool._notes.add)
             broken.setattr(spool._store, "delete_many", refused)
+            sizes = set()
             for _ in range(ROUNDS):
                 desk.watch.advance(seconds=1)
                 with pytest.raises(HoldfastError, match="read-only"):
                     await collector.land()
+                sizes.add(sum(path.stat().st_size for path in (tmp_path / NOTES).iterdir()))
+            assert len(sizes) == 1  # nor are notes of it taken again
         assert len(spool) == 3
         assert sum(key.startswith(layout.GATHERINGS) for key in desk.shelf.objects) == 1
         assert await collector.land() == Landed(3, 0, 0, 0)
@@ -60,3 +81,77 @@ async def test_a_manifest_without_a_possible_time_keeps_no_other_batch_from_land
         assert len(spool) == 0
         [key] = [key for key in desk.shelf.objects if key.startswith(layout.GATHERINGS)]
         assert len(manifests_in(await desk.store().get(key))) == 3
+
+
+async def test_a_conflict_that_cannot_be_put_on_record_holds_no_other_batch_up(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        await desk.collector().accept(submission(0, 1))
+        collector = desk.spooler(spool)
+        collector.lander.store = store = Unrecorded(collector.lander.store)
+        for number in range(3 * GROUP):
+            await collector.accept(submission(number))
+        assert await collector.land() == Landed(batches=3 * GROUP - 1, stuck=1)
+        assert len(spool) == 1
+        await collector.accept(submission(1_000))
+        store.puts.clear()
+        await collector._round()
+        assert collector.problem == "1 file cannot land: the log says why"
+        assert store.puts[-1].startswith(layout.CONFLICTS)  # the new one was there, and listed, before
+        assert len(spool) == 1
+        store.refuses = False
+        assert await collector.land() == Landed(conflicts=1)
+        await collector._round()
+        assert [len(spool), collector.problem] == [0, None]
+
+
+async def test_of_very_many_that_cannot_be_put_on_record_each_round_tries_some(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    count = 2 * GROUP + 10
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        other, collector = desk.collector(), desk.spooler(spool)
+        collector.lander.store = store = Unrecorded(collector.lander.store)
+        for number in range(count):
+            await other.accept(submission(number, 1))
+            await collector.accept(submission(number))
+        assert await collector.land() == Landed(stuck=count)
+        tried: set[str] = set()
+        for _ in range(3):
+            store.puts.clear()
+            assert await collector.land() == Landed(stuck=count)
+            refused = [key for key in store.puts if key.startswith(layout.CONFLICTS)]
+            assert len(refused) == GROUP
+            tried.update(refused)
+        assert len(tried) == count
+        store.refuses = False
+        assert await collector.land() == Landed(conflicts=count)
+
+
+async def test_bytes_that_were_refused_here_stay_until_that_is_on_record(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        collector.lander.store = store = Unrecorded(collector.lander.store)
+        await collector.accept(submission(0))
+        await collector.accept(submission(0, 1))
+        assert await collector.land() == Landed(batches=1, stuck=1)
+        await collector._round()
+        assert collector.problem is not None
+        store.refuses = False
+        assert await collector.land() == Landed(conflicts=1)
+        assert await collector.land() == Landed()
+
+
+async def test_refused_bytes_that_stand_in_the_store_after_all_are_listed_there(tmp_path: Path) -> None:
+    desk = SpoolDesk()
+    async with open_spool(tmp_path, desk.ambient()) as spool:
+        collector = desk.spooler(spool)
+        await collector.accept(submission(0))
+        assert await collector.land() == Landed(batches=1)
+        await collector.accept(submission(0, 1))
+        await desk.store().delete_many([key for key in desk.shelf.objects if key.startswith("accepted")])
+        assert await collector.land() == Landed(conflicts=1)
+        [accepted] = [key for key in desk.shelf.objects if key.startswith(layout.ACCEPTED)]
+        manifest = AcceptedManifest.read(await desk.store().get(accepted))
+        assert manifest.frame_sha256 == submission(0, 1).frame_sha256
+        assert by_time(manifest).key in desk.shelf.objects

@@ -205,7 +205,7 @@ async def test_marks_that_cannot_be_read_or_are_ahead_are_said() -> None:
     await fleet.look()
     assert "cannot be read" in (fleet.follower.heard.why() or "")
     fleet.desk.watch.advance(seconds=1)
-    ahead = Mark(session, "late", fleet.now_ns + 3_600 * 10**9, 0, EVERY_MS)
+    ahead = Mark(session, "late", fleet.now_ns + 3_600 * 10**9, 0, fleet.now_ns, EVERY_MS)
     await store.put(ahead.key, ahead.encode(), OVERWRITE)
     await fleet.look()
     assert "the clock of late is ahead" in (fleet.follower.heard.why() or "")
@@ -242,7 +242,7 @@ async def test_a_clock_that_was_ahead_is_forgiven_once_its_collector_is_gone_and
     await fleet.look()
     async with fleet.collector("a") as (_, inner, _):  # whose references go where nobody looks
         await inner.accept(submission_of_frame(1))
-    ahead = Mark("0" * 32, "late", fleet.now_ns + 7_200 * 10**9, 0, EVERY_MS)
+    ahead = Mark("0" * 32, "late", fleet.now_ns + 7_200 * 10**9, 0, fleet.now_ns, EVERY_MS)
     await store.put(ahead.key, ahead.encode(), OVERWRITE)
     await fleet.look()
     assert "the clock of late is ahead" in (fleet.follower.heard.why() or "")

@@ -1,5 +1,7 @@
 """Gatherings and marks go when nobody needs them, and not before."""
 
+from dataclasses import replace
+
 from holdfast.ingest import expired, layout
 from holdfast.ingest.expired import Expired
 from holdfast.ingest.follow import Follower
@@ -78,14 +80,29 @@ async def test_what_cannot_be_read_stays_and_a_limit_holds() -> None:
     assert desk.keys(layout.GATHERINGS) == [broken]
 
 
-async def test_marks_go_when_they_were_not_written_for_long() -> None:
+async def test_marks_of_those_that_ended_go_when_they_were_not_written_for_long() -> None:
     desk = GcDesk()
     for session in ("a" * 32, "b" * 32):
-        mark = Mark(session, "c", desk.watch.wall_ns(), 0, 5_000)
+        mark = Mark(session, "c", desk.watch.wall_ns(), 0, 0, 5_000, ended=True)
         await desk.store.put(mark.key, mark.encode())
         desk.later(DAY + HOUR)
     assert (await desk.run("gatherings"))["kinds"]["gatherings"]["removed"] == {gatherings.GONE: 1}
     assert desk.keys(layout.MARKS) == [layout.mark_key("b" * 32)]
+
+
+async def test_marks_from_which_a_first_reconciler_would_learn_something_stay() -> None:
+    desk = GcDesk()
+    ended = Mark("a" * 32, "c", desk.watch.wall_ns(), 0, 0, 5_000, ended=True)
+    owing = replace(ended, session="b" * 32, unlisted=1)
+    killed = replace(ended, session="c" * 32, ended=False)
+    for mark in (ended, owing, killed):
+        await desk.store.put(mark.key, mark.encode())
+    await desk.store.put(layout.mark_key("d" * 32), b"rubbish")
+    desk.later(3 * DAY)
+    found = (await desk.run("gatherings"))["kinds"]["gatherings"]
+    assert found["removed"] == {gatherings.GONE: 1}
+    assert found["kept"] == {gatherings.UNHEARD: 2, gatherings.UNREADABLE: 1}
+    assert desk.keys(layout.MARKS) == [layout.mark_key(each * 32) for each in "bcd"]
 
 
 async def test_who_follows_is_not_disturbed_by_one_that_goes() -> None:

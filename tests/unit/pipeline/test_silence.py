@@ -1,108 +1,17 @@
 """Collectors that were killed: their marks tell the reconciler, which looks for what they left, once."""
 
 import random
-from typing import Any
 
 import pytest
 
-from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
-from holdfast.ingest.collector import Collector
-from holdfast.ingest.frame import Limits, decode, encode, pack
 from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.ingest.marks import Mark, Marks
 from holdfast.ingest.quarantine import record_conflict
-from holdfast.ingest.records import Gauge
-from holdfast.ingest.submit import submission_of
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
-from holdfast.pipeline import Options, audited
 from holdfast.pipeline import layout as pipeline_layout
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.silence import Memory
-from holdfast.platform.metrics import Metrics
-from tests.unit.ingest.accept_desk import AcceptDesk
-from tests.unit.pipeline.field import SECOND
-from tests.unit.runs.desk import Watch
-
-EVERY_MS = 5_000
-MINUTE_S = 60
-
-
-class Skewed(Watch):
-    """The desk's time, as somebody has it whose clock is wrong."""
-
-    def __init__(self, right: Watch, seconds: int) -> None:
-        self._right = right
-        self.seconds = seconds
-
-    def wall_ns(self) -> int:
-        return self._right.wall_ns() + self.seconds * SECOND
-
-    def monotonic_ns(self) -> int:
-        return self._right.monotonic_ns()
-
-
-class Process:
-    """A collector that writes its mark when told. One that is told nothing more was killed."""
-
-    def __init__(self, fleet: "Fleet", name: str, *script: str) -> None:
-        self._fleet = fleet
-        desk = fleet.desk
-        self.collector: Collector = desk.collector(name, *script, attempts=1)
-        self.marks = Marks(
-            desk.store(), desk.ambient(), self.collector.references, collector_id=name, every_ms=EVERY_MS
-        )
-
-    async def accept(self) -> None:
-        number = next(self._fleet.numbers)
-        body = encode(pack("web-1", "boot", [Gauge("load", 1.0, self._fleet.desk.watch.wall_ns())], seq_start=number))
-        await self.collector.accept(submission_of(body, decode(body)))
-
-    async def tell(self, *, ended: bool = False) -> None:
-        await self.collector.references.flush()
-        await self.marks.write(ended=ended)
-
-
-class Fleet:
-    def __init__(self) -> None:
-        self.desk = AcceptDesk()
-        self.usage = Usage()
-        self.numbers = iter(range(1_000))
-        self.store = self.opened(self.desk.ambient())
-
-    def opened(self, ambient: Ambient) -> OpenStore:
-        return OpenStore(self.desk.store(usage=self.usage), StoreSpec("memory", "desk"), self.usage, ambient)
-
-    async def begun(self, name: str, *script: str) -> Process:
-        process = Process(self, name, *script)
-        await process.tell()
-        return process
-
-    async def reconcile(self, *, limit: int = 20_000, by: OpenStore | None = None) -> list[dict[str, Any]]:
-        options = Options(batches_at_once=limit)
-        ran = await pipeline.run(by or self.store, ["reconcile"], options=options, takeover=by is not None)
-        assert {each.status for each in ran} <= {"success"}
-        return [each.summary for each in ran]
-
-    async def counted(self) -> float:
-        metrics = Metrics(self.store, self.store.ambient, Limits())
-        found = await metrics.query("load", since="1h", aggregate="count", by=[])
-        assert not found.read.unreadable
-        return sum(each or 0 for each in found.series[0].values)
-
-    async def audit(self) -> set[str]:
-        request = {"scopes": ["ingest"], "deep": True, "older_than_ns": SECOND}
-        [ran] = await pipeline.run(self.store, ["audit"], request=request)
-        return {str(each["rule"]) for each in (await audited.read(self.store, ran.summary["audit_id"])).findings}
-
-    async def listed_manifests(self, *, by: OpenStore | None = None) -> int:
-        """How often all manifests were listed by a reconciler that runs now."""
-        before = self.usage.requests("list", "accepted")
-        await self.reconcile(by=by)
-        return self.usage.requests("list", "accepted") - before
+from tests.unit.pipeline.fleet import MINUTE_S, Fleet, Skewed
 
 
 async def test_what_a_killed_collector_left_is_found_by_the_next_run_once() -> None:
@@ -333,24 +242,6 @@ async def test_a_mark_that_cannot_be_read_is_looked_into_once_it_stands_still() 
     assert await fleet.listed_manifests() == 1
     assert await fleet.listed_manifests() == 0
     assert await fleet.counted() == 1
-
-
-async def test_a_checkpoint_keeps_those_that_are_open_and_the_latest_of_others() -> None:
-    fleet = Fleet()
-    living = await fleet.begun("living")
-    for number in range(10):
-        await fleet.begun(f"killed-{number}")
-        await (await fleet.begun(f"ended-{number}")).tell(ended=True)
-        await living.tell()
-        await fleet.reconcile()
-        fleet.desk.watch.advance(seconds=3_600)
-    await living.tell()
-    await fleet.reconcile()
-    checkpoint = await Checkpoints(fleet.store, fleet.store.ambient).read()
-    assert checkpoint is not None
-    assert set(Memory.of(checkpoint.marks).marks) == {living.marks.session}
-    assert Mark.read(await fleet.store.get(layout.mark_key(living.marks.session))).ended is False
-    assert await fleet.listed_manifests() == 0
 
 
 async def test_marks_that_a_checkpoint_keeps_in_another_form_are_read_again() -> None:

@@ -1,8 +1,10 @@
 """Between the wire and acceptance: who is in quarantine is refused, and a conflict is answered with its resolution.
 
-Costs nothing on the path of a batch that is accepted; a conflict costs one GET more.
+Costs nothing on the path of a batch that is accepted; a conflict costs one GET more. That is not waited for long: a
+collector with a spool has its verdict from the disk, and gives it while the store is away.
 """
 
+import asyncio
 from dataclasses import replace
 
 from holdfast.base.errors import HoldfastError
@@ -11,6 +13,9 @@ from holdfast.ingest.accept import Answer, IdentityConflict, Submission
 from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.holds import Holds
 from holdfast.ingest.resolutions import Resolutions
+
+RESOLUTION_S = 1.0
+"""How long a sender waits to hear what was decided about its conflict."""
 
 _log = logger("ingest")
 
@@ -29,9 +34,10 @@ class Guarded:
         if not isinstance(answer, IdentityConflict):
             return answer
         try:
-            decisions = await self._resolutions.of(submission.identity, submission.frame_sha256)
-        except HoldfastError as error:
+            async with asyncio.timeout(RESOLUTION_S):
+                decisions = await self._resolutions.of(submission.identity, submission.frame_sha256)
+        except (HoldfastError, TimeoutError) as error:
             # The verdict stands; the resolution is told with the next offer.
-            _log.warning("conflict over %s: its resolution could not be read: %s", submission.identity, error)
+            _log.warning("conflict over %s: its resolution could not be read: %r", submission.identity, error)
             return answer
         return replace(answer, resolution=decisions[-1].resolution.value) if decisions else answer

@@ -9,7 +9,8 @@ within a moment it gathers into one object (``gathering``), so that a steady loa
 alone gets its reference by time. All others follow from the manifest, and the reconciler writes them, in bulk
 (``of_accepted``).
 
-``References`` is a collector's list of what it still owes. It is bounded: what does not fit is dropped and counted.
+``References`` is a collector's list of what it still owes. It is bounded: what does not fit is dropped and counted. It
+knows the latest batches that it told of, so that one which is sent again and again is told of once.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
 from holdfast.ingest import layout
 from holdfast.ingest.gathering import gather
+from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.objects.store import ADDRESSED, Store
 
@@ -173,6 +175,8 @@ class References:
         self._clock = clock
         self._most = most
         self._owed: deque[Source] = deque()
+        self._told: dict[BatchIdentity, None] = {}
+        """Of the latest ``most`` accepted batches that were to be told of, oldest first."""
         self._writing = 0
         self._flushing = asyncio.Lock()
         self._through_ns = clock.wall_ns()
@@ -187,6 +191,8 @@ class References:
 
     def owe(self, source: Source) -> None:
         """Write what follows from ``source`` some time."""
+        if isinstance(source, AcceptedManifest):
+            self._note(source.identity)
         if len(self) >= self._most:
             self.dropped += 1
             return
@@ -194,6 +200,15 @@ class References:
             self._through_ns = self._clock.wall_ns()
         self._owed.append(source)
         self._news.set()
+
+    def _note(self, identity: BatchIdentity) -> None:
+        self._told[identity] = None
+        if len(self._told) > self._most:
+            del self._told[next(iter(self._told))]
+
+    def has_told(self, identity: BatchIdentity) -> bool:
+        """Whether others hear of this batch from here, or hear that they do not."""
+        return identity in self._told
 
     @property
     def unlisted(self) -> int:

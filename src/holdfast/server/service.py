@@ -319,10 +319,12 @@ def _compose(
     def on_duplicate(manifest: AcceptedManifest, submission: Submission) -> None:
         """Who acknowledges a batch sees to it that others hear of it: whoever accepted it may never tell."""
         recent = manifest.accepted_at_unix_ns >= clock.wall_ns() - SKEW_NS
-        if recent and not live.knows(manifest.identity.manifest_id):
+        if not recent or live.knows(manifest.identity.manifest_id):
+            return
+        if not collector.references.has_told(manifest.identity):
             collector.references.owe(manifest)
-            if query:  # which would otherwise say that it lacks nothing that was acknowledged here
-                on_accepted(manifest, submission)
+        if query:  # which would otherwise say that it lacks nothing that was acknowledged here
+            on_accepted(manifest, submission)
 
     options = CollectorOptions(collector_id)
     acceptor: Collector | SpoolCollector

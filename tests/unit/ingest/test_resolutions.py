@@ -1,17 +1,20 @@
 """Conflicts are decided on record, holds reach every collector, and both reach the agent."""
 
+import asyncio
 from collections import Counter
 
 import pytest
 
 from holdfast.base.errors import Invalid, NotFound, Refused
-from holdfast.ingest import layout
+from holdfast.ingest import guard, layout
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict
 from holdfast.ingest.guard import Guarded
 from holdfast.ingest.holds import Holds, IdentityQuarantined
 from holdfast.ingest.orphans import Fate, OrphanKeeper
 from holdfast.ingest.resolutions import Resolution, Resolutions, find_by_hash
+from holdfast.objects.layer import Layer
 from holdfast.objects.observe import Usage
+from holdfast.objects.store import Object
 from holdfast.sim import ingest_kit as kit
 from tests.unit.ingest.accept_desk import AcceptDesk
 
@@ -75,6 +78,27 @@ async def test_the_resolution_is_part_of_the_answer_to_the_agent() -> None:
     again = await collector.accept(OTHER)
     assert isinstance(again, IdentityConflict)
     assert again.resolution == "existing_is_authoritative"
+
+
+class Away(Layer):
+    """A store that does not answer."""
+
+    async def get(self, key: str) -> Object:
+        await asyncio.Event().wait()
+        raise AssertionError(key)
+
+
+async def test_a_store_that_does_not_answer_keeps_no_sender_from_hearing_of_its_conflict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard, "RESOLUTION_S", 0.01)
+    desk = Desk()
+    await desk.conflict()
+    resolutions = Resolutions(Away(desk.store()), desk.ambient())
+    async with asyncio.timeout(20):
+        answer = await Guarded(desk.collector(), desk.holds, resolutions).accept(OTHER)
+    assert isinstance(answer, IdentityConflict)
+    assert answer.resolution is None
 
 
 async def test_only_conflicts_cost_a_request_more() -> None:

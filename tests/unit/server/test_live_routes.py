@@ -10,7 +10,7 @@ from holdfast.ingest.follow import Follower
 from holdfast.ingest.frame import Limits, decode
 from holdfast.ingest.live import Live
 from holdfast.ingest.submit import submission_of
-from tests.unit.server.server_desk import frame, server_desk
+from tests.unit.server.server_desk import ServerDesk, frame, server_desk
 
 EVERYTHING = (
     Gauge("load", float("nan"), 1_000, {"host": "a"}),
@@ -120,20 +120,35 @@ async def test_a_rebuild_fetches_no_more_than_memory_holds_once_it_is_unpacked(t
         assert desk.usage.requests("get", "raw-blobs") < 20
 
 
+async def flushed(desk: ServerDesk) -> None:
+    collector = desk.service.acceptor
+    assert isinstance(collector, Collector)
+    await collector.references.flush()
+
+
 async def test_who_acknowledges_a_duplicate_tells_others_of_it(tmp_path: Path) -> None:
     """Whoever accepted it may never tell: it was killed, or still waits for the store's answer."""
     body = frame()
     async with server_desk(tmp_path) as desk:
         silent = Collector(desk.service.store, desk.service.ambient, desk.service.authority, CollectorOptions("silent"))
         await silent.accept(submission_of(body, decode(body)))
-        for told in (1, 1):  # the second time it is known
+        for _ in range(3):
             assert (await desk.post(body)).json()["duplicate"] is True
-            collector = desk.service.acceptor
-            assert isinstance(collector, Collector)
-            await collector.references.flush()
-            assert desk.usage.requests("put", "accepted-by-time") == told
-            await desk.service.follower.rebuild()
+            await flushed(desk)
+            assert desk.usage.requests("put", "accepted-by-time") == 1
+        await desk.service.follower.rebuild()
         assert [each["name"] for each in (await desk.get("/api/v1/live"))["series"]] == ["load"]
+
+
+async def test_who_keeps_nothing_live_tells_of_its_own_batches_once(tmp_path: Path) -> None:
+    body = frame()
+    async with server_desk(tmp_path, live_bytes=0) as desk:
+        before = dict(desk.usage.by_verb)
+        for duplicate in (False, True, True):
+            assert (await desk.post(body)).json()["duplicate"] is duplicate
+            await flushed(desk)
+        spent = {verb: desk.usage.by_verb[verb] - before.get(verb, 0) for verb in ("put", "get")}
+        assert spent == {"put": (2 + 1) + 1 + 1, "get": 0 + 1 + 1}
 
 
 async def test_a_query_collector_has_what_it_acknowledges_as_a_duplicate(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ Senders are connected before their turn begins. Turns of ours are apart by as lo
 is written too; ``PUTs`` has all of them, per batch. Senders, the collector and the store's server share the machine's
 processors; the floor has no senders and no collector, so a ratio says what all of that costs. ``relay`` is the ratio
 of a server that makes the two PUTs for whoever asks, and looks into nothing: it says what receiving alone costs there.
+The senders are requests made beforehand; ``client us`` is what ``holdfast.ingest.Client`` takes for a batch, from
+records to the answer, as many of them at a time as there are senders.
 
 ``far`` is the S3 server of ``s3``, which answers everything 30 ms later: nearer to a store that somebody would use, and
 not bound by this machine's processors. On ``file`` there are two floors. obstore's local store forces nothing to disk:
@@ -56,6 +58,7 @@ HEADER = (
     "p50 ms",
     "p99 ms",
     "CPU us",
+    "client us",
 )
 
 
@@ -143,6 +146,7 @@ async def one(
         "p50_ms": round(p50, 2),
         "p99_ms": round(p99, 2),
         "collector_cpu_us_per_batch": round(cpu_us),
+        **(client := await client_cpu(ours, size, senders, count=min(count, 64))),
         "frame_bytes": batches.frame_bytes,
         "bytes_per_sample": round(batches.frame_bytes / size.samples, 2),
     }
@@ -158,6 +162,7 @@ async def one(
         f"{p50:.1f}",
         f"{p99:.1f}",
         f"{cpu_us:,.0f}",
+        f"{client['client_cpu_us_per_batch']:,}",
     )
     return document, row
 
@@ -173,7 +178,6 @@ async def bench(store: str, folder: Path, *, quick: bool) -> dict[str, Any]:
                 pairs = 1 if quick else PAIRS.get((store, senders), 5)
                 results[name], row = await one(all_sides, Batches(size, hosts), senders, count=count, pairs=pairs)
                 rows.append((f"{store}: {name}", *row))
-        results["client"] = await client_cpu(all_sides.ours, count=8 if quick else 200)
         results["collector_resident_mib"] = round(all_sides.ours.resident_bytes() / 2**20)
     print(table(HEADER, rows), end="\n\n", flush=True)
     return results

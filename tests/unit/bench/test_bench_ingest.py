@@ -58,6 +58,6 @@ def test_the_benchmark_runs_and_keeps_its_results(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     results = json.loads(out.read_text())["results"]
     assert results["file"]["one scrape, 4 senders"]["ratio"] > 0
-    assert results["file"]["client"]["cpu_us_per_batch"] > 0
+    assert results["file"]["one scrape, 4 senders"]["client_cpu_us_per_batch"] > 0
     assert set(results) == {"file", "peers"}
     assert not leaks(out.read_text())

@@ -8,62 +8,21 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast.base import disk, ring
 from holdfast.base.ring import ENTRIES, Ring
+from tests.unit.base.forcing import forced
 
 
-def has_ring() -> bool:
-    loop = asyncio.new_event_loop()
-    try:
-        Ring(loop, disk._instead).close()
-    except OSError:
-        return False
-    finally:
-        loop.close()
-    return True
-
-
-HAS_RING = has_ring()
-"""Where a container does not allow it, the same must hold of threads."""
-
-
-@pytest.fixture(params=[HAS_RING, False], ids=["ring" if HAS_RING else "no ring here", "threads"])
-def rings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(disk, "RINGS", request.param)
-    return bool(request.param)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[int]:
-    descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
-    os.write(descriptor, b"bytes")
-    yield descriptor
-    os.close(descriptor)
-
-
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The threads that have called ``os.fsync``."""
-    names: list[str] = []
-    fsync = os.fsync
-
-    def noted(descriptor: int) -> None:
-        names.append(threading.current_thread().name)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noted)
-    return names
-
-
-async def forced(descriptor: int) -> OSError | None:
-    ended: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-    disk.force(descriptor, ended.set_result)
-    return await ended
+@pytest.fixture(params=["ring", "threads"])
+def rings(has_ring: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    wanted = has_ring and request.param == "ring"
+    monkeypatch.setattr(disk, "RINGS", wanted)
+    return wanted
 
 
 def stays_open(use: Callable[[], None]) -> int:
@@ -108,7 +67,7 @@ async def test_more_than_fit_are_forced_all_the_same(rings: bool, file: int, syn
 
 
 async def test_a_kernel_that_takes_nothing_more_is_done_without(
-    file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
+    has_ring: bool, file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await forced(file) is None
     call = ring._call
@@ -123,11 +82,11 @@ async def test_a_kernel_that_takes_nothing_more_is_done_without(
         synced.clear()
         monkeypatch.setattr(ring, "_call", answer)
         assert await asyncio.gather(*(forced(file) for _ in range(3))) == [None] * 3
-        assert len(synced) == (by_hand if HAS_RING else 3)
+        assert len(synced) == (by_hand if has_ring else 3)
     monkeypatch.setattr(ring, "_call", call)
     synced.clear()
     assert await asyncio.gather(*(forced(file) for _ in range(3))) == [None] * 3
-    assert len(synced) == (0 if HAS_RING else 3)
+    assert len(synced) == (0 if has_ring else 3)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EPERM, "not allowed"), OSError(errno.ENOSYS, "not there")])
@@ -141,25 +100,28 @@ async def test_a_system_without_a_ring_is_asked_once(
         asked += 1
         raise error
 
+    monkeypatch.setattr(Ring, "deaf", False)
     monkeypatch.setattr(ring, "_set_up", refuse)
     assert await asyncio.gather(*(forced(file) for _ in range(3))) == [None] * 3
     assert asked == 1
     assert len(synced) == 3
 
 
-async def test_a_kernel_of_before_has_a_ring_too(file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kernel_of_before_has_a_ring_too(
+    has_ring: bool, file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ring, "_QUIETLY", 1 << 31)  # a flag that no kernel knows
     assert await forced(file) is None
-    assert len(synced) == (0 if HAS_RING else 1)
+    assert len(synced) == (0 if has_ring else 1)
 
 
 async def test_a_forked_child_leaves_its_parents_ring_alone(
-    file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
+    has_ring: bool, file: int, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await forced(file) is None
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as the child is told
     assert await forced(file) is None
-    assert len(synced) == (1 if HAS_RING else 2)
+    assert len(synced) == (1 if has_ring else 2)
 
 
 def test_a_loop_that_is_gone_leaves_nothing_open(file: int) -> None:
@@ -191,6 +153,7 @@ async def test_a_ring_that_cannot_be_had_leaves_nothing(monkeypatch: pytest.Monk
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(Ring, "deaf", False)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(os, "eventfd", refuse, raising=False)
     with pytest.raises(OSError, match=r"aarch64|Too many"):
@@ -219,10 +182,10 @@ async def test_one_who_fails_on_being_told_does_not_keep_others_from_it(file: in
     assert reported == [failure] * 8
 
 
-async def test_a_look_at_nothing_is_no_harm(file: int) -> None:
+async def test_a_look_at_nothing_is_no_harm(has_ring: bool, file: int) -> None:
     assert await forced(file) is None
     ring = disk._rings[asyncio.get_running_loop()]
-    assert (ring is not None) is HAS_RING
+    assert (ring is not None) is has_ring
     if ring is not None:
         ring._look()
     assert await forced(file) is None

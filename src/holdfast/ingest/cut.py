@@ -14,13 +14,15 @@ from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Recor
 
 SHOWN = 40
 """Letters of a log by which it is named."""
+_RECORDS = (Gauge, Counter, Histogram, Log, Alert)
+_WORDED = (Log, Alert)
 
 
 def cut(
     agent_id: str, boot_id: str, records: Sequence[Record], seq_start: int, *, most_records: int, limits: Limits
 ) -> list[tuple[Identity, bytes]]:
     for number, record in enumerate(records):
-        if not isinstance(record, Gauge | Counter | Histogram | Log | Alert):
+        if not isinstance(record, _RECORDS):
             raise Invalid(f"record {number}: {type(record).__name__} is no Gauge, Counter, Histogram, Log or Alert")
     Identity(agent_id, boot_id, seq_start, seq_start + max(0, len(records) - 1))
     made: list[tuple[Identity, bytes]] = []
@@ -44,7 +46,7 @@ def cut(
 def _portions(records: Sequence[Record], most_records: int, most_letters: int) -> Iterator[tuple[int, int]]:
     first = letters = 0
     for number, record in enumerate(records):
-        size = len(record.message) if isinstance(record, Log | Alert) else 0
+        size = len(record.message) if isinstance(record, _WORDED) else 0
         if number - first == most_records or (letters + size > most_letters and number > first):
             yield first, number
             first, letters = number, 0

@@ -54,6 +54,13 @@ def test_few_examples_are_only_shown() -> None:
     assert len(shown) <= SHOWN_ONLY, shown
 
 
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if "/how-to/" in name])
+def test_how_tos_teach_nothing_of_the_inner_rooms(name: str) -> None:
+    """docs/compatibility.md: public is what packages directly below ``holdfast`` export; ``base`` has nothing."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert re.findall(r"holdfast\.(?:base|server\.\w)[\w.]*", text) == []
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
     assert broken_links(ROOT / name, ROOT) == []

@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from holdfast import errors as errors
     from holdfast import objects as objects
     from holdfast import runs as runs
+    from holdfast.base.portal import Portal as Portal
     from holdfast.platform.open import Holdfast as Holdfast
     from holdfast.platform.open import connect as connect
     from holdfast.platform.open import open_platform as open  # noqa: A004  # holdfast.open(uri) is how it reads
 
 _HOMES = {
     "Holdfast": ("holdfast.platform.open", "Holdfast"),
+    "Portal": ("holdfast.base.portal", "Portal"),
     "connect": ("holdfast.platform.open", "connect"),
     "open": ("holdfast.platform.open", "open_platform"),
 }
 _ROOMS = {"bus", "errors", "objects", "runs"}
 
-__all__ = ["Holdfast", "bus", "connect", "errors", "objects", "open", "runs"]
+__all__ = ["Holdfast", "Portal", "bus", "connect", "errors", "objects", "open", "runs"]
 
 
 def __getattr__(name: str) -> Any:

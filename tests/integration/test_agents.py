@@ -228,6 +228,11 @@ def test_an_agent_that_does_not_trust_a_collector_says_whom_it_could_trust(
         assert run(desk.command("--once")) == 2
         assert f"agent.ca_file {tmp_path / 'agent.toml'}: there is no certificate in it" in capsys.readouterr().err
         monkeypatch.setenv("HOLDFAST_AGENT__CA_FILE", str(tls / "certificate.pem"))
+        by_another_name = [part.replace("https://127.0.0.1", "https://localhost") for part in desk.command("--once")]
+        assert run(by_another_name) == 5
+        said = capsys.readouterr().err.splitlines()
+        assert "does not take batches (misnamed): its certificate is for another name: Hostname mismatch" in said[0]
+        assert said[-1].startswith("hint: give the collector's URL with a name that is in its certificate")
         assert run(desk.command("--once")) == 0
 
 

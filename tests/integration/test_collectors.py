@@ -312,6 +312,14 @@ async def test_tls_is_spoken_where_batches_come_in(tmp_path: Path) -> None:
         assert (await by_file.send(Gauge("load", 1.0, 1))).records == 1
         with pytest.raises(Undelivered, match=r"its certificate is not trusted: self-signed certificate \(verify="):
             await Client(one.ingest, agent_id="web-1", token=token, tries=1).send(Gauge("load", 1.0, 1))
+        by_another_name = one.ingest.replace("127.0.0.1", "localhost")
+        misnamed = (
+            r"certificate is for another name: Hostname mismatch.* \(name it in the URL as its certificate does\)"
+        )
+        with pytest.raises(Undelivered, match=misnamed):
+            await Client(by_another_name, agent_id="web-1", token=token, tries=1, verify=trusted).send(
+                Gauge("load", 1.0, 1)
+            )
         shutil.copy(tls / "second-key.pem", key)  # which does not belong to the certificate that is still there
         await Client(one.ingest, agent_id="web-1", token=token, verify=trusted).send(Gauge("load", 1.0, 1))
         shutil.copy(tls / "second-certificate.pem", certificate)

@@ -114,10 +114,9 @@ def _advice(worker: Any) -> str:
         case "identity_quarantined":
             return "ask those who run the collectors why this agent is held; start it again once it is not"
         case "untrusted":
-            return (
-                "name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE), or the collector by a name in its "
-                "certificate, and start the agent again"
-            )
+            return "name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE), and start the agent again"
+        case "misnamed":
+            return "give the collector's URL with a name that is in its certificate, and start the agent again"
         case _:
             return (
                 "compare --token-file and --agent-id with `holdfast tokens list` where the collectors are, "

@@ -8,9 +8,15 @@ batch is cut and encoded once; every try sends the same bytes, to this collector
 sent it is accepted once. Records are on no disk: what was not accepted when the process ends is gone. (An agent with a
 queue on disk is for that.)
 
-Errors: ``Undelivered`` after the last try, with the frames, which ``send_frame`` takes later; ``BatchConflict`` if
-other bytes were accepted under this identity; ``Denied`` for tokens; ``Invalid`` for what no try can mend. What an
-answer means is decided in ``transport``, for agents and clients alike; a token in a file is read again when it changes.
+What ``send`` has taken stays in the client's hand (``pending``) until a collector has accepted it or an error has told
+that none ever will, however the call ends: by an error, by a time-out of the application, by cancellation. ``resend``,
+or the next ``send``, sends it again under the same identities, before anything new.
+
+Errors: ``Unfinished`` for records that were taken: ``Undelivered`` after the last try, ``BatchDenied`` for tokens,
+``BatchConflict`` if other bytes were accepted under this identity, ``BatchRejected`` for what no try can mend; the
+latter two hand over the batch. ``Invalid`` for what is no record or is too large, and ``PendingFull``: of such a call
+nothing was taken. What an answer means is decided in ``transport``, for agents and clients alike; a token in a file is
+read again when it changes.
 """
 
 import asyncio
@@ -20,60 +26,50 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import httpx
 
-from holdfast.base.errors import Denied as NotAllowed
-from holdfast.base.errors import HoldfastError, Invalid, Refused, Unavailable
+from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.sender import UNTRUSTED, Busy, Conflict, Denied, Rejected, Silent, Taken
-from holdfast.ingest.frame import ANY_SIZE, Identity, encode, inspect, pack
+from holdfast.ingest.agent.sender import MISNAMED, UNTRUSTED, Busy, Conflict, Denied, Rejected, Silent, Taken
+from holdfast.ingest.cut import cut
+from holdfast.ingest.frame import ANY_SIZE, Identity, Limits, inspect
 from holdfast.ingest.identity import check_sender
+from holdfast.ingest.outcome import (
+    BatchConflict,
+    BatchDenied,
+    BatchRejected,
+    Delivered,
+    PendingFull,
+    Receipt,
+    Undelivered,
+    Unfinished,
+)
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record
 from holdfast.ingest.tokenfile import TokenSource, check_token
 from holdfast.ingest.transport import PATH, HttpTransport
 from holdfast.ingest.trust import check_url, trusting
 
 LONGEST_WAIT_S = 30.0
+BATCH_BYTES = Limits().frame_bytes
+PENDING_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """One batch that is accepted. ``duplicate`` if it was before this request: an earlier try had landed."""
+_HINTS = {
+    UNTRUSTED: " (verify= names the file of the CA to trust)",
+    MISNAMED: " (name it in the URL as its certificate does)",
+}
+
+
+@dataclass(slots=True)
+class _Held:
+    """A batch that was cut and is not known to be accepted."""
 
     identity: Identity
-    duplicate: bool
-    tries: int
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of one ``send``."""
-
-    batches: tuple[Delivered, ...]
-
-    @property
-    def records(self) -> int:
-        return sum(each.identity.seq_end - each.identity.seq_start + 1 for each in self.batches)
-
-
-class Undelivered(Unavailable):
-    """No collector took these frames in time. Each may have been accepted all the same: send the same bytes again."""
-
-    def __init__(self, message: str, frames: Sequence[bytes]) -> None:
-        super().__init__(message, maybe_applied=True, remedy="pass error.frames to send_frame later")
-        self.frames = tuple(frames)
-
-
-class BatchConflict(Refused):
-    """Other bytes were accepted under this identity. The batch is here; nobody will ever accept it."""
-
-    def __init__(self, message: str, frame: bytes, details: dict[str, Any]) -> None:
-        super().__init__(message, remedy="find out who else sends as this agent and boot")
-        self.frame = frame
-        self.details = details
+    frame: bytes
+    flying: bool = False
+    """A call is sending it."""
 
 
 class Client:
@@ -87,6 +83,8 @@ class Client:
         boot_id: str | None = None,
         seq_start: int = 0,
         batch_records: int = 50_000,
+        batch_bytes: int = BATCH_BYTES,
+        pending_bytes: int = PENDING_BYTES,
         tries: int = 10,
         backoff_ms: int = 100,
         timeout_s: float = 30.0,
@@ -94,9 +92,10 @@ class Client:
         ambient: Ambient | None = None,
     ) -> None:
         """``url``: a collector, or several to fail over between. ``verify``: the certificates by which it is trusted,
-        a file of them in PEM or an SSL context; True for the usual ones."""
+        a file of them in PEM or an SSL context; True for the usual ones. ``batch_bytes``: the most that one request
+        carries. ``pending_bytes``: no more records are taken while so much is left that cannot be delivered."""
         urls = [url] if isinstance(url, str) else list(url)
-        if not urls or tries < 1 or batch_records < 1:
+        if not urls or min(tries, batch_records, batch_bytes, pending_bytes) < 1:
             raise Invalid("a client needs a collector's URL, at least one try, and records in its batches")
         self._ambient = ambient if ambient is not None else Ambient.system()
         self.agent_id = agent_id
@@ -108,43 +107,107 @@ class Client:
         self._at = 0
         self._token = _token(token, token_file)
         self._batch_records = batch_records
+        self._limits = Limits(frame_bytes=batch_bytes)
+        self._pending_bytes = pending_bytes
+        self._held: dict[Identity, _Held] = {}
         self._tries = tries
         self._backoff_s = backoff_ms / 1000
         self._timeout_s = timeout_s
         self._verify = trusting(Path(verify), "verify=") if isinstance(verify, Path | str) else verify
         self._http: httpx.AsyncClient | None = None
 
+    @property
+    def pending(self) -> tuple[bytes, ...]:
+        """The frames of all batches that were cut and are not known to be accepted, in the order of their numbers."""
+        return tuple(each.frame for each in self._held.values())
+
     async def send(self, records: Record | Iterable[Record]) -> Receipt:
-        """Number the records, cut them into batches, and send these one after the other."""
+        """Take the records, number them and cut them into batches; send what was left before, and then these, one after
+        the other. ``next_seq`` moves when they are taken: that tells of a call that was cancelled whether it had."""
         wanted = [records] if isinstance(records, Gauge | Counter | Histogram | Log | Alert) else list(records)
-        if not wanted:
-            return Receipt(())
-        frames = [
-            self._cut(wanted[start : start + self._batch_records])
-            for start in range(0, len(wanted), self._batch_records)
-        ]
-        done: list[Delivered] = []
-        async with self._session() as http:
-            for number, frame in enumerate(frames):
-                try:
-                    done.append(await self._deliver(http, frame))
-                except Undelivered as error:
-                    raise Undelivered(str(error), frames[number:]) from error
-        return Receipt(tuple(done))
+        done = await self._make_room() if wanted else []
+        # Nothing is awaited from here until they are held.
+        self._take(wanted)
+        return await self._send_held(done)
+
+    async def resend(self) -> Receipt:
+        """Send what is ``pending``, the same bytes as before; what another call is just sending is left to that."""
+        return await self._send_held([])
 
     async def send_frame(self, frame: bytes) -> Delivered:
-        """Send a frame as it is, such as one of ``Undelivered.frames``."""
-        async with self._session() as http:
-            return await self._deliver(http, frame)
-
-    def _cut(self, records: list[Record]) -> bytes:
-        batch = pack(self.agent_id, self.boot_id, records, seq_start=self.next_seq)
-        frame = encode(batch)
-        self.next_seq = batch.identity.seq_end + 1
-        return frame
-
-    async def _deliver(self, http: httpx.AsyncClient, frame: bytes) -> Delivered:
+        """Send a frame as it is, such as one of ``Unfinished.frames``, those of another client included."""
         identity = inspect(frame, ANY_SIZE).identity
+        async with self._session() as http:
+            delivered = await self._deliver(http, identity, frame)
+            held = self._held.get(identity)
+            if held is not None and held.frame == frame:
+                del self._held[identity]
+            return delivered
+
+    def _take(self, records: list[Record]) -> None:
+        """All of them or none."""
+        made = cut(
+            self.agent_id,
+            self.boot_id,
+            records,
+            self.next_seq,
+            most_records=self._batch_records,
+            limits=self._limits,
+        )
+        self._held |= {identity: _Held(identity, frame) for identity, frame in made}
+        self.next_seq += len(records)
+
+    async def _make_room(self) -> list[Delivered]:
+        """If too much is left, what could be delivered of it; ``PendingFull`` if not all could."""
+        left = [len(each.frame) for each in self._held.values() if not each.flying]
+        done: list[Delivered] = []
+        if sum(left) >= self._pending_bytes:
+            try:
+                await self._flush(done)  # what is refused for good stays held, and is told of when the records are
+            except Unfinished as error:
+                raise PendingFull(
+                    f"{len(left)} batches of {sum(left)} bytes are left from earlier calls, so these records were not "
+                    f"taken; {error}",
+                    remedy="pass them to send again once resend() goes through, or raise pending_bytes=",
+                ) from error
+        return done
+
+    async def _send_held(self, done: list[Delivered]) -> Receipt:
+        try:
+            refused = await self._flush(done)
+        except Unfinished as error:
+            error.tally(done, self.pending)
+            raise
+        if refused:
+            # One error hands over one batch. If there are more, the next call meets them again.
+            identity, first = refused[0]
+            self._held.pop(identity, None)
+            raise first.tally(done, self.pending)
+        return Receipt(tuple(done))
+
+    async def _flush(self, done: list[Delivered]) -> list[tuple[Identity, BatchConflict | BatchRejected]]:
+        """Send all that is held and that no other call is sending; those that nobody will ever take hold up nobody, and
+        stay held. ``done`` grows as batches are delivered, for whoever is told of an error."""
+        mine = [each for each in self._held.values() if not each.flying]
+        refused: list[tuple[Identity, BatchConflict | BatchRejected]] = []
+        if not mine:
+            return refused
+        for each in mine:
+            each.flying = True
+        try:
+            async with self._session() as http:
+                for each in mine:
+                    try:
+                        done.append(await self._deliver(http, each.identity, each.frame))
+                        self._held.pop(each.identity, None)
+                    except (BatchConflict, BatchRejected) as error:
+                        refused.append((each.identity, error))
+        finally:
+            for each in mine:
+                each.flying = False
+        return refused
+
+    async def _deliver(self, http: httpx.AsyncClient, identity: Identity, frame: bytes) -> Delivered:
         transport = HttpTransport(http, self._urls, self._token)
         problem = ""
         for number in range(1, self._tries + 1):
@@ -154,12 +217,12 @@ class Client:
             if not isinstance(answer, Busy | Silent):
                 raise _refusal(answer, identity, frame)
             problem = f"{self._urls[self._at]}: {answer.detail}"
-            if isinstance(answer, Silent) and answer.reason == UNTRUSTED:
-                problem += " (verify= names the file of the CA to trust)"
+            if isinstance(answer, Silent):
+                problem += _HINTS.get(answer.reason, "")
             self._at = (self._at + 1) % len(self._urls)
             if number < self._tries:
                 await asyncio.sleep(self._pause(number, answer))
-        raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last: {problem}", [frame])
+        raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last: {problem}")
 
     def _pause(self, number: int, answer: Busy | Silent) -> float:
         """Full jitter over a doubling bound; at least what the collector asked for."""
@@ -207,10 +270,14 @@ def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str
     raise Invalid("a client needs a token or the file of one", remedy="pass token= or token_file=, and not both")
 
 
-def _refusal(answer: Conflict | Denied | Rejected, identity: Identity, frame: bytes) -> HoldfastError:
+def _refusal(answer: Conflict | Denied | Rejected, identity: Identity, frame: bytes) -> Unfinished:
     """What no further try can mend."""
-    text, remedy = f"batch {identity}: {answer.detail}", answer.said.get("remedy")
-    if isinstance(answer, Conflict):
-        return BatchConflict(text, frame, dict(answer.said))
-    kind = NotAllowed if isinstance(answer, Denied) else Invalid
-    return kind(text, remedy=remedy if isinstance(remedy, str) else None)
+    text, said = f"batch {identity}: {answer.detail}", answer.said.get("remedy")
+    remedy = said if isinstance(said, str) else None
+    match answer:
+        case Conflict():
+            return BatchConflict(text, frame, dict(answer.said))
+        case Rejected():
+            return BatchRejected(text, frame, remedy=remedy)
+        case Denied():
+            return BatchDenied(text, remedy=remedy)

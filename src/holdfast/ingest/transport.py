@@ -1,7 +1,8 @@
 """One batch to one collector over HTTP, and what its answer means. Knows no queue and retries nothing.
 
 ``answer_of`` is pure and decides by what a collector of ours says, not by a status alone: a proxy's 404 or the 200 of a
-login page must neither park nor remove a batch. Whatever cannot be understood is ``Silent``.
+login page must neither park nor remove a batch, and its 401 says nothing of our token. Whatever cannot be understood is
+``Silent``.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import httpx
 
 from holdfast.ingest.agent.sender import (
     IDENTITY_CONFLICT,
+    MISNAMED,
     UNTRUSTED,
     Answer,
     Busy,
@@ -37,6 +39,8 @@ MOST_DIGITS = 9
 """Of the seconds in Retry-After. Whoever asks for more is a proxy that is out of its mind."""
 _REFUSING = {400, 411, 413, 415, 422}
 _BUSY = {429, 503}
+_OTHER_NAME = {62, 64}
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
 
 
 class HttpTransport:
@@ -81,8 +85,8 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes
     reason, message = _error(document)
     said = document["error"] if reason else {}
     detail = f"{status} {message or reason or 'and not as a collector does'}"
-    if status in {401, 403}:
-        return Denied(reason or ("unauthorized" if status == 401 else "forbidden"), detail, said)
+    if status in {401, 403} and reason:
+        return Denied(reason, detail, said)
     if status in _BUSY:
         return Busy(detail, retry_after_ms(headers))
     if status == 409 and reason == IDENTITY_CONFLICT:
@@ -150,6 +154,8 @@ def _silent(error: Exception) -> Silent:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _OTHER_NAME:
+                return Silent(f"its certificate is for another name: {cause.verify_message}", MISNAMED)
             return Silent(f"its certificate is not trusted: {cause.verify_message}", UNTRUSTED)
         cause = cause.__cause__ or cause.__context__
     return Silent(" ".join(str(error).split()) or type(error).__name__)

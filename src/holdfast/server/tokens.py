@@ -174,11 +174,17 @@ def _token(path: Path, row: Any) -> Token:
 
 
 def add_token(
-    path: Path, agents: tuple[str, ...], ambient: Ambient, *, note: str = "", lifetime_ns: int | None = None
+    path: Path,
+    agents: tuple[str, ...],
+    ambient: Ambient | None = None,
+    *,
+    note: str = "",
+    lifetime_ns: int | None = None,
 ) -> tuple[Token, str]:
     """The new row, and the token itself, which is not kept. Creates the file if there is none."""
     if not agents or not all(agents):
         raise Invalid("a token is for the agents of at least one pattern", remedy="give --agents, such as 'web-*'")
+    ambient = ambient if ambient is not None else Ambient.system()
     path = path.resolve()  # a link stays one, and leads to the new file
     with _editing(path):
         tokens = read_tokens(path) if path.exists() else ()

@@ -63,8 +63,14 @@ def test_anything_else_decides_nothing(status: int) -> None:
 
 
 def test_who_sends_is_refused_apart_from_what_is_sent() -> None:
-    assert answer(401, {}) == Denied("unauthorized", "401 and not as a collector does")
+    assert answer(401, error("denied", reason="unauthenticated")) == Denied("unauthenticated", "401 why")
     assert answer(403, error("denied", reason="identity_quarantined")) == Denied("identity_quarantined", "403 why")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_only_a_collector_can_say_that_a_sender_is_not_allowed(status: int) -> None:
+    assert answer(status, {}) == Silent(f"{status} and not as a collector does")
+    assert isinstance(answer_of(status, {}, b"<h1>Sign in</h1>", FRAME), Silent)
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -54,7 +54,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """401 or 403: who sends, not what is sent, is the matter."""
+    """401 or 403 of a collector: who sends, not what is sent, is the matter."""
 
     reason: str
     detail: str
@@ -72,6 +72,8 @@ class Busy:
 SILENT = "silent"
 UNTRUSTED = "untrusted"
 """It shows a certificate that we cannot trust, so nothing was sent."""
+MISNAMED = "misnamed"
+"""It shows a certificate that may well be trusted, and is for another name than we asked for; nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 A file is TOML: one table per section. The environment spells the same key ``HOLDFAST_<SECTION>__<KEY>``, and
 ``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. A key that no section has is an error that names it, says where
 it was found and suggests the nearest, because a misspelt setting that is silently ignored is a fault found in
-production. Secrets are ``SecretStr``: they appear in no repr, log line or error message. The environment gives them, or a
-file of their own; a settings file and a command line hold none, since the one is passed on and the other is seen.
+production. Secrets are ``SecretStr``: they appear in no repr, log line or error message. They come from the environment
+or from files of their own; a settings file and a command line hold none, since the one is passed on, the other seen.
 
 A room that needs settings of its own adds a section to ``sections``, and a field of ``Settings``. Nothing below
 this module reads the environment; whoever is at the edge calls ``load`` once and passes values on.

@@ -5,7 +5,7 @@ first how complete live state is, and asks for what is in it.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi.responses import StreamingResponse
@@ -27,7 +27,7 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-async def events(service: Service, wanted: Wanted) -> AsyncIterator[bytes]:
+async def events(service: Service, wanted: Wanted) -> AsyncGenerator[bytes, None]:
     subscription = service.live.subscribe()
     clock = service.ambient.clock
     try:

@@ -98,6 +98,16 @@ def test_reference_has_the_table_of_errors() -> None:
     assert rows == {(kind, row.exit_code, row.http_status) for kind, row in TABLE.items()}
 
 
+def test_public_names_are_those_that_packages_export() -> None:
+    section = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8").partition("## Python\n")[2]
+    promised = re.findall(r"`(holdfast[.\w]*)`", section.partition("\n## ")[0])
+    roots = [ROOT / "src/holdfast/__init__.py", *(ROOT / "src/holdfast").glob("*/__init__.py")]
+    roots += (ROOT / "src/holdfast").glob("[a-z]*.py")
+    exporting = [path for path in roots if "__all__ = [" in path.read_text(encoding="utf-8")]
+    names = [str(path.relative_to(ROOT / "src").with_suffix("")).replace("/", ".") for path in exporting]
+    assert promised == sorted(name.removesuffix(".__init__") for name in names)
+
+
 class TestTheChecksCanFail:
     @pytest.fixture
     def samples(self) -> Path:

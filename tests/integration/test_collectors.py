@@ -67,18 +67,21 @@ class Ledger:
         self.conflicts = 0
         self.given_up = 0
 
-    async def send(self, client: Client, body: bytes) -> None:
+    async def send(self, client: Client, body: bytes) -> bool:
+        """Whether there was a verdict on it."""
         try:
             done = await client.send_frame(body)
         except BatchConflict:
             self.conflicts += 1
         except Undelivered:
             self.given_up += 1
+            return False
         else:
             its = done.identity
             key = (its.agent_id, its.boot_id, its.seq_start, its.seq_end)
             self.acknowledged.setdefault(key, set()).add(hashlib.sha256(body).hexdigest())
             self.new += not done.duplicate
+        return True
 
 
 async def test_batches_survive_a_killed_collector_exactly_once(place: Place, tmp_path: Path) -> None:

@@ -197,10 +197,11 @@ async def test_a_stream_of_samples_gives_each_number_once_however_late(spark: Sp
 
 
 async def test_tables_and_streams_over_s3(spark: Spark, s3_server: S3Server, bucket: str, tmp_path: Path) -> None:
-    config = tmp_path / "holdfast.toml"
+    config, secret = tmp_path / "holdfast.toml", tmp_path / "secret"
+    secret.write_text(s3_server.secret_key)
     config.write_text(
         f'[s3]\nendpoint = "{s3_server.endpoint}"\nregion = "us-east-1"\nallow_http = true\n'
-        f'access_key_id = "{s3_server.access_key}"\nsecret_access_key = "{s3_server.secret_key}"\n'
+        f'access_key_id = "{s3_server.access_key}"\nsecret_access_key_file = "{secret}"\n'
     )
     section = {
         "endpoint": s3_server.endpoint,

@@ -3,7 +3,8 @@
 A file is TOML: one table per section. The environment spells the same key ``HOLDFAST_<SECTION>__<KEY>``, and
 ``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. A key that no section has is an error that names it, says where
 it was found and suggests the nearest, because a misspelt setting that is silently ignored is a fault found in
-production. Secrets are ``SecretStr``: they appear in no repr, log line or error message.
+production. Secrets are ``SecretStr``: they appear in no repr, log line or error message. They come from the environment
+or from files of their own; a settings file and a command line hold none, since the one is passed on, the other seen.
 
 A room that needs settings of its own adds a section to ``sections``, and a field of ``Settings``. Nothing below
 this module reads the environment; whoever is at the edge calls ``load`` once and passes values on.
@@ -14,7 +15,7 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from pydantic import SecretStr, ValidationError
 
@@ -69,13 +70,13 @@ NAME_A_STORE = "name a store, such as file:data or s3://bucket/prefix"
 
 # What a layer sets aside of those below it: the other spelling of a setting, and what belongs to another identity.
 _DISPLACED = {
-    ("s3", "secret_access_key"): ("secret_access_key_file",),
-    ("s3", "secret_access_key_file"): ("secret_access_key",),
-    ("s3", "access_key_id"): ("secret_access_key", "secret_access_key_file", "session_token"),
-    ("gc", "secret_access_key"): ("secret_access_key_file",),
-    ("gc", "secret_access_key_file"): ("secret_access_key",),
-    ("gc", "access_key_id"): ("secret_access_key", "secret_access_key_file", "session_token"),
+    "secret_access_key": ("secret_access_key_file",),
+    "secret_access_key_file": ("secret_access_key",),
+    "session_token": ("session_token_file",),
+    "session_token_file": ("session_token",),
+    "access_key_id": ("secret_access_key", "secret_access_key_file", "session_token", "session_token_file"),
 }
+ENVIRONMENT = "environment"
 
 _Tree = dict[str, Any]
 
@@ -125,12 +126,14 @@ def resolve(
     layers: list[tuple[str, _Tree]] = []
     if path is not None:
         layers.append((str(path), _read_file(path)))
-    layers.append(("environment", _from_environment(variables)))
+    layers.append((ENVIRONMENT, _from_environment(variables)))
     layers.append(("command line", {section: dict(values) for section, values in (flags or {}).items()}))
 
     merged: _Tree = {}
     for source, layer in layers:
         _reject_unknown(source, layer)
+        if source != ENVIRONMENT:
+            _reject_secrets(source, layer)
         _overlay(merged, layer)
     try:
         settings = Settings.model_validate(merged)
@@ -139,7 +142,7 @@ def resolve(
     sources = {
         f"{section}.{key}": _source_of(section, key, layers) for section, values in merged.items() for key in values
     }
-    return Resolved(_with_ontology_names(_with_secret_from_file(settings)), sources)
+    return Resolved(_with_ontology_names(_with_secrets_from_files(settings)), sources)
 
 
 def _find_file(config: Path | None, variables: Mapping[str, str], folder: Path) -> Path | None:
@@ -204,7 +207,7 @@ def _reject_near_miss(name: str) -> None:
 def _overlay(below: _Tree, above: _Tree) -> None:
     for section, values in above.items():
         target = below.setdefault(section, {})
-        for displaced in (name for key in values for name in _DISPLACED.get((section, key), ())):
+        for displaced in (name for key in values for name in _DISPLACED.get(key, ())):
             target.pop(displaced, None)
         target.update(values)
 
@@ -221,6 +224,23 @@ def _reject_unknown(source: str, layer: _Tree) -> None:
             for key in values:
                 if key not in model.model_fields:
                     raise _unknown(source, f"{section}.{key}", key, list(model.model_fields))
+
+
+def _reject_secrets(source: str, layer: _Tree) -> None:
+    for section, values in layer.items():
+        for key in _secrets_of(section):
+            if key in values:
+                variable = f"{PREFIX}{section}__{key}".upper()
+                raise Invalid(
+                    f"{source}: {section}.{key} is a secret, which stands in no settings file and on no command line",
+                    remedy=f"put it into a file of its own and name that as {section}.{key}_file, or set {variable}",
+                )
+
+
+def _secrets_of(section: str) -> list[str]:
+    model = Settings.model_fields[section].annotation
+    fields = model.model_fields if isinstance(model, type) and issubclass(model, Section) else {}
+    return [key for key, field in fields.items() if SecretStr in get_args(field.annotation)]
 
 
 def _unknown(source: str, full: str, key: str, known: list[str]) -> Invalid:
@@ -256,29 +276,32 @@ def _source_of(section: str, key: str, layers: list[tuple[str, _Tree]]) -> str:
     return next((name for name, layer in reversed(layers) if key in layer.get(section, {})), "settings")
 
 
-def _with_secret_from_file(settings: Settings) -> Settings:
-    """Wherever a section names a file that holds its secret, the secret itself."""
-    filled = {name: _filled(name, getattr(settings, name)) for name in ("s3", "gc")}
-    return settings.model_copy(update=filled)
+def _with_secrets_from_files(settings: Settings) -> Settings:
+    """Wherever a section names a file that holds a secret of its, the secret itself."""
+    return settings.model_copy(update={name: _filled(name, getattr(settings, name)) for name in ("s3", "gc")})
 
 
 def _filled(name: str, section: "S3Section | GcSection") -> "S3Section | GcSection":
-    path = section.secret_access_key_file
-    if path is None:
-        return section
-    if section.secret_access_key is not None:
-        raise Invalid(
-            f"{name}.secret_access_key and {name}.secret_access_key_file are both set", remedy="keep one of the two"
-        )
+    found: dict[str, SecretStr] = {}
+    for key in _secrets_of(name):
+        path: Path | None = getattr(section, f"{key}_file")
+        if path is None:
+            continue
+        if getattr(section, key) is not None:
+            raise Invalid(f"{name}.{key} and {name}.{key}_file are both set", remedy="keep one of the two")
+        found[key] = SecretStr(_read_secret(f"{name}.{key}_file", path))
+    return section.model_copy(update=found)
+
+
+def _read_secret(setting: str, path: Path) -> str:
     try:
-        secret = path.read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise Invalid(
-            f"{name}.secret_access_key_file {path} cannot be read: {reason}",
-            remedy="point it at a readable file that holds the secret key and nothing else",
+            f"{setting} {path} cannot be read: {reason}",
+            remedy="point it at a readable file that holds the secret and nothing else",
         ) from error
-    return section.model_copy(update={"secret_access_key": SecretStr(secret)})
 
 
 def _with_ontology_names(settings: Settings) -> Settings:

@@ -51,6 +51,7 @@ class S3Section(Section):
     secret_access_key: SecretStr | None = None
     secret_access_key_file: _Path | None = None
     session_token: SecretStr | None = None
+    session_token_file: _Path | None = None
     allow_http: bool | None = None
     virtual_hosted_style: bool | None = None
     sse: Literal["none", "AES256", "aws:kms"] = "none"
@@ -210,6 +211,7 @@ class GcSection(Section):
     secret_access_key: SecretStr | None = None
     secret_access_key_file: _Path | None = None
     session_token: SecretStr | None = None
+    session_token_file: _Path | None = None
 
 
 class RetentionSection(Section):

@@ -41,7 +41,7 @@ def as_collector_of_garbage(settings: "Settings") -> "Settings":
     if own.access_key_id is None:
         return settings
     given = {"access_key_id": own.access_key_id, "session_token": own.session_token}
-    secret = {"secret_access_key": own.secret_access_key, "secret_access_key_file": None}
+    secret = {"secret_access_key": own.secret_access_key, "secret_access_key_file": None, "session_token_file": None}
     return settings.model_copy(update={"s3": settings.s3.model_copy(update={**given, **secret})})
 
 

@@ -28,7 +28,8 @@ def tokens() -> None:
 def add(
     context: typer.Context,
     agents: Annotated[
-        list[str], typer.Option("--agents", metavar="PATTERN", help="Agent ids it is for, such as 'web-*'; repeatable.")
+        list[str],
+        typer.Option("--agents", metavar="PATTERNS", help="Agent ids it is for, such as 'web-*,db-1'; repeatable."),
     ],
     file: File = None,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Who holds it, for people.")] = "",
@@ -43,7 +44,8 @@ def add(
     """
     shell = Shell.of(context)
     lifetime_ns = None if expires_in is None else parse_span(expires_in)
-    token, secret = add_token(_file(shell, file), tuple(agents), Ambient.system(), note=note, lifetime_ns=lifetime_ns)
+    patterns = tuple(pattern.strip() for each in agents for pattern in each.split(",") if pattern.strip())
+    token, secret = add_token(_file(shell, file), patterns, Ambient.system(), note=note, lifetime_ns=lifetime_ns)
     if shell.out.as_json:
         shell.out.document({"id": token.token_id, "token": secret, "agents": token.agents})
         return

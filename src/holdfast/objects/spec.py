@@ -36,6 +36,7 @@ CLOUD_OPTIONS = {
 FILE_OPTIONS = {"unsafe_network_filesystem"}
 SECRET_NAMES = {"access_key_id", "secret_access_key", "session_token", "secret", "token", "key", "password"}
 
+WHERE_TO_PUT_SECRETS = "put credentials into the environment, or into files that holdfast.toml names"
 EXAMPLES = "file:./data, memory:, s3://bucket/prefix"
 
 
@@ -134,7 +135,7 @@ class StoreSpec:
         if "@" in options.get("endpoint", ""):
             raise Invalid(
                 f"store URI {_shown(uri)}: the endpoint carries credentials",
-                remedy="put credentials into the environment or holdfast.toml",
+                remedy=WHERE_TO_PUT_SECRETS,
             )
         return cls(scheme, parts.netloc, prefix, tuple(sorted(options.items())), tuple(sorted(secrets.items())), retry)
 
@@ -145,7 +146,7 @@ def _options(uri: str, query: str, known: set[str]) -> dict[str, str]:
         if name in SECRET_NAMES:
             raise Invalid(
                 f"store URI carries a secret ({name})",
-                remedy="put credentials into the environment or holdfast.toml: URIs end up in logs",
+                remedy=f"{WHERE_TO_PUT_SECRETS}: URIs end up in logs",
             )
         if name not in known:
             near = get_close_matches(name, known, n=1)

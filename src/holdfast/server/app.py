@@ -5,14 +5,13 @@ Routes only translate: they call ``Intake``, live state or the store, and every 
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Depends as DependsType
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,7 +19,6 @@ from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
-from holdfast.ingest.live import Kept
 from holdfast.ingest.select import Wanted, select
 from holdfast.server import openapi
 from holdfast.server.answers import Answers, as_bytes
@@ -30,10 +28,8 @@ from holdfast.server.intake import lowered
 from holdfast.server.questions import add_question_routes
 from holdfast.server.service import Service
 from holdfast.server.shortcut import Answered, Body, Shortcut
+from holdfast.server.stream import EventStream, events
 
-HEARTBEAT_S = 15.0
-INLINE_RECORDS = 500
-"""Batches up to this size are looked into on the loop."""
 MOST_BODY = 256 << 10
 """Of a request on the private listener."""
 QUESTIONS = 2
@@ -44,6 +40,9 @@ _log = logger("server")
 
 BATCH = "/ingest/v1/batch"
 ANOTHER = "send batches to another collector"
+DRAINING = "this collector is about to end"
+PROBES = ("/healthz", "/readyz")
+"""Whoever watches a collector may add parameters of its own."""
 JSON = {"content-type": "application/json"}
 
 
@@ -62,6 +61,7 @@ class IngestApp:
             return await self._take(request)
 
         _health(self.framework, service, self._answers)
+        _ready_to_all(self.framework, service, self._answers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == BATCH and scope["method"] == "POST":
@@ -91,6 +91,8 @@ class IngestApp:
         return 200, JSON, taken
 
     async def _take(self, request: Request) -> Response:
+        if request.query_params:
+            raise _unknown_parameters(request, set())
         headers = lowered(request.scope["headers"])
         return self._answers.document(await self._service.intake.take(headers, request.stream()))
 
@@ -110,10 +112,10 @@ def private_app(service: Service) -> FastAPI:
             body = await blocking(lambda: as_bytes({**completeness, **select(kept, wanted)}))
         return answers.body(body)
 
-    @app.get("/api/v1/live/stream", **openapi.STREAM)
+    @app.get(openapi.STREAM_PATH, **openapi.STREAM)
     async def stream(wanted: Annotated[Wanted, openapi.WANTED]) -> Response:
         """The same as server-sent events, batch by batch as they are accepted."""
-        return StreamingResponse(_events(service, wanted), media_type="text/event-stream")
+        return EventStream(events(service, wanted), headers={"cache-control": "no-store"})
 
     add_conflict_routes(app, service, answers)
     add_question_routes(app, service, answers)
@@ -121,9 +123,10 @@ def private_app(service: Service) -> FastAPI:
     @app.get("/metrics", **openapi.METRICS)
     async def metrics() -> Response:
         """Figures for Prometheus."""
-        return Response(service.meters.page(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(service.meters.page(), media_type="text/plain; version=0.0.4")
 
     _health(app, service, answers)
+    _ready_in_full(app, service, answers)
     return app
 
 
@@ -157,65 +160,53 @@ def _health(app: FastAPI, service: Service, answers: Answers) -> None:
         """Whether the process is alive: it answers, so it is."""
         return answers.document({"status": "alive", "collector_id": service.collector_id})
 
+    app.head("/healthz", include_in_schema=False)(healthz)  # some load balancers ask for no body
+
+
+def _ready_in_full(app: FastAPI, service: Service, answers: Answers) -> None:
     @app.get("/readyz", **openapi.READY)
     async def readyz() -> Response:
         """Whether batches should be sent here, and how far derived work lags behind."""
         standing = await service.standing()
         if service.draining:
-            raise Fault("draining", "this collector is about to end", remedy=ANOTHER, fields=standing)
+            raise Fault("draining", DRAINING, remedy=ANOTHER, fields=standing)
         if standing["store_problem"]:
             problem = f"no batch can be accepted: {standing['store_problem']}"
             raise Fault("not_ready", problem, remedy=ANOTHER, fields=standing)
         return answers.document({"status": "ready", **standing})
 
-    for path, asked in (("/healthz", healthz), ("/readyz", readyz)):  # some load balancers ask for no body
-        app.head(path, include_in_schema=False)(asked)
+    app.head("/readyz", include_in_schema=False)(readyz)
 
 
-async def _events(service: Service, wanted: Wanted) -> AsyncIterator[bytes]:
-    subscription = service.live.subscribe()
-    try:
-        yield _event("hello", service.completeness())
-        while not subscription.ended:
-            kept, missed = await subscription.next(HEARTBEAT_S)
-            if missed:
-                yield _event("missed", {"batches": missed})
-            event = None if kept is None else await _batch_event(kept, wanted)
-            if event:
-                yield event
-            elif kept is None and not subscription.ended:
-                yield b": still here\n\n"
-    finally:
-        service.live.unsubscribe(subscription)
+def _ready_to_all(app: FastAPI, service: Service, answers: Answers) -> None:
+    @app.get("/readyz", **openapi.READY_TO_ALL)
+    async def readyz() -> Response:
+        """Whether batches should be sent here. Whoever asks shows no token, and is told of no address and no path."""
+        if service.draining:
+            raise Fault("draining", DRAINING, remedy=ANOTHER)
+        if await service.readiness.problem():
+            where = "store" if service.spooling is None else "disk of the spool"
+            raise Fault("not_ready", f"no batch can be accepted: the {where} takes no writes", remedy=ANOTHER)
+        return answers.document({"status": "ready"})
 
-
-async def _batch_event(kept: Kept, wanted: Wanted) -> bytes:
-    """A large batch is looked into off the loop, which takes other batches meanwhile. Empty if nothing is wanted."""
-    if len(kept.batch) <= INLINE_RECORDS:
-        return _found_in(kept, wanted)
-    return await blocking(_found_in, kept, wanted)
-
-
-def _found_in(kept: Kept, wanted: Wanted) -> bytes:
-    found = select([kept], wanted)
-    if not found["series"] and not found["logs"] and not found["alerts"]:
-        return b""
-    return _event("batch", {"identity": str(kept.identity), "collector_id": kept.collector_id, **found})
-
-
-def _event(name: str, document: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False)}\n\n".encode()
+    app.head("/readyz", include_in_schema=False)(readyz)
 
 
 async def _known_parameters(request: Request) -> None:
     """A parameter that nobody reads is a misspelt one: its answer would be to another question."""
-    paths = request.app.openapi()["paths"]
-    described = paths.get(request.scope["route"].path, {}).get(request.method.lower(), {}).get("parameters", ())
+    path = request.scope["route"].path
+    if path in PROBES:
+        return
+    described = request.app.openapi()["paths"].get(path, {}).get(request.method.lower(), {}).get("parameters", ())
     known = {each["name"] for each in described if each["in"] == "query"}
+    if set(request.query_params) - known:
+        raise _unknown_parameters(request, known)
+
+
+def _unknown_parameters(request: Request, known: set[str]) -> Fault:
     unknown = sorted(set(request.query_params) - known)
-    if unknown:
-        remedy = f"known here: {', '.join(sorted(known))}" if known else "this path takes none"
-        raise Fault("bad_request", f"unknown parameters: {', '.join(unknown)}", remedy=remedy)
+    remedy = f"known here: {', '.join(sorted(known))}" if known else "this path takes none"
+    return Fault("bad_request", f"unknown parameters: {', '.join(unknown)}", remedy=remedy)
 
 
 def _app(answers: Answers, title: str, dependencies: Sequence[DependsType] = ()) -> FastAPI:

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query
+from fastapi.responses import PlainTextResponse
 
 from holdfast.base.errors import Invalid
 from holdfast.ingest.frame import Reason
@@ -10,10 +11,14 @@ from holdfast.ingest.select import Wanted
 from holdfast.server import shapes
 from holdfast.server.faults import REASONS
 from holdfast.server.shapes import Schema
+from holdfast.server.stream import EventStream
 
 FRAME = tuple(reason.value for reason in Reason if reason is not Reason.TOO_LARGE)
 STORE = ("denied", "incompatible", "corrupt", "error", "unavailable")
 """Why a question to the store may have no answer."""
+STREAM_PATH = "/api/v1/live/stream"
+EVENT_SCHEMAS = {name: f"Stream{name.capitalize()}" for name in shapes.EVENTS}
+"""What each event of the stream is called among the components."""
 
 
 def refusals(*reasons: str, fields: dict[int, Schema] | None = None) -> dict[int | str, dict[str, Any]]:
@@ -55,6 +60,9 @@ class Described(FastAPI):
             parts = found.setdefault("components", {})
             for name in ("HTTPValidationError", "ValidationError"):
                 parts.get("schemas", {}).pop(name, None)
+            if STREAM_PATH in found["paths"]:
+                schemas = {EVENT_SCHEMAS[name]: schema for name, schema in shapes.EVENTS.items()}
+                parts.setdefault("schemas", {}).update(schemas)
             if any("security" in operation for operation in operations):
                 parts["securitySchemes"] = SCHEMES
         return super().openapi()
@@ -88,19 +96,30 @@ BATCH: dict[str, Any] = {
     },
 }
 LIVE: dict[str, Any] = {"responses": {200: _ok("what is known", shapes.LIVE), **refusals("bad_request", "error")}}
+_EVENTS = {name: {"$ref": f"#/components/schemas/{schema}"} for name, schema in EVENT_SCHEMAS.items()}
 STREAM: dict[str, Any] = {
+    "response_class": EventStream,
     "responses": {
-        200: _ok("events hello, batch and missed", {"type": "string"}, "text/event-stream"),
+        200: {
+            **_ok(f"events {', '.join(_EVENTS)}; data is JSON", shapes.TEXT, "text/event-stream"),
+            "x-events": _EVENTS,
+        },
         **refusals("bad_request", "error"),
-    }
+    },
 }
-METRICS: dict[str, Any] = {"responses": {200: _ok("figures", {"type": "string"}, "text/plain")}}
+METRICS: dict[str, Any] = {
+    "response_class": PlainTextResponse,
+    "responses": {200: _ok("figures, in the text format of Prometheus", shapes.TEXT, "text/plain")},
+}
 HEALTH: dict[str, Any] = {"responses": {200: _ok("alive", shapes.ALIVE)}}
 READY: dict[str, Any] = {
     "responses": {
         200: _ok("ready", shapes.READY),
         **refusals("draining", "not_ready", fields={503: shapes.STANDING}),
     }
+}
+READY_TO_ALL: dict[str, Any] = {
+    "responses": {200: _ok("ready", shapes.READY_TO_ALL), **refusals("draining", "not_ready")}
 }
 
 

@@ -268,6 +268,13 @@ def _warn(service: Service) -> None:
         )
     if service.store.spec.scheme == "memory":
         _log.warning("the store is in memory: every batch that is accepted is gone when this process ends")
+    if not service.authority.covers(place := Place.of(service.store.spec)):
+        _log.warning(
+            "this store is at %s, and its authority is for %s: a copy accepts here a second time what the original has"
+            " accepted; `holdfast authority promote` or `alias` in the place of --unsafe-any-place",
+            place,
+            service.authority.place,
+        )
 
 
 async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:

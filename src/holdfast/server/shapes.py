@@ -67,6 +67,7 @@ STANDING: Schema = {
     "tokens_problem": told(TEXT_OR_NONE, "Why the token file was not read again."),
 }
 READY = shape({"status": TEXT, **STANDING})
+READY_TO_ALL = shape({"status": TEXT})
 ALIVE = shape({"status": TEXT, "collector_id": TEXT})
 
 _OF: Schema = {"agent": TEXT, "boot": TEXT}
@@ -76,19 +77,32 @@ _POINT: Schema = {"type": "array", "description": "[time_ns, value]", "prefixIte
 SERIES = shape({**_OF, "kind": TEXT, "name": TEXT, "labels": LABELS, "points": rows(_POINT)})
 LOG = shape({**_RECORD, "severity": NUMBER, "attributes": LABELS, "message": TEXT})
 ALERT = shape({**_RECORD, "name": TEXT, "state": TEXT, "labels": LABELS, "value": _VALUE, "message": TEXT})
-LIVE = shape(
-    {
-        "complete": told(FLAG, "Whether all that was acknowledged before through_unix_ns is here."),
-        "collector_id": TEXT,
-        "since_unix_ns": told(NUMBER, "Where the window begins."),
-        "batches": told(NUMBER, "In live state."),
-        "series": rows(SERIES),
-        "logs": rows(LOG),
-        "alerts": rows(ALERT),
-        "truncated": told(FLAG, "Whether there was more."),
-    },
-    {
-        "partial_because": told(TEXT, "Of an answer that is not complete."),
-        "through_unix_ns": told(NUMBER, "Of an answer that is."),
-    },
-)
+_COMPLETENESS: Schema = {
+    "complete": told(FLAG, "Whether all that was acknowledged before through_unix_ns is here."),
+    "collector_id": TEXT,
+    "since_unix_ns": told(NUMBER, "Where the window begins."),
+    "batches": told(NUMBER, "In live state."),
+}
+_HOW_FAR: Schema = {
+    "partial_because": told(TEXT, "Of an answer that is not complete."),
+    "through_unix_ns": told(NUMBER, "Of an answer that is."),
+}
+_FOUND: Schema = {
+    "series": rows(SERIES),
+    "logs": rows(LOG),
+    "alerts": rows(ALERT),
+    "truncated": told(FLAG, "Whether there was more."),
+}
+LIVE = shape({**_COMPLETENESS, **_FOUND}, _HOW_FAR)
+EVENTS: dict[str, Schema] = {
+    "hello": told(shape(_COMPLETENESS, _HOW_FAR), "The first event: how complete live state is."),
+    "completeness": told(shape(_COMPLETENESS, _HOW_FAR), "The same whenever that changes, and every 15 s."),
+    "batch": told(
+        shape({"identity": TEXT, "collector_id": told(TEXT, "Who accepted it."), **_FOUND}),
+        "What fits of one accepted batch.",
+    ),
+    "missed": told(
+        shape({"batches": told(NUMBER, "So many were dropped before the next event.")}), "The reader was too slow."
+    ),
+}
+"""Of the stream: what stands in ``data`` of each, by its name."""

@@ -1,5 +1,6 @@
 """Settings: precedence, refusal of unknown keys, secrets that stay secret."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -173,14 +174,19 @@ def test_of_two_spellings_the_higher_layer_decides_and_one_layer_may_not_give_bo
     write(tmp_path, "[s3]\nsecret_access_key_file = 'nowhere'\n")
     settings = load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY": "hunter2"}, folder=tmp_path)
     assert settings.s3.secret_access_key_file is None
-    write(tmp_path, "[s3]\nsecret_access_key_file = 'nowhere'\nsecret_access_key = 'x'\n")
-    with pytest.raises(Invalid, match="both set"):
-        load(environ={}, folder=tmp_path)
+    for name in ("HOLDFAST_S3__SECRET_ACCESS_KEY", "HOLDFAST_GC__SESSION_TOKEN"):
+        with pytest.raises(Invalid, match="both set"):
+            load(environ={name: "x", f"{name}_FILE": "nowhere"}, folder=tmp_path / "elsewhere")
 
 
 def test_another_access_key_takes_no_secret_from_below(tmp_path: Path) -> None:
     """The secret and the token of one identity never go with the name of another."""
-    write(tmp_path, "[s3]\naccess_key_id = 'A'\nsecret_access_key = 'of A'\nsession_token = 'of A'\n")
+    (tmp_path / "of A").write_text("of A")
+    files = f"secret_access_key_file = '{tmp_path}/of A'\nsession_token_file = '{tmp_path}/of A'\n"
+    write(tmp_path, f"[s3]\naccess_key_id = 'A'\n{files}")
+    token_of_a = load(environ={}, folder=tmp_path).s3.session_token
+    assert token_of_a is not None
+    assert token_of_a.get_secret_value() == "of A"
     both = {"HOLDFAST_S3__ACCESS_KEY_ID": "B", "HOLDFAST_S3__SECRET_ACCESS_KEY": "of B"}
     s3 = load(environ=both, folder=tmp_path).s3
     assert s3.secret_access_key is not None
@@ -188,6 +194,39 @@ def test_another_access_key_takes_no_secret_from_below(tmp_path: Path) -> None:
     assert load(environ={"HOLDFAST_S3__ACCESS_KEY_ID": "B"}, folder=tmp_path).s3.secret_access_key is None
     secret_alone = load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY": "of A too"}, folder=tmp_path).s3
     assert secret_alone.access_key_id == "A"
+
+
+SECRETS = [(section, key) for section in ("s3", "gc") for key in ("secret_access_key", "session_token")]
+
+
+@pytest.mark.parametrize(("section", "key"), SECRETS)
+def test_a_settings_file_holds_no_secret(tmp_path: Path, section: str, key: str) -> None:
+    path = write(tmp_path, f"[{section}]\n{key} = 'hunter2'\n")
+    variable = f"HOLDFAST_{section}__{key}".upper()
+    with pytest.raises(Invalid, match=rf"^{re.escape(str(path))}: {section}\.{key} is a secret") as caught:
+        load(environ={variable: "another"}, folder=tmp_path)
+    assert f"{section}.{key}_file" in str(caught.value.remedy)
+    assert variable in str(caught.value.remedy)
+    assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+    with pytest.raises(Invalid, match=r"^command line: .* is a secret"):
+        load(environ={}, folder=tmp_path / "elsewhere", flags={section: {key: "hunter2"}})
+
+
+@pytest.mark.parametrize(("section", "key"), SECRETS)
+def test_every_secret_has_a_file_form(tmp_path: Path, section: str, key: str) -> None:
+    (tmp_path / "secret").write_text("hunter2\n")
+    write(tmp_path, f"[{section}]\n{key}_file = '{tmp_path / 'secret'}'\n")
+    assert getattr(getattr(load(environ={}, folder=tmp_path), section), key).get_secret_value() == "hunter2"
+
+
+def test_no_other_setting_is_a_secret() -> None:
+    found = [
+        (section, key)
+        for section, model in Settings()
+        for key, field in type(model).model_fields.items()
+        if "SecretStr" in str(field.annotation)
+    ]
+    assert found == SECRETS
 
 
 def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,12 +40,15 @@ def taken() -> Iterator[str]:
 class Console:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
+        self.warned: list[str] = []
+        """By the latest collector."""
 
     def collector(self, *words: str, store: str = "memory:") -> tuple[int, dict[str, Any]]:
         """The exit code and the last document on standard error or output."""
         code = run(["collector", "--store", store, "--json", *words])
         captured = self._capsys.readouterr()
         lines = [json.loads(line) for line in (captured.out + captured.err).splitlines()]
+        self.warned = [line["message"] for line in lines if line.get("level") == "warning"]
         return code, lines[-1].get("error", lines[0])
 
 
@@ -202,6 +205,11 @@ def test_a_copy_of_a_store_is_refused_and_the_override_is_called_unsafe(
     assert (code, error["kind"]) == (7, "refused")
     code, again = console.collector(*words, "--unsafe-any-place", store=f"file:{tmp_path / 'copy'}")
     assert (code, again["authority_id"]) == (0, about["authority_id"])
+    [warned] = [each for each in console.warned if "accepts here a second time" in each]
+    assert all(str(tmp_path / name) in warned for name in ("original", "copy"))
+    (tmp_path / "copy").rename(tmp_path / "original")
+    assert console.collector(*words, "--unsafe-any-place", store=f"file:{tmp_path / 'original'}")[0] == 0
+    assert [each for each in console.warned if "authority" in each] == []
 
 
 def test_people_see_where_it_listens(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from holdfast.base.config import IngestSection
+from holdfast.ingest import reconciled
 from holdfast.server.app import IngestApp, private_app
 from holdfast.server.faults import REASONS
 from tests.tidy.tree import ROOT
@@ -83,6 +85,19 @@ async def test_a_description_refers_to_nothing_that_it_lacks(tmp_path: Path) -> 
             operations = [each for path in description["paths"].values() for each in path.values()]
             named = {name for each in operations for wanted in each.get("security", []) for name in wanted}
             assert named == set(parts.get("securitySchemes", {})) == secured
+
+
+def test_what_an_idle_collector_costs_follows_from_the_settings() -> None:
+    page = (ROOT / "docs" / "how-to" / "collectors.md").read_text(encoding="utf-8").partition("## What it costs")[2]
+    section, minute_ms = IngestSection(), 60_000
+    marks, looks = minute_ms // section.mark_interval_ms, minute_ms // section.follow_interval_ms
+    for said in (
+        f"{minute_ms // section.holds_refresh_ms} GETs\nof the [holds]",
+        f"{round(60 / reconciled.EVERY_S)} GETs of the reconciler's progress and {marks} PUTs of its\nmark",
+        f"{3 * looks} LISTs",
+        f"{marks} for each collector",
+    ):
+        assert said in page
 
 
 async def test_load_balancers_may_ask_without_wanting_a_body(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
-"""Live state over HTTP: filters, completeness, the stream."""
+"""Live state over HTTP: filters, completeness."""
 
 import asyncio
-import json
 from pathlib import Path
 
 from holdfast.ingest import Alert, Counter, Gauge, Histogram, Log, State
@@ -82,22 +81,6 @@ async def test_bytes_that_are_missing_are_counted_and_said(tmp_path: Path) -> No
         assert await desk.service.follower.audit() == 0
         assert desk.service.follower.problems >= 1
         assert "could not be read" in (await desk.get("/api/v1/live"))["partial_because"]
-
-
-async def test_the_stream_tells_of_batches_as_they_come(tmp_path: Path) -> None:
-    from holdfast.ingest.select import Wanted
-    from holdfast.server.app import _events
-
-    async with server_desk(tmp_path) as desk:
-        events = _events(desk.service, Wanted(name="load"))
-        assert (await anext(events)).startswith(b"event: hello\n")
-        await desk.post(frame(Log("no load", 1)), seqs=(0, 0))
-        await desk.post(frame(seq=1), seqs=(1, 1))
-        name, data = (await anext(events)).decode().strip().split("\n")
-        assert name == "event: batch"
-        assert json.loads(data.removeprefix("data: "))["series"][0]["points"] == [[1_000, 1.5]]
-        desk.service.begin_draining()
-        assert [event async for event in events] == []
 
 
 async def test_a_rebuild_fetches_no_more_than_memory_holds_once_it_is_unpacked(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ async def test_refusals_are_described_with_the_reasons_that_a_path_has(tmp_path:
         assert reasons(found) <= (known | FRAMES if path == "/ingest/v1/batch" else known)
         assert ("Retry-After" in found.get("headers", {})) == (status in ("429", "503"))
     assert reasons(responses["/api/v1/live", "400"]) == {"bad_request"}
-    assert reasons(responses["/readyz", "503"]) == {"draining", "not_ready"}
+    for description in descriptions:
+        responses_of_ready = description["paths"]["/readyz"]["get"]["responses"]
+        assert reasons(responses_of_ready["503"]) == {"draining", "not_ready"}
     assert reasons(responses["/ingest/v1/batch", "400"]) > FRAMES - {"too_large"}
 
 
@@ -51,12 +53,28 @@ async def test_what_is_answered_has_the_fields_that_are_described(tmp_path: Path
         for path in ("/api/v1/live", "/readyz", "/healthz"):
             schema = private[path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             compare(await desk.get(path), schema)
+        schema = ingest["/readyz"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        compare((await desk.ingest.get("/readyz")).json(), schema)
         conflict = (await desk.post(frame(Gauge("load", 2.5, 1_000), *records[1:]), seqs=(0, 2))).json()["error"]
         described = error_of(ingest["/ingest/v1/batch"]["post"]["responses"]["409"])["properties"]
         assert set(conflict) == set(described)
         desk.service.begin_draining()
         told = (await desk.get("/readyz", 503))["error"]
         assert set(told) == set(error_of(private["/readyz"]["get"]["responses"]["503"])["properties"])
+        told = (await desk.ingest.get("/readyz")).json()["error"]
+        assert set(told) == set(error_of(ingest["/readyz"]["get"]["responses"]["503"])["properties"])
+
+
+async def test_every_path_is_described_with_the_one_type_of_its_answer(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        paths = (await desk.private.get("/openapi.json")).json()["paths"]
+        types = {
+            path: list(about["responses"]["200"]["content"]) for path, each in paths.items() for about in each.values()
+        }
+        others = {path: found for path, found in types.items() if found != ["application/json"]}
+        assert others == {"/api/v1/live/stream": ["text/event-stream"], "/metrics": ["text/plain"]}
+        told = (await desk.private.get("/metrics")).headers["content-type"]
+        assert told.startswith("text/plain; version=0.0.4")
 
 
 def compare(answer: Any, schema: dict[str, Any]) -> None:

@@ -111,7 +111,17 @@ async def test_a_parameter_that_nobody_reads_is_refused_with_those_that_are_know
         assert "known here: agent, aggregate, by, metric, q, since, step, total, until, where" in str(
             await desk.get(f"/api/v1/metrics/query?metric=load&steps=1m&{span}", 400)
         )
-        assert "this path takes none" in str(await desk.get("/healthz?x=1", 400))
+        assert "this path takes none" in str(await desk.get("/metrics?x=1", 400))
+        for client in (desk.ingest, desk.private):  # whoever watches a collector may add parameters of its own
+            assert [(await client.get(f"{path}?x=1")).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+async def test_a_batch_takes_no_parameters_and_is_not_accepted_with_some(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        refused = await desk.ingest.post("/ingest/v1/batch?x=1&dry_run", content=frame())
+        assert (refused.status_code, refused.json()["error"]["reason"]) == (400, "bad_request")
+        assert refused.json()["error"]["message"] == "unknown parameters: dry_run, x"
+        assert (await desk.post(frame())).json()["duplicate"] is False
 
 
 async def test_a_metric_of_an_agent_that_has_none_is_not_found_wherever_it_is_asked_for(tmp_path: Path) -> None:

@@ -64,6 +64,41 @@ async def test_without_batches_the_mark_tells_whether_the_store_takes_writes(tmp
         assert (await desk.get("/readyz"))["store_problem"] is None
 
 
+async def test_who_shows_no_token_is_told_no_address_and_no_path(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        assert (await desk.ingest.get("/readyz")).json() == {"status": "ready"}
+        desk.script.script += ["busy"] * 2
+        assert (await desk.post(frame())).status_code == 503
+        assert "503" in await problem(desk)
+        told = await desk.ingest.get("/readyz")
+        assert (told.status_code, told.headers["retry-after"]) == (503, "1")
+        assert told.json()["error"] == {
+            "kind": "unavailable",
+            "reason": "not_ready",
+            "message": "no batch can be accepted: the store takes no writes",
+            "remedy": "send batches to another collector",
+        }
+        desk.service.begin_draining()
+        told = await desk.ingest.get("/readyz")
+        assert (told.status_code, told.json()["error"]["reason"]) == (503, "draining")
+        assert set(told.json()["error"]) == {"kind", "reason", "message", "remedy"}
+
+
+async def test_nor_where_a_spool_is(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    async with server_desk(tmp_path, acceptance="local_spool", spool=folder) as desk:
+        assert (await desk.ingest.get("/readyz")).json() == {"status": "ready"}
+        away = folder.rename(tmp_path / "away")
+        folder.write_bytes(b"")
+        desk.watch.advance(seconds=3)
+        assert str(folder) in await problem(desk)
+        told = (await desk.ingest.get("/readyz")).json()["error"]
+        assert told["message"] == "no batch can be accepted: the disk of the spool takes no writes"
+        assert str(tmp_path) not in str(told)
+        folder.unlink()
+        away.rename(folder)
+
+
 async def test_a_spool_is_tried_with_as_much_as_it_refused(tmp_path: Path) -> None:
     desk = SpoolDesk()
     disk = TightDisk(MemoryStore(clock=desk.watch), tmp_path, room=len(BALLAST) + 10_000)

@@ -1,6 +1,7 @@
 """The token file: hashes alone, constant answers, edits by many, changes noticed."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -127,6 +128,19 @@ def test_the_command_prints_a_token_once_and_lists_and_revokes_it(
     assert run(["tokens", "revoke", token_id, "--file", str(file)]) == 4
     assert read_tokens(file) == ()
     assert run(["tokens", "list"]) == 2
+
+
+def test_a_token_is_for_every_pattern_that_the_command_names(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tokens", "add", "--file", str(file), "--agents", "web-*, db-1", "--agents", "a?b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agents"] == ["web-*", "db-1", "a?b"]
+    [token] = read_tokens(file)
+    assert [agent for agent in ("web-7", "db-1", "a,b", "db-2", "web,db-1") if token.allows(agent)] == [
+        "web-7",
+        "db-1",
+        "a,b",
+    ]
+    assert run(["tokens", "add", "--file", str(file), "--agents", " ,"]) == 2
+    assert "at least one pattern" in capsys.readouterr().err
 
 
 async def test_a_file_that_was_away_for_a_moment_is_no_problem_any_more(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def check_endpoint(uri: str, endpoint: str) -> SplitResult:
     if parts.username is not None:
         raise Invalid(
             f"{uri}: the endpoint carries credentials",
-            remedy="put credentials into the environment or holdfast.toml",
+            remedy="put credentials into the environment, or into files that holdfast.toml names",
         )
     return parts
 

@@ -1,0 +1,98 @@
+"""Live state as server-sent events: each as OpenAPI and the page on HTTP have it, and completeness when it changes."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from holdfast.ingest import Alert, Gauge, Log, State
+from holdfast.ingest.select import Wanted
+from holdfast.server import openapi, shapes
+from holdfast.server.app import private_app
+from holdfast.server.stream import HEARTBEAT_NS, events
+from tests.tidy.tree import ROOT
+from tests.unit.server.server_desk import ServerDesk, frame, listening, server_desk
+from tests.unit.server.test_openapi import compare
+
+EVERYTHING = (Gauge("load", 1.5, 1_000), Log("full", 1_000), Alert("hot", State.FIRING, 1_000))
+
+
+async def next_event(stream: AsyncIterator[bytes]) -> tuple[str, Any]:
+    """Its name and its document."""
+    name, data = (await anext(stream)).decode().strip().split("\n")
+    return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+async def settled(desk: ServerDesk) -> None:
+    """Live state was rebuilt: from here on its completeness stays."""
+    while not (await desk.get("/readyz"))["live_rebuilt"]:
+        pass
+
+
+async def test_batches_are_told_of_as_they_come(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await settled(desk)
+        stream = events(desk.service, Wanted(name="load"))
+        assert (await next_event(stream))[0] == "hello"
+        await desk.post(frame(Log("no load", 1)), seqs=(0, 0))
+        await desk.post(frame(seq=1), seqs=(1, 1))
+        name, found = await next_event(stream)
+        assert (name, found["series"][0]["points"]) == ("batch", [[1_000, 1.5]])
+        desk.service.begin_draining()
+        assert [event async for event in stream] == []
+
+
+async def test_completeness_is_told_when_it_changes_and_now_and_then(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk:
+        await settled(desk)
+        stream = events(desk.service, Wanted())
+        name, hello = await next_event(stream)
+        assert (name, hello["complete"]) == ("hello", False)
+        desk.service.live.lacks(desk.service.ambient.clock.wall_ns())
+        name, told = await next_event(stream)
+        assert (name, told["partial_because"]) == ("completeness", desk.service.completeness()["partial_because"])
+        assert "memory" in told["partial_because"]
+        assert told["partial_because"] != hello["partial_because"]
+        desk.watch.advance(seconds=HEARTBEAT_NS / 1_000_000_000)
+        name, again = await next_event(stream)
+        assert (name, again["partial_because"]) == ("completeness", told["partial_because"])
+        await stream.aclose()
+
+
+async def test_every_event_has_the_fields_that_are_described(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    documented = dict(
+        re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", page.partition("## Live state")[2], re.MULTILINE)
+    )
+    async with server_desk(tmp_path) as desk:
+        description = (await desk.private.get("/openapi.json")).json()
+        told = description["paths"][openapi.STREAM_PATH]["get"]["responses"]["200"]["x-events"]
+        assert list(told) == list(shapes.EVENTS)
+        await settled(desk)
+        stream = events(desk.service, Wanted())
+        seen = [await next_event(stream)]
+        for number in range(260):  # more than wait for a reader
+            assert (await desk.post(frame(*EVERYTHING, seq=number * 3), seqs=(number * 3, number * 3 + 2))).is_success
+        seen += [await next_event(stream) for _ in range(2)]
+        desk.watch.advance(seconds=HEARTBEAT_NS / 1_000_000_000)
+        seen += [await next_event(stream) for _ in range(2)]
+        await stream.aclose()
+    assert {name for name, _ in seen} == set(told)
+    for name, document in seen:
+        schema = description["components"]["schemas"][told[name]["$ref"].rpartition("/")[2]]
+        compare(document, schema)
+        assert set(re.findall(r"`(\w+)`", documented[name])) == set(schema["properties"])
+
+
+async def test_nobody_on_the_way_keeps_a_stream(tmp_path: Path) -> None:
+    async with server_desk(tmp_path) as desk, listening(private_app(desk.service)) as url:
+        async with httpx.AsyncClient() as http, http.stream("GET", f"{url}/api/v1/live/stream") as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert answer.headers["cache-control"] == "no-store"
+            async for line in answer.aiter_lines():
+                assert line == "event: hello"
+                break
+        desk.service.begin_draining()

@@ -3,23 +3,37 @@
 In this order. A batch leaves the spool only after the store lists it (``landing``), and landing goes on meanwhile: read
 the other way round, one that lands in between would be in neither. What is accepted from now on is told to live state
 by whoever accepts it.
+
+Without a spool collectors list what they acknowledged some moments later, or never, if they are killed. So the marks
+come first (``heard``), and those who are alive are waited for until they have told all from before the start, which
+takes them one interval and costs a LIST now and then. Only if somebody does not, all manifests are listed, once; those
+since its mark are read. A query collector does the same all the time, and need not do it here.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.telemetry import logger
 from holdfast.ingest.follow import Follower
 from holdfast.ingest.frame import decode
+from holdfast.ingest.heard import SKEW_NS, Voice
 from holdfast.ingest.landing import SpoolCollector
 from holdfast.ingest.spool import Spooled
 from holdfast.ingest.submit import submission_of
 
 AGAIN_S = 1.0
+LOOKS = 4
+"""At marks, in an interval of theirs."""
+SOONEST_S, PATIENCE_S = 0.1, 60
+"""Others are waited for within these, whatever their marks say of their intervals."""
 
+T = TypeVar("T")
+_SECOND = 1_000_000_000
 _log = logger("ingest")
 
 
@@ -27,11 +41,43 @@ _log = logger("ingest")
 class Rebuild:
     follower: Follower
     spooling: SpoolCollector | None = None
+    follows: bool = False
+    """It will be followed what others have accepted, and accept."""
 
     async def run(self) -> int:
         """How many batches were brought in, once all were, however long that takes."""
-        waiting = 0 if self.spooling is None else await _insist(self._from_spool)
-        return waiting + await _insist(self.follower.rebuild)
+        if self.spooling is not None:
+            return await _insist(self._from_spool) + await _insist(self.follower.rebuild)
+        if self.follows:
+            return await _insist(self.follower.rebuild)
+        began_ns = self.follower.clock.wall_ns()
+        met = await _insist(self._meet)
+        count = await _insist(self.follower.rebuild)
+        if self.follower.heard.untold(met, began_ns):
+            await _insist(partial(self._wait, met, began_ns))
+            count += await _insist(partial(self.follower.rebuild, began_ns - SKEW_NS))
+            count += await _insist(partial(self._find_untold, met, began_ns))
+        return count
+
+    async def _meet(self) -> dict[str, Voice]:
+        await self.follower.heard.look()
+        return self.follower.heard.met()
+
+    async def _wait(self, met: dict[str, Voice], began_ns: int) -> None:
+        """For those who are likely to tell the rest of what is from before the start."""
+        heard, clock = self.follower.heard, self.follower.clock
+        since_ns = clock.monotonic_ns()
+        while marks := heard.speaking(heard.untold(met, began_ns)):
+            longest_ns = min(max(mark.silent_after_ns for mark in marks), PATIENCE_S * _SECOND)
+            if clock.monotonic_ns() - since_ns > longest_ns:
+                return
+            every_s = min(mark.every_ms for mark in marks) / 1_000
+            await asyncio.sleep(min(max(every_s, SOONEST_S), PATIENCE_S) / LOOKS)
+            await heard.look()
+
+    async def _find_untold(self, met: dict[str, Voice], began_ns: int) -> int:
+        untold = self.follower.heard.untold(met, began_ns)
+        return await self.follower.audit_all(min(each.told_ns for each in untold)) if untold else 0
 
     async def _from_spool(self) -> int:
         """What was accepted on this disk and has not landed; what is being sent again just now too."""
@@ -55,7 +101,7 @@ class Rebuild:
         return self.follower.live.add(manifest, batch)
 
 
-async def _insist(part: Callable[[], Awaitable[int]]) -> int:
+async def _insist(part: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await part()

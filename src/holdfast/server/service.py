@@ -195,7 +195,7 @@ class Service:
     async def keep_live(self) -> None:
         """Rebuild live state, then follow if this is a query collector."""
         if not self.rebuilt:
-            count = await Rebuild(self.follower, self.spooling).run()
+            count = await Rebuild(self.follower, self.spooling, follows=self.query).run()
             self.rebuilt = True
             _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
         if self.query:

@@ -12,9 +12,11 @@ from holdfast.ingest import layout
 from holdfast.ingest.accept import Accepted, Answer, Submission
 from holdfast.ingest.collector import Collector, find_accepted
 from holdfast.ingest.doubts import Doubts
+from holdfast.ingest.frame import Batch
 from holdfast.ingest.heard import Voice
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.landing import SpoolCollector
+from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
 from holdfast.ingest.rebuild import Rebuild
@@ -285,6 +287,33 @@ def test_live_state_lacks_batches_where_spool_and_store_are_read_or_left_in_anot
         spool: ClassVar[type[Spool]] = PassesOver
 
     for naive in (ReadsTheStoreFirst, ListsWhatIsGone, LeavesOutWhatIsSentAgain):
+        assert SHOWN in rules(first_broken(naive, range(1, 400)))
+
+
+class ReadsTheWindow(Rebuild):
+    """What is older than the window is of no interest."""
+
+    async def _newest(self, spool: Spool) -> tuple[list[Spooled], bool]:
+        newest, more = await super()._newest(spool)
+        horizon_ns = self.follower.live.horizon_ns()
+        return [each for each in newest if each.accepted_at_unix_ns >= horizon_ns], more
+
+
+class KeepsTheWindow(Live):
+    """The same, of what was there already."""
+
+    def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool = False) -> bool:
+        return super().add(manifest, batch)
+
+
+def test_what_waits_for_longer_than_the_window_is_shown_nowhere_if_it_is_forgotten() -> None:
+    class ForgetsAtTheStart(IngestSpoolLive):
+        rebuild: ClassVar[type[Rebuild]] = ReadsTheWindow
+
+    class ForgetsInTime(IngestSpoolLive):
+        live: ClassVar[type[Live]] = KeepsTheWindow
+
+    for naive in (ForgetsAtTheStart, ForgetsInTime):
         assert SHOWN in rules(first_broken(naive, range(1, 400)))
 
 

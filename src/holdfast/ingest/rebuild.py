@@ -14,16 +14,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from typing import TypeVar
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.telemetry import logger
 from holdfast.ingest.follow import Follower
-from holdfast.ingest.frame import decode
+from holdfast.ingest.frame import Batch, decode
 from holdfast.ingest.heard import SKEW_NS, Voice
 from holdfast.ingest.landing import SpoolCollector
-from holdfast.ingest.spool import Spooled
+from holdfast.ingest.live import PER_BATCH, size_of
+from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.ingest.spool import Spool, Spooled
 from holdfast.ingest.submit import submission_of
 
 AGAIN_S = 1.0
@@ -80,25 +83,53 @@ class Rebuild:
         return await self.follower.audit_all(min(each.told_ns for each in untold)) if untold else 0
 
     async def _from_spool(self) -> int:
-        """What was accepted on this disk and has not landed; what is being sent again just now too."""
+        """What was accepted on this disk and has not landed, however long ago; what is being sent again just now too.
+        The newest is read first, as much as fits, and the oldest is added first."""
+        live, room = self.follower.live, self.follower.live.max_bytes
+        if self.spooling is None:
+            return 0
+        settled = self.spooling.settled
+        newest, more = await self._newest(self.spooling.spool)
+        fetched: list[tuple[AcceptedManifest, Batch]] = []
+        oldest_ns = 0
+        while newest and room >= 0:
+            oldest_ns = newest[-1].accepted_at_unix_ns
+            found = await self._read(self.spooling, newest.pop())
+            if found is not None:
+                fetched.append(found)
+                room -= size_of(found[1])
+        if newest or more:
+            live.left_out_waiting()
+            live.lacks(oldest_ns)
         count = 0
-        if self.spooling is not None:
-            async for spooled in self.spooling.spool.pending():
-                if spooled.accepted_at_unix_ns >= self.follower.live.horizon_ns():
-                    count += await self._bring(self.spooling, spooled)
+        for manifest, batch in reversed(fetched):
+            count += live.add(manifest, batch, waits=True)
+            if settled != self.spooling.settled and await self.spooling.spool.waiting(manifest.identity) is None:
+                live.landed([manifest.identity.manifest_id])  # after it was read
         return count
 
-    async def _bring(self, spooling: SpoolCollector, spooled: Spooled) -> bool:
+    async def _newest(self, spool: Spool) -> tuple[list[Spooled], bool]:
+        """No more than live state may hold, the newest last; whether there are others."""
+        most = self.follower.live.max_bytes // PER_BATCH + 1
+        newest: list[tuple[int, int, Spooled]] = []
+        number = 0
+        async for spooled in spool.pending():
+            number += 1
+            heappush(newest, (spooled.accepted_at_unix_ns, number, spooled))
+            if len(newest) > most:
+                heappop(newest)
+        return [spooled for _, _, spooled in sorted(newest)], number > most
+
+    async def _read(self, spooling: SpoolCollector, spooled: Spooled) -> tuple[AcceptedManifest, Batch] | None:
         waiting = await spooling.spool.waiting(spooled.identity)
         if waiting is None:
-            return False  # it has landed meanwhile, and the store lists it
+            return None  # it has landed meanwhile, and the store lists it
         try:
             batch = await blocking(decode, waiting.body, self.follower.limits)
         except Invalid as error:
             self.follower.failed(str(spooled.identity), error)
-            return False
-        manifest = spooling.manifest(submission_of(waiting.body, batch), spooled.accepted_at_unix_ns)
-        return self.follower.live.add(manifest, batch)
+            return None
+        return spooling.manifest(submission_of(waiting.body, batch), spooled.accepted_at_unix_ns), batch
 
 
 async def _insist(part: Callable[[], Awaitable[T]]) -> T:

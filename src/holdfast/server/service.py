@@ -118,6 +118,8 @@ class Service:
             return "live state is being rebuilt"
         if self.live.missing:
             return "the memory for live state did not hold the whole window"
+        if self.live.lacks_waiting:
+            return "the memory for live state did not hold all that waits in the spool"
         if self.spooling is not None:
             return self._unread()
         if not self.query:
@@ -334,7 +336,9 @@ def _compose(
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
         told = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # whoever was told of a batch can see it
-        acceptor = SpoolCollector(spool, store, ambient, authority, options, inspect_frame, spooling=spooling, **told)
+        acceptor = SpoolCollector(
+            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, landings=live, **told
+        )
     meters = Meters(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)

@@ -126,7 +126,7 @@ async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(
 ) -> None:
     place = s3(ministack)
     token = make_token(tmp_path / "tokens.toml", "web-*")
-    settings = {"follow_interval_ms": 50}
+    settings = {"follow_interval_ms": 50, "mark_interval_ms": 400}
     with collectors(place, tmp_path / "tokens.toml", (), ("--query-collector",), **settings) as (plain, query):
         await Client(plain.ingest, agent_id="web-1", token=token).send_frame(frame("web-1", 1))
         await Client(query.ingest, agent_id="web-2", token=token).send_frame(frame("web-2", 2))
@@ -154,6 +154,33 @@ async def test_a_query_collector_is_complete_and_others_say_that_they_are_not(
         finally:
             end(again.process)
     assert [series["agent"] for series in seen["series"]] == ["web-1", "web-2"]
+
+
+async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknowledged(
+    place: Place, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.toml"
+    token = make_token(tokens, "web-*")
+    named = ("--collector-id", "a")
+    with collectors(place, tokens, named, ("--collector-id", "b"), mark_interval_ms=200) as (one, neighbour):
+        async with Client(one.ingest, agent_id="web-1", token=token) as client:
+            for number in range(3):
+                await client.send_frame(frame("web-1", number))
+        one.process.kill()  # nobody was told of the last of them
+        async with Client(neighbour.ingest, agent_id="web-2", token=token) as client:
+            await client.send_frame(frame("web-2", 1))
+        again = await_start(begin(place, tokens, *named, mark_interval_ms=200))
+        try:
+            async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(60):
+                live: dict[str, Any] = {"partial_because": "live state is being rebuilt"}
+                while live["partial_because"] == "live state is being rebuilt":
+                    assert (await http.get(f"{again.private}/readyz")).status_code == 200
+                    live = (await http.get(f"{again.private}/api/v1/live?name=load")).json()
+        finally:
+            end(again.process)
+    shown = {(series["agent"], value) for series in live["series"] for _, value in series["points"]}
+    assert shown == {("web-1", 0.0), ("web-1", 1.0), ("web-1", 2.0), ("web-2", 1.0)}
+    assert "since this one began" in live["partial_because"]
 
 
 async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_that_was_killed(

@@ -33,7 +33,9 @@ def test_no_course_of_events_breaks_acceptance(scenario: IngestAccept, limits: L
     assert result.states > at_least
 
 
-@pytest.mark.parametrize("name", ["ingest-accept", "ingest-spool", "ingest-spool-live", "ingest-authority"])
+@pytest.mark.parametrize(
+    "name", ["ingest-accept", "ingest-live", "ingest-spool", "ingest-spool-live", "ingest-authority"]
+)
 def test_scenario_holds(name: str) -> None:
     kind, totals = find(name), Totals()
     for seed in range(1_000, 1_060):

@@ -12,8 +12,11 @@ from holdfast.ingest import layout
 from holdfast.ingest.accept import Accepted, Answer, Submission
 from holdfast.ingest.collector import Collector, find_accepted
 from holdfast.ingest.doubts import Doubts
+from holdfast.ingest.frame import Batch
+from holdfast.ingest.heard import Voice
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.landing import SpoolCollector
+from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
 from holdfast.ingest.rebuild import Rebuild
@@ -29,6 +32,7 @@ from holdfast.sim.checkers.ingest_spool import NEW_FIRST, NEW_ONCE, SHOWN
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.scenarios.ingest_accept import IngestAccept
 from holdfast.sim.scenarios.ingest_authority import ONE_AUTHORITY, IngestAuthority
+from holdfast.sim.scenarios.ingest_live import IngestLive
 from holdfast.sim.scenarios.ingest_spool import IngestSpool
 from holdfast.sim.scenarios.ingest_spool_live import IngestSpoolLive
 from tests.sim.naive import first_broken, rules
@@ -284,6 +288,67 @@ def test_live_state_lacks_batches_where_spool_and_store_are_read_or_left_in_anot
 
     for naive in (ReadsTheStoreFirst, ListsWhatIsGone, LeavesOutWhatIsSentAgain):
         assert SHOWN in rules(first_broken(naive, range(1, 400)))
+
+
+class ReadsTheWindow(Rebuild):
+    """What is older than the window is of no interest."""
+
+    async def _newest(self, spool: Spool) -> tuple[list[Spooled], bool]:
+        newest, more = await super()._newest(spool)
+        horizon_ns = self.follower.live.horizon_ns()
+        return [each for each in newest if each.accepted_at_unix_ns >= horizon_ns], more
+
+
+class KeepsTheWindow(Live):
+    """The same, of what was there already."""
+
+    def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool = False) -> bool:
+        return super().add(manifest, batch)
+
+
+def test_what_waits_for_longer_than_the_window_is_shown_nowhere_if_it_is_forgotten() -> None:
+    class ForgetsAtTheStart(IngestSpoolLive):
+        rebuild: ClassVar[type[Rebuild]] = ReadsTheWindow
+
+    class ForgetsInTime(IngestSpoolLive):
+        live: ClassVar[type[Live]] = KeepsTheWindow
+
+    for naive in (ForgetsAtTheStart, ForgetsInTime):
+        assert SHOWN in rules(first_broken(naive, range(1, 400)))
+
+
+class OnlyWhatIsListed(Rebuild):
+    """Takes what is told of for all that there is."""
+
+    async def run(self) -> int:
+        return await self.follower.rebuild()
+
+
+class TrustsTheDead(Rebuild):
+    """Waits for the others, and looks for nothing that they did not tell."""
+
+    async def _find_untold(self, met: dict[str, Voice], began_ns: int) -> int:
+        return 0
+
+
+class ListsOnce(Rebuild):
+    """Waits until the others have told all, and does not look at what they told."""
+
+    async def run(self) -> int:
+        began_ns = self.follower.clock.wall_ns()
+        met = await self._meet()
+        count = await self.follower.rebuild()
+        await self._wait(met, began_ns)
+        return count + await self._find_untold(met, began_ns)
+
+
+def test_live_state_lacks_what_others_had_not_told_when_a_collector_began() -> None:
+    for naive in (OnlyWhatIsListed, TrustsTheDead, ListsOnce):
+
+        class Naive(IngestLive):
+            rebuild: ClassVar[type[Rebuild]] = naive
+
+        assert SHOWN in rules(first_broken(Naive, range(1, 400)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,11 +78,12 @@ class Follower:
     """By hour, the first bytes of the ids of manifests and gatherings that need not be looked at again."""
 
     def __post_init__(self) -> None:
-        self.heard = Heard(self.store, self.clock, self.own)
+        self.heard = Heard(self.store, self.clock, self.own, self.live.window_ns + 2 * SKEW_NS)
 
-    async def rebuild(self) -> int:
-        """Bring in what the window holds, the newest first, until live state is full; how many batches."""
-        return await self._round(self.clock.wall_ns() - self.live.window_ns)
+    async def rebuild(self, written_ns: int = 0) -> int:
+        """Bring in what the window holds, the newest first, until live state is full; how many batches. Of gatherings
+        those that were written since then."""
+        return await self._round(self.clock.wall_ns() - self.live.window_ns, written_ns)
 
     async def poll(self) -> int:
         """Bring in what has come since the last look."""
@@ -95,18 +96,25 @@ class Follower:
         self.followed_ns, self.through_ns = began, through
         return count
 
-    async def audit(self) -> int:
+    async def audit_all(self, since_ns: int) -> int:
+        """Bring in batches that were accepted since then, by the store's clock, and are listed nowhere."""
+        count = await self.audit(since_ns)
+        while self._audit is not None:
+            count += await self.audit(since_ns)
+        return count
+
+    async def audit(self, since_ns: int = 0) -> int:
         """Bring in recent batches that are listed nowhere; ``AUDIT_PAGES`` of all manifests, from where it left off."""
         wanted = self.heard.wanting()
         if self._audit is None or (wanted and not self._audit.wanted):
             self._audit = _Audit(wanted)
         audit, after, found = self._audit, self._audit.after, list[_Found]()
-        horizon, pages, more = self.live.horizon_ns(), 0, False
+        oldest_ns, pages, more = max(since_ns, self.live.horizon_ns()), 0, False
         async for page in self.store.list(layout.ACCEPTED, after=after):
             pages += 1
             for entry in page.entries:
                 after, identity = entry.key, layout.identity_in(entry.key)
-                recent = identity is not None and entry.modified_ns >= horizon
+                recent = identity is not None and entry.modified_ns >= oldest_ns
                 if recent and identity is not None and not self.live.knows(identity.manifest_id):
                     found.append((entry.modified_ns, entry.key))
             more = pages >= AUDIT_PAGES and len(page.entries) > 0

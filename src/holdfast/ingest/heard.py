@@ -7,9 +7,12 @@ acknowledged nothing yet.
 Whoever fell silent without an end, whoever says that batches of its are listed nowhere, and whoever ended with a clock
 that was ahead (its batches are listed in hours that nobody looks at yet) is **wanting**: nobody can be called complete
 until all manifests were looked at, from then on. Reads alone.
+
+A collector that starts wants what was acknowledged before it began, and no more (``rebuild``): of those whose marks it
+met, each that is alive tells the rest with its next marks, and only whoever does not is worth a look at all manifests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import map_bounded
@@ -23,8 +26,6 @@ from holdfast.objects.store import Entry, Store
 AT_ONCE = 8
 SKEW_NS = 600 * 1_000_000_000
 """How far the clocks of collectors and of the store may be apart."""
-FORGOTTEN_NS = 86_400 * 1_000_000_000
-"""Marks that are older when they are first seen are not read: an audit has begun later than all that they tell of."""
 
 _log = logger("ingest.follow")
 
@@ -53,9 +54,31 @@ class Voice:
     """It is gone, and an audit has looked for what it left."""
 
     @property
+    def told_ns(self) -> int:
+        """Manifests of its that were written before, by the store's clock, are listed by time; 0 if nobody knows."""
+        if self.mark is None or self.ahead:
+            return 0
+        if self.mark.unlisted > self.covered:
+            return self.mark.begun_unix_ns - SKEW_NS
+        return min(self.mark.through_unix_ns, self.entry.modified_ns) - SKEW_NS
+
+    @property
     def ahead(self) -> bool:
         """Whether its clock is, so that nobody knows where to look for its batches."""
         return self.mark is not None and self.mark.through_unix_ns > self.entry.modified_ns + SKEW_NS
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether whatever its mark promises is listed where everybody looks."""
+        return self.mark is not None and not self.ahead and self.mark.unlisted <= self.covered
+
+    @property
+    def over(self) -> bool:
+        return self.mark is not None and self.mark.ended
+
+    def has_told(self, before: "Voice", began_ns: int) -> bool:
+        """Whether what it acknowledged before ``began_ns`` is listed; ``before`` is how it was heard after that."""
+        return self.mark is not None and self.mark.through_unix_ns >= began_ns and self.entry != before.entry
 
     def gone(self, now_ns: int) -> bool:
         """Whether it accepts nothing more, and left what cannot be found by time."""
@@ -70,6 +93,9 @@ class Heard:
     clock: Clock
     own: str = ""
     """The session of this process, which knows at once what it acknowledged."""
+    forgotten_ns: int = 86_400 * 1_000_000_000
+    """Marks that are older when they are first seen are not read: what they tell of is of no interest any more, or an
+    audit has begun later."""
     _voices: dict[str, Voice] = field(default_factory=dict)
 
     async def look(self) -> None:
@@ -77,7 +103,7 @@ class Heard:
         entries = [entry async for page in self.store.list(layout.MARKS) for entry in page.entries]
         entries = [each for each in entries if layout.session_in(each.key) is not None]
         self._voices = {each.key: self._voices[each.key] for each in entries if each.key in self._voices}
-        oldest_ns = self.clock.wall_ns() - FORGOTTEN_NS
+        oldest_ns = self.clock.wall_ns() - self.forgotten_ns
         changed = [each for each in entries if self._changed(each, oldest_ns)]
         for entry, mark in zip(changed, await map_bounded(changed, self._read, limit=AT_ONCE), strict=True):
             before = self._voices.get(entry.key)
@@ -112,6 +138,27 @@ class Heard:
             if voice is not None:
                 voice.covered = max(voice.covered, one.unlisted)
                 voice.settled = voice.settled or one.silent_since_ns == voice.heard_ns
+
+    def met(self) -> dict[str, Voice]:
+        """All but this process, as they were heard last. Who is not among them has acknowledged nothing yet."""
+        own = layout.mark_key(self.own)
+        return {key: voice for key, voice in self._voices.items() if key != own}
+
+    def untold(self, met: Mapping[str, Voice], began_ns: int) -> list[Voice]:
+        """Those of them of whom something that they acknowledged before then, by their own clocks, may be listed
+        nowhere. A clock that is ahead says too much: so none has told before it wrote its mark once more."""
+        found: list[Voice] = []
+        for key, before in met.items():
+            voice = self._voices.get(key, before)
+            if not voice.tells_all or not (voice.over or voice.has_told(before, began_ns)):
+                found.append(voice)
+        return found
+
+    def speaking(self, voices: Iterable[Voice]) -> list[Mark]:
+        """Those of them who are likely to tell it themselves."""
+        now_ns = self.clock.monotonic_ns()
+        alive = [each for each in voices if each.tells_all and not each.over and not each.gone(now_ns)]
+        return [each.mark for each in alive if each.mark is not None]
 
     def why(self) -> str | None:
         """What is to be said of those who are wanting, or cannot be understood."""

@@ -11,12 +11,12 @@ could not be forced to it.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
@@ -25,6 +25,7 @@ from holdfast.base.telemetry import logger
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Inspect, Submission
 from holdfast.ingest.authority import Acceptance, Authority
 from holdfast.ingest.collector import Collector, CollectorOptions, OnAccepted
+from holdfast.ingest.frame import Batch
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.lasting import lasting
 from holdfast.ingest.manifest import AcceptedManifest
@@ -62,6 +63,19 @@ class Landed:
     tried again. Others land all the same."""
 
 
+class Landings(Protocol):
+    """Whoever shows what waits here."""
+
+    def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool) -> bool:
+        """This was accepted, and is in no store yet. It may be known already."""
+
+    def landed(self, manifest_ids: Collection[str]) -> None:
+        """These are in the store, listed, and no longer here."""
+
+    def all_landed(self, began_ns: int) -> None:
+        """So is everything that waited then, by the monotonic clock."""
+
+
 class _Unrecorded(Exception):
     """Other bytes stand in the store, and the record of that could not be written: the log says why."""
 
@@ -91,6 +105,7 @@ class SpoolCollector:
         spooling: SpoolOptions = SpoolOptions(),  # noqa: B008  # frozen
         on_accepted: OnAccepted | None = None,
         on_duplicate: OnAccepted | None = None,
+        landings: Landings | None = None,
     ) -> None:
         self.spool = spool
         self.authority = authority
@@ -103,6 +118,9 @@ class SpoolCollector:
         """Why the last round of landing has left batches behind."""
         self._on_accepted = on_accepted
         self._on_duplicate = on_duplicate
+        self._landings = landings
+        self.settled = 0
+        """How often something has landed, and left the disk."""
         self._worker: asyncio.Task[None] | None = None
         self._all_landed_ns = ambient.clock.monotonic_ns()
         self._forgot_ns: int | None = None
@@ -112,12 +130,15 @@ class SpoolCollector:
         """Those that could not land; the latest that were tried are the last."""
 
     async def accept(self, submission: Submission) -> Answer:
+        settled = self.settled
         taken = await self.spool.take(submission)
         if taken.frame_sha256 == submission.frame_sha256:
             manifest = taken.landed or self.manifest(submission, taken.accepted_at_unix_ns)
             told = self._on_accepted if taken.new else self._on_duplicate
             if told is not None:
                 told(manifest, submission)
+            if taken.landed is None:
+                await self._tell_waiting(manifest, submission, since=None if taken.new else settled)
             return Accepted(manifest, duplicate=not taken.new)
         standing = self._standing(submission.identity, taken)
         if standing is None:
@@ -168,6 +189,8 @@ class SpoolCollector:
         await list_accepted(self.lander.store, fresh, self._ambient.clock.wall_ns())
         self._listed.update(each.identity for each in fresh)
         await self.spool.have_landed(standing)
+        self.settled += 1
+        self._tell_landed(standing)
         self._listed.difference_update(each.identity for each in standing)
 
     async def _landed(self, standing: list[AcceptedManifest], spooled: Spooled) -> str:
@@ -231,6 +254,20 @@ class SpoolCollector:
         self.problem = f"{kept} {'file' if kept == 1 else 'files'} cannot land: the log says why" if kept else None
         if not kept:
             self._all_landed_ns = began_ns
+            if self._landings is not None:
+                self._landings.all_landed(began_ns)
+
+    async def _tell_waiting(self, manifest: AcceptedManifest, submission: Submission, *, since: int | None) -> None:
+        """One that was here before may have landed after it was found, which was told before this."""
+        if self._landings is None or submission.batch is None:
+            return
+        self._landings.add(manifest, submission.batch, waits=True)
+        if since not in (None, self.settled) and await self.spool.waiting(submission.identity) is None:
+            self._tell_landed([manifest])
+
+    def _tell_landed(self, manifests: Collection[AcceptedManifest]) -> None:
+        if self._landings is not None:
+            self._landings.landed([each.identity.manifest_id for each in manifests])
 
     async def _forget(self) -> None:
         """Notes of what landed long ago go, so that the spool does not grow for ever. Looked for now and then."""

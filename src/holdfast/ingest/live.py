@@ -3,7 +3,11 @@
 Nothing durable rests on it. A batch is kept as the columns it was decoded to and is looked into when somebody asks, so
 that keeping it costs the path of acceptance next to nothing. What does not fit goes, the oldest first.
 
-What was left out is known: ``missing`` says whether the window lacks a batch for want of memory.
+What **waits** in a spool and is in no store yet stays beyond the window, until it has landed: it can be seen nowhere
+else. It is bound by the same bytes.
+
+What was left out is known: ``missing`` says whether the window lacks a batch for want of memory, ``lacks_waiting``
+whether something is lacking that waits.
 
 Each (agent, boot, sequence number) counts once, whatever ranges overlap: of two batches that share numbers the one with
 the lower range wins, record by record, in whatever order they came (correction 10).
@@ -11,9 +15,9 @@ the lower range wins, record by record, in whatever order they came (correction 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -105,7 +109,13 @@ class Live:
         self._kept: dict[str, Kept] = {}
         self._by_age: list[tuple[int, str]] = []
         """The same by time of acceptance, which is not the order in which batches come; told by the monotonic clock,
-        so that no batch stays for longer than the window, whatever any clock said or says."""
+        so that no batch that is in the store stays for longer than the window, whatever any clock said or says."""
+        self._waiting: set[str] = set()
+        """Of those that are kept, what is in no store yet."""
+        self._overdue: list[tuple[int, str]] = []
+        """Of these, what is older than the window; no longer in ``_by_age``."""
+        self._lost_waiting_ns: int | None = None
+        """When the last that waits was left out, by the monotonic clock."""
         self._lacks_since_ns: int | None = None
         """By the same clock."""
         self._subscriptions: set[Subscription] = set()
@@ -126,34 +136,71 @@ class Live:
         """Whether a batch of the window is not here because memory did not hold it."""
         return self._lacks_since_ns is not None and self._lacks_since_ns >= self._clock.monotonic_ns() - self.window_ns
 
+    @property
+    def lacks_waiting(self) -> bool:
+        """Whether a batch that is in no store yet is not here because memory did not hold it."""
+        return self._lost_waiting_ns is not None
+
     def lacks(self, accepted_at_ns: int) -> None:
         """A batch that was accepted then is not here, for want of memory."""
         age_ns = max(-AHEAD_NS, self._clock.wall_ns() - accepted_at_ns)
         self._lost(self._clock.monotonic_ns() - age_ns)
 
-    def add(self, manifest: AcceptedManifest, batch: Batch) -> bool:
-        """Keep a batch that was accepted. False if it was there, or is too old or too large to be kept."""
+    def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool = False) -> bool:
+        """Keep a batch that was accepted. False if it was there, or is too old or too large to be kept. One that
+        ``waits`` is in no store until ``landed`` says so."""
         manifest_id = manifest.identity.manifest_id
         size, now, accepted_at = size_of(batch), self._clock.wall_ns(), manifest.accepted_at_unix_ns
-        if manifest_id in self._kept or now - accepted_at > self.window_ns:
+        if manifest_id in self._kept:
+            if waits:
+                self._waiting.add(manifest_id)
+            return False
+        if now - accepted_at > self.window_ns and not waits:
             return False
         if size > self.max_bytes:
             self.lacks(accepted_at)
+            if waits:
+                self.left_out_waiting()
             return False
         kept = Kept(manifest.identity, min(accepted_at, now + AHEAD_NS), manifest.collector_id, batch, size)
         self._kept[manifest_id] = kept
         heappush(self._by_age, (self._clock.monotonic_ns() - (now - kept.accepted_at_ns), manifest_id))
         self.size += size
+        if waits:
+            self._waiting.add(manifest_id)
         self._tidy()
         for subscription in self._subscriptions:
             subscription.offer(kept)
         return True
 
+    def landed(self, manifest_ids: Collection[str]) -> None:
+        """These are in the store, and stay no longer than others."""
+        self._waiting.difference_update(manifest_ids)
+        if self._overdue:
+            for _, manifest_id in self._overdue:
+                if manifest_id not in self._waiting:
+                    self._drop(manifest_id)
+            self._overdue = [each for each in self._overdue if each[1] in self._waiting]
+            heapify(self._overdue)
+
+    def all_landed(self, began_ns: int) -> None:
+        """Whatever waited then, by the monotonic clock, is in the store."""
+        if self._lost_waiting_ns is not None and self._lost_waiting_ns < began_ns:
+            self._lost_waiting_ns = None
+
+    def left_out_waiting(self) -> None:
+        """A batch that waits is not here, for want of memory."""
+        self._lost_waiting_ns = self._clock.monotonic_ns()
+
     def kept(self) -> list[Kept]:
-        """What is within the window now."""
+        """What is within the window now, or waits."""
         self._tidy()
         horizon = self.horizon_ns()
-        return [kept for kept in self._kept.values() if kept.accepted_at_ns >= horizon]
+        return [
+            kept
+            for manifest_id, kept in self._kept.items()
+            if kept.accepted_at_ns >= horizon or manifest_id in self._waiting
+        ]
 
     def subscribe(self, most: int = 256) -> Subscription:
         subscription = Subscription(most)
@@ -172,11 +219,23 @@ class Live:
 
     def _tidy(self) -> None:
         horizon = self._clock.monotonic_ns() - self.window_ns
-        while self._by_age and (self._by_age[0][0] < horizon or self.size > self.max_bytes):
+        while self._by_age and self._by_age[0][0] < horizon:
             since_ns, manifest_id = heappop(self._by_age)
-            self.size -= self._kept.pop(manifest_id).size
+            if manifest_id in self._waiting:
+                heappush(self._overdue, (since_ns, manifest_id))
+            else:
+                self._drop(manifest_id)
+        while self.size > self.max_bytes:
+            since_ns, manifest_id = heappop(self._overdue or self._by_age)
+            if manifest_id in self._waiting:
+                self.left_out_waiting()
+            self._drop(manifest_id)
             if since_ns >= horizon:
                 self._lost(since_ns)
+
+    def _drop(self, manifest_id: str) -> None:
+        self.size -= self._kept.pop(manifest_id).size
+        self._waiting.discard(manifest_id)
 
     def _lost(self, since_ns: int) -> None:
         self.evicted += 1

@@ -118,6 +118,8 @@ class Service:
             return "live state is being rebuilt"
         if self.live.missing:
             return "the memory for live state did not hold the whole window"
+        if self.live.lacks_waiting:
+            return "the memory for live state did not hold all that waits in the spool"
         if self.spooling is not None:
             return self._unread()
         if not self.query:
@@ -195,7 +197,7 @@ class Service:
     async def keep_live(self) -> None:
         """Rebuild live state, then follow if this is a query collector."""
         if not self.rebuilt:
-            count = await Rebuild(self.follower, self.spooling).run()
+            count = await Rebuild(self.follower, self.spooling, follows=self.query).run()
             self.rebuilt = True
             _log.info("live state was rebuilt", extra={"batches": count, "problems": self.follower.problems})
         if self.query:
@@ -343,7 +345,9 @@ def _compose(
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
         told = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # whoever was told of a batch can see it
-        acceptor = SpoolCollector(spool, store, ambient, authority, options, inspect_frame, spooling=spooling, **told)
+        acceptor = SpoolCollector(
+            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, landings=live, **told
+        )
     meters = Meters(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)

@@ -15,11 +15,11 @@ from tests.unit.runs.desk import Watch
 WINDOW_NS = 10 * 10**9
 
 
-def add(live: Live, at_ns: int, *seqs: int, value: float = 0.0, agent: str = "web-1") -> bool:
+def add(live: Live, at_ns: int, *seqs: int, value: float = 0.0, agent: str = "web-1", waits: bool = False) -> bool:
     records = [Sequenced(seq, Gauge("load", value + seq, seq)) for seq in seqs]
     batch = decode(encode(pack_sequenced(agent, "boot", records)))
     identity = BatchIdentity(agent, "boot", seqs[0], seqs[-1])
-    return live.add(AcceptedManifest(identity, "0" * 64, 1, "k", at_ns, "c", 1, 1), batch)
+    return live.add(AcceptedManifest(identity, "0" * 64, 1, "k", at_ns, "c", 1, 1), batch, waits=waits)
 
 
 def values(live: Live) -> list[float]:
@@ -65,6 +65,63 @@ def test_what_is_older_than_the_window_is_gone() -> None:
     watch.advance(seconds=11)
     assert not add(live, watch.wall_ns() - WINDOW_NS - 1, 2)
     assert (live.kept(), live.evicted, live.size) == ([], 0, 0)
+
+
+def ids(*seqs: int) -> list[str]:
+    return [BatchIdentity("web-1", "boot", seq, seq).manifest_id for seq in seqs]
+
+
+def test_what_waits_in_a_spool_stays_beyond_the_window_until_it_has_landed() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    for seq in range(4):
+        add(live, watch.wall_ns(), seq, waits=seq > 0)
+    watch.advance(seconds=11)
+    assert add(live, watch.wall_ns() - 2 * WINDOW_NS, 9, waits=True)  # as after a restart
+    assert values(live) == [1.0, 2.0, 3.0, 9.0]
+    live.landed(ids(2, 9))
+    assert values(live) == [1.0, 3.0]
+    add(live, watch.wall_ns(), 5, waits=True)
+    live.landed(ids(1, 3, 5))
+    assert values(live) == [5.0]  # within the window it stays like others
+    watch.advance(seconds=11)
+    assert (live.kept(), live.size, len(live)) == ([], 0, 0)
+    assert [live.missing, live.lacks_waiting] == [False, False]
+
+
+def test_one_that_was_known_before_it_was_said_to_wait_stays_too() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    at_ns = watch.wall_ns()
+    assert [add(live, at_ns, 1), add(live, at_ns, 1, waits=True)] == [True, False]
+    watch.advance(seconds=11)
+    assert values(live) == [1.0]
+
+
+def test_memory_bounds_what_waits_and_its_lack_is_known_until_all_has_landed() -> None:
+    watch = Watch()
+    live = Live(watch, max_bytes=30_000, window_ns=WINDOW_NS)
+    for seq in range(3):
+        add(live, watch.wall_ns(), seq, waits=True)
+    watch.advance(seconds=11)
+    assert values(live) == [0.0, 1.0, 2.0]
+    began_ns = watch.monotonic_ns()
+    watch.advance(seconds=1)
+    for seq in range(3, 6):
+        assert not live.lacks_waiting or seq > 3
+        add(live, watch.wall_ns(), seq, waits=True)
+        assert live.size <= 30_000
+    assert values(live) == [3.0, 4.0, 5.0]  # the oldest went
+    assert (live.lacks_waiting, live.missing) == (True, False)
+    watch.advance(seconds=30)
+    lacking = []
+    for round_ns in (began_ns, watch.monotonic_ns()):  # of the first, that began before they went, nothing follows
+        live.all_landed(round_ns)
+        lacking.append(live.lacks_waiting)
+    assert lacking == [True, False]
+    small = Live(watch, max_bytes=100, window_ns=WINDOW_NS)
+    assert not add(small, watch.wall_ns(), 1, waits=True)
+    assert (small.lacks_waiting, small.missing) == (True, True)
 
 
 async def test_who_is_too_slow_is_told_how_much_was_missed() -> None:

@@ -1,5 +1,6 @@
 """Live state at the start of a collector with a spool: it lacks nothing, whenever batches land meanwhile."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from holdfast.base.errors import Unavailable
 from holdfast.ingest import Gauge, layout
-from holdfast.ingest.accept import Accepted, Submission
+from holdfast.ingest.accept import Accepted, Answer, Submission
 from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import CollectorOptions
@@ -16,13 +17,14 @@ from holdfast.ingest.frame import Limits, decode, encode, pack
 from holdfast.ingest.heard import SKEW_NS
 from holdfast.ingest.landing import Landed, SpoolCollector
 from holdfast.ingest.live import Live
+from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.notes import Notes
 from holdfast.ingest.rebuild import Rebuild
 from holdfast.ingest.spool import PENDING, Spool, pending_key
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Page, Written
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Written
 from holdfast.sim import ingest_kit as kit
 from tests.unit.ingest.accept_desk import AcceptDesk
 
@@ -35,12 +37,19 @@ def submission(number: int) -> Submission:
 
 
 class Hooked(Layer):
-    """Something happens after the first list of each of these; some writes fail."""
+    """Something happens after the first list of each of these, or after they were first found; some writes fail."""
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
         self.after: dict[str, Callable[[], Awaitable[object]]] = {}
+        self.found: dict[str, Callable[[], Awaitable[object]]] = {}
         self.fails: str | None = None
+
+    async def find(self, key: str) -> Object | None:
+        found = await self.inner.find(key)
+        if found is not None and key in self.found:
+            await self.found.pop(key)()
+        return found
 
     async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         pages = [page async for page in self.inner.list(prefix, after=after, delimiter=delimiter)]
@@ -61,16 +70,17 @@ class Desk(AcceptDesk):
     def __init__(self, notes: Path) -> None:
         super().__init__()
         self.notes = notes
+        self.max_bytes = 1 << 24
         self.disk = Hooked(MemoryStore(clock=self.watch))
         self.bucket = Hooked(MemoryStore(self.shelf, clock=self.watch))
 
     async def start(self) -> tuple[SpoolCollector, Rebuild]:
         spool = Spool(self.disk, Notes(DiskFolder(self.notes), self.watch))
         await spool.load()
-        live = Live(self.watch, max_bytes=1 << 24, window_ns=WINDOW_NS)
+        live = Live(self.watch, max_bytes=self.max_bytes, window_ns=WINDOW_NS)
 
-        def show(manifest: object, submitted: Submission) -> None:
-            live.add(collector.manifest(submitted, self.watch.wall_ns()), submitted.batch)
+        def show(manifest: AcceptedManifest, submitted: Submission) -> None:
+            live.add(manifest, submitted.batch)
 
         collector = SpoolCollector(
             spool,
@@ -81,6 +91,7 @@ class Desk(AcceptDesk):
             inspect_frame,
             on_accepted=show,
             on_duplicate=show,
+            landings=live,
         )
         return collector, Rebuild(Follower(self.bucket, live, self.watch, Limits()), collector)
 
@@ -142,7 +153,88 @@ async def test_a_spooled_batch_that_cannot_be_read_is_a_problem(tmp_path: Path) 
     assert (await rebuild.run(), rebuild.follower.problems) == (1, 1)
     desk.watch.ns += 2 * WINDOW_NS
     _, rebuild = await desk.start()
-    assert (await rebuild.run(), rebuild.follower.problems) == (0, 0)  # of another day
+    assert (await rebuild.run(), rebuild.follower.problems) == (1, 1)  # of another day, and they still wait
+
+
+async def test_what_waits_for_longer_than_the_window_is_shown_until_it_has_landed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    collector, rebuild = await desk.start()
+    for number in range(3):
+        await collector.accept(submission(number))
+    desk.watch.ns += 2 * WINDOW_NS
+    assert len(rebuild.follower.live.kept()) == 3
+    again, rebuild = await desk.start()
+    live = rebuild.follower.live
+    assert await rebuild.run() == len(live.kept()) == 3
+    desk.watch.ns += 2 * WINDOW_NS
+    desk.bucket.fails = layout.BLOBS
+    with pytest.raises(Unavailable):
+        await again.land()
+    assert len(live.kept()) == 3
+    desk.bucket.fails = None
+    assert await again.land() == Landed(batches=3)
+    assert (live.kept(), live.size) == ([], 0)
+    assert await (await desk.start())[1].run() == 0
+
+
+async def test_of_more_than_memory_holds_the_newest_are_read_and_the_lack_is_known_until_all_landed(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    desk.max_bytes = 30_000
+    before, _ = await desk.start()
+    for number in range(20):
+        await before.accept(submission(number))
+    desk.watch.ns += 2 * WINDOW_NS
+    collector, rebuild = await desk.start()
+    live = rebuild.follower.live
+    await rebuild.run()
+    assert sorted(kept.identity.seq_start for kept in live.kept()) == [17, 18, 19]
+    assert (live.lacks_waiting, live.missing) == (True, False)
+    desk.watch.ns += 1
+    async with collector, asyncio.timeout(30):
+        while live.lacks_waiting:
+            await asyncio.sleep(0.01)
+    assert live.kept() == []
+
+
+async def test_one_that_lands_after_it_was_read_from_the_disk_stays_no_longer_than_others(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    before, _ = await desk.start()
+    await before.accept(submission(1))
+    collector, rebuild = await desk.start()
+    desk.disk.found[pending_key(submission(1).identity)] = collector.land
+    assert await rebuild.run() == len(rebuild.follower.live.kept()) == 1
+    desk.watch.ns += 2 * WINDOW_NS
+    assert rebuild.follower.live.kept() == []
+
+
+async def test_one_that_lands_while_it_is_sent_again_stays_no_longer_than_others(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    before, _ = await desk.start()
+    await before.accept(submission(1))
+    collector, rebuild = await desk.start()
+    key = pending_key(submission(1).identity)
+    found_by_sender = asyncio.Event()
+    sending: list[asyncio.Task[Answer]] = []
+
+    async def send() -> None:
+        desk.disk.found[key] = let_it_land
+        sending.append(asyncio.create_task(collector.accept(submission(1))))
+        await found_by_sender.wait()
+
+    async def let_it_land() -> None:
+        found_by_sender.set()
+        await landing
+
+    desk.disk.found[key] = send  # when it is read to be landed
+    async with asyncio.timeout(30):
+        landing = asyncio.create_task(collector.land())
+        assert await landing == Landed(batches=1)
+        assert isinstance(await sending[0], Accepted)
+    assert len(rebuild.follower.live.kept()) == 1
+    desk.watch.ns += 2 * WINDOW_NS
+    assert rebuild.follower.live.kept() == []
 
 
 async def test_batches_that_wait_are_counted_over_restarts_and_failed_writes(tmp_path: Path) -> None:

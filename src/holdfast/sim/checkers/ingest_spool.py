@@ -14,7 +14,7 @@ NEW_ONCE = "a spool calls a batch new once"
 NEW_FIRST = "what a spool calls a duplicate was new to somebody before"
 EFFECT_ONCE = "effects follow once from what a spool takes"
 ALWAYS = "a spool takes batches whatever the store does"
-SHOWN = "what a spool acknowledged is in its live state once that was rebuilt"
+SHOWN = "what was acknowledged is in live state once that was rebuilt"
 TRUE_CONFLICT = "a spool's conflict is between different bytes"
 
 
@@ -69,12 +69,13 @@ def _held(ledger: Ledger, disk: Mapping[str, bytes]) -> set[str]:
     return held | {hashlib.sha256(ledger.objects[key]).hexdigest() for key in named if key in ledger.objects}
 
 
-def shown(operations: Sequence[Operation]) -> Iterator[Violation]:
-    """A rebuild tells which manifests it knows at its end."""
+def shown(operations: Sequence[Operation], *, beside_others: bool = False) -> Iterator[Violation]:
+    """A rebuild tells which manifests it knows at its end. Beside others it knows what was from before it began."""
     for rebuilt in operations:
         if rebuilt.call == "rebuild" and isinstance(rebuilt.outcome, Done):
             known: Any = rebuilt.outcome.value
+            until = rebuilt.called if beside_others else rebuilt.returned
             for operation in operations:
                 told = operation.call == "accept" and isinstance(operation.outcome, Done)
-                if told and operation.returned < rebuilt.returned and operation.key not in known:
+                if told and operation.returned < until and operation.key not in known:
                     yield Violation(SHOWN, f"[{operation}], and then [{rebuilt}]")

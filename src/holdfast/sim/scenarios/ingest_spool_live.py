@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar, Self
 
 from holdfast.ingest import layout
@@ -36,17 +37,23 @@ class IngestSpoolLive(IngestSpool):
     name: ClassVar[str] = "ingest-spool-live"
     collector: ClassVar[type[SpoolCollector]] = SpoolCollector
     rebuild: ClassVar[type[Rebuild]] = Rebuild
+    live: ClassVar[type[Live]] = Live
+    window_ns: int = HOUR_NS
+    """What is older is shown until it has landed."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         drawn = super().drawn(rng)
         troubles = replace(drawn.troubles, crashes=rng.randint(1, 3), restarts=True)
         batches, sends = rng.choice((4, 40, 400)), rng.randint(8, 24)
-        return replace(drawn, variants=1, rivals=0, batches=batches, sends=sends, troubles=troubles)
+        window_ns = rng.choice((HOUR_NS, HOUR_NS, 300 * 1_000_000))
+        return replace(
+            drawn, variants=1, rivals=0, batches=batches, sends=sends, troubles=troubles, window_ns=window_ns
+        )
 
     async def serve(self, disk: MemoryStore, beside: SimDisk, process: Process) -> None:
         spool = await self.opened(disk, beside, process)
-        live = Live(process.ambient.clock, max_bytes=1 << 24, window_ns=HOUR_NS)
+        live = self.live(process.ambient.clock, max_bytes=1 << 24, window_ns=self.window_ns)
 
         def show(manifest: AcceptedManifest, submitted: Submission) -> None:
             live.add(manifest, submitted.batch)
@@ -60,15 +67,19 @@ class IngestSpoolLive(IngestSpool):
             inspect_frame,
             on_accepted=show,
             on_duplicate=show,
+            landings=live,
         )
         rebuild = self.rebuild(Follower(process.store, live, process.ambient.clock, Limits()), collector)
 
-        def known(_: int) -> list[str]:
-            return sorted(layout.accepted_key(kept.identity) for kept in live.kept())
+        def known(_: object) -> list[str]:
+            shown = (layout.accepted_key(kept.identity) for kept in live.kept())
+            old = (each.key for each in process.world.landings if self.window_ns < HOUR_NS)
+            return sorted({*chain(shown, old)})
 
         senders = [self.send(process, collector) for _ in range(self.senders)]
         rebuilding = process.perform("rebuild", rebuild.run(), key=layout.ACCEPTED, show=known)
         await asyncio.gather(self.land(process, collector), rebuilding, *senders)
+        await process.perform("rebuild", asyncio.sleep(0), key=layout.ACCEPTED, show=known)
 
     def submission(self, process: Process) -> Submission:
         number = process.rng.randrange(self.batches)

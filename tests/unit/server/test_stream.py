@@ -1,5 +1,6 @@
 """Live state as server-sent events: each as OpenAPI and the page on HTTP have it, and completeness when it changes."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -29,7 +30,7 @@ async def next_event(stream: AsyncIterator[bytes]) -> tuple[str, Any]:
 async def settled(desk: ServerDesk) -> None:
     """Live state was rebuilt: from here on its completeness stays."""
     while not (await desk.get("/readyz"))["live_rebuilt"]:
-        pass
+        await asyncio.sleep(0.01)
 
 
 async def test_batches_are_told_of_as_they_come(tmp_path: Path) -> None:

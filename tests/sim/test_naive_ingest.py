@@ -327,7 +327,7 @@ class OnlyWhatIsListed(Rebuild):
 class TrustsTheDead(Rebuild):
     """Waits for the others, and looks for nothing that they did not tell."""
 
-    async def _find_untold(self, met: dict[str, Voice], began_ns: int) -> int:
+    async def _find_untold(self, met: dict[str, Voice]) -> int:
         return 0
 
 
@@ -335,11 +335,10 @@ class ListsOnce(Rebuild):
     """Waits until the others have told all, and does not look at what they told."""
 
     async def run(self) -> int:
-        began_ns = self.follower.clock.wall_ns()
         met = await self._meet()
         count = await self.follower.rebuild()
-        await self._wait(met, began_ns)
-        return count + await self._find_untold(met, began_ns)
+        await self._wait(met)
+        return count + await self._find_untold(met)
 
 
 def test_live_state_lacks_what_others_had_not_told_when_a_collector_began() -> None:

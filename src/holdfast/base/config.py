@@ -294,14 +294,15 @@ def _filled(name: str, section: "S3Section | GcSection") -> "S3Section | GcSecti
 
 
 def _read_secret(setting: str, path: Path) -> str:
+    remedy = "point it at a readable file that holds the secret and nothing else"
     try:
-        return path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise Invalid(
-            f"{setting} {path} cannot be read: {reason}",
-            remedy="point it at a readable file that holds the secret and nothing else",
-        ) from error
+        raise Invalid(f"{setting} {path} cannot be read: {reason}", remedy=remedy) from error
+    if not secret:
+        raise Invalid(f"{setting} {path} is empty", remedy=remedy)
+    return secret
 
 
 def _with_ontology_names(settings: Settings) -> Settings:

@@ -7,8 +7,8 @@ request is a number in memory that both share, and so is its answer, of which an
 A request names an open file and no memory of ours, so there is nothing that must outlive it; the kernel holds the file.
 Reading an answer without a barrier is right where a processor shows the writes of others in their order, as x86 does.
 
-Kernels have been seen to take requests and begin with none, in every ring of that process from then on. So when nothing
-is answered for a while, the oldest request is taken back, and the kernel says whether it had begun. If so, the disk is
+Kernels have been seen to take requests and begin with none, in every ring of that process from then on. So when the
+oldest request has no answer for a while, it is taken back, and the kernel says whether it had begun. If so, the disk is
 slow. If not, all are taken back and made by others, and this process has no rings any more. They are not just made by
 others as well: a file tells of a write that was lost once only, and that might be to a request which nobody hears of.
 """
@@ -39,7 +39,7 @@ TICK_S = 0.5
 """How often it is looked whether the kernel answers."""
 
 DOUBT, DESPAIR = 4, 12
-"""Ticks without an answer, after which the oldest request is taken back, and after which nothing is hoped for."""
+"""Ticks for which the oldest request may wait until it is taken back, and until nothing is hoped for."""
 
 _SETUP, _ENTER, _REGISTER = 425, 426, 427
 _EVENT = 4
@@ -90,6 +90,8 @@ class Ring:
         """Requests of which the kernel has not been told: their numbers."""
         self._count = 0
         self._watched = False
+        self._begun = 0
+        """A request that was to be taken back, and had begun."""
         self._unknown = 0
         """A request that was to be taken back, of which the kernel knows nothing."""
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -129,7 +131,7 @@ class Ring:
         self._waiting[self._count] = descriptor, ended
         if not self._watched:
             self._watched = True
-            loop.call_later(TICK_S, self._watch, loop, self._seen, 0)
+            loop.call_later(TICK_S, self._watch, loop, 0, 0)
         return True
 
     def ask(self) -> None:
@@ -187,18 +189,20 @@ class Ring:
         else:
             _tell(ended, OSError(failure, os.strerror(failure)) if failure > 0 else None)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, seen: int, silent: int) -> None:
-        """On the loop, as long as anybody waits: whether there were answers since ``seen`` of them, ``silent`` ticks
-        before this one."""
+    def _watch(self, loop: asyncio.AbstractEventLoop, before: int, ticks: int) -> None:
+        """On the loop, as long as anybody waits: whether the oldest request is the one of ``before``, for so many
+        ticks."""
         if not self._waiting:
             self._watched = False
             return
-        silent = silent + 1 if seen == self._seen else 0
-        if silent == DOUBT:
-            self._take_back([next(iter(self._waiting))])
-        elif silent >= DESPAIR:
+        oldest = next(iter(self._waiting))
+        ticks = ticks + 1 if oldest == before and oldest != self._begun else 0
+        self._begun = 0
+        if ticks == DOUBT:
+            self._take_back([oldest])
+        elif ticks >= DESPAIR:
             self._despair()
-        loop.call_later(TICK_S, self._watch, loop, self._seen, silent)
+        loop.call_later(TICK_S, self._watch, loop, oldest, ticks)
 
     def _take_back(self, numbers: list[int]) -> None:
         self.ask()  # what is written is before it
@@ -208,10 +212,12 @@ class Ring:
 
     def _not_taken_back(self, number: int, why: int) -> None:
         """If it was (``why`` is 0), the request has an answer of its own, and if it had begun it will have one."""
-        if why == errno.ENOENT and number in self._waiting:
+        if why == errno.EALREADY:
+            self._begun = number
+        elif why == errno.ENOENT and number in self._waiting:
             if self._unknown == number:
                 self._despair()
-            self._unknown = number
+            self._unknown = self._begun = number  # its answer may be on the way
 
     def _give_up(self) -> None:
         if Ring.deaf:

@@ -70,6 +70,10 @@ class _Held:
     frame: bytes
     flying: bool = False
     """A call is sending it."""
+    left: bool = False
+    """A call has ended without delivering it."""
+    refusal: BatchConflict | BatchRejected | None = None
+    """Nobody will ever take it. It is sent no more, and the next call that ends hands it over."""
 
 
 class Client:
@@ -123,7 +127,8 @@ class Client:
 
     async def send(self, records: Record | Iterable[Record]) -> Receipt:
         """Take the records, number them and cut them into batches; send what was left before, and then these, one after
-        the other. ``next_seq`` moves when they are taken: that tells of a call that was cancelled whether it had."""
+        the other. ``next_seq`` moves when they are taken: if no other call runs, that tells of one that was cancelled
+        whether it had."""
         wanted = [records] if isinstance(records, Gauge | Counter | Histogram | Log | Alert) else list(records)
         done = await self._make_room() if wanted else []
         # Nothing is awaited from here until they are held.
@@ -159,39 +164,46 @@ class Client:
 
     async def _make_room(self) -> list[Delivered]:
         """If too much is left, what could be delivered of it; ``PendingFull`` if not all could."""
-        left = [len(each.frame) for each in self._held.values() if not each.flying]
         done: list[Delivered] = []
-        if sum(left) >= self._pending_bytes:
-            try:
-                await self._flush(done)  # what is refused for good stays held, and is told of when the records are
-            except Unfinished as error:
-                raise PendingFull(
-                    f"{len(left)} batches of {sum(left)} bytes are left from earlier calls, so these records were not "
-                    f"taken; {error}",
-                    remedy="pass them to send again once resend() goes through, or raise pending_bytes=",
-                ) from error
+        if self._left_bytes() < self._pending_bytes:
+            return done
+        problem: Unfinished | None = None
+        try:
+            await self._flush(done)  # what is refused for good is handed over when this call ends
+        except Unfinished as error:
+            problem = error
+        if problem is not None or self._left_bytes() >= self._pending_bytes:
+            raise PendingFull(
+                f"{self._left_bytes()} bytes are left from earlier calls, so these records were not taken; "
+                f"{problem or 'another call is sending them'}",
+                done,
+            ) from problem
         return done
+
+    def _left_bytes(self) -> int:
+        return sum(len(each.frame) for each in self._held.values() if each.left and each.refusal is None)
 
     async def _send_held(self, done: list[Delivered]) -> Receipt:
         try:
-            refused = await self._flush(done)
+            await self._flush(done)
         except Unfinished as error:
             error.tally(done, self.pending)
             raise
-        if refused:
-            # One error hands over one batch. If there are more, the next call meets them again.
-            identity, first = refused[0]
-            self._held.pop(identity, None)
+        refusals = [(each.identity, each.refusal) for each in self._held.values() if each.refusal is not None]
+        for identity, _ in refusals:
+            del self._held[identity]
+        if refusals:
+            first = refusals[0][1]
+            first.others = tuple(other for _, other in refusals[1:])
             raise first.tally(done, self.pending)
         return Receipt(tuple(done))
 
-    async def _flush(self, done: list[Delivered]) -> list[tuple[Identity, BatchConflict | BatchRejected]]:
-        """Send all that is held and that no other call is sending; those that nobody will ever take hold up nobody, and
-        stay held. ``done`` grows as batches are delivered, for whoever is told of an error."""
-        mine = [each for each in self._held.values() if not each.flying]
-        refused: list[tuple[Identity, BatchConflict | BatchRejected]] = []
+    async def _flush(self, done: list[Delivered]) -> None:
+        """Send all that is held and that no other call is sending; those that nobody will ever take hold up nobody.
+        ``done`` grows as batches are delivered, for whoever is told of an error."""
+        mine = [each for each in self._held.values() if not each.flying and each.refusal is None]
         if not mine:
-            return refused
+            return
         for each in mine:
             each.flying = True
         try:
@@ -201,25 +213,26 @@ class Client:
                         done.append(await self._deliver(http, each.identity, each.frame))
                         self._held.pop(each.identity, None)
                     except (BatchConflict, BatchRejected) as error:
-                        refused.append((each.identity, error))
+                        each.refusal = error
         finally:
             for each in mine:
-                each.flying = False
-        return refused
+                each.flying, each.left = False, True
 
     async def _deliver(self, http: httpx.AsyncClient, identity: Identity, frame: bytes) -> Delivered:
         transport = HttpTransport(http, self._urls, self._token)
         problem = ""
         for number in range(1, self._tries + 1):
-            answer = await transport.post(self._at, identity, frame)
+            at = self._at  # other calls go on to the next collector too
+            answer = await transport.post(at, identity, frame)
             if isinstance(answer, Taken):
-                return Delivered(identity, answer.duplicate, number, self._urls[self._at] + PATH)
+                return Delivered(identity, answer.duplicate, number, self._urls[at] + PATH)
             if not isinstance(answer, Busy | Silent):
                 raise _refusal(answer, identity, frame)
-            problem = f"{self._urls[self._at]}: {answer.detail}"
+            problem = f"{self._urls[at]}: {answer.detail}"
             if isinstance(answer, Silent):
                 problem += _HINTS.get(answer.reason, "")
-            self._at = (self._at + 1) % len(self._urls)
+            if self._at == at:
+                self._at = (at + 1) % len(self._urls)
             if number < self._tries:
                 await asyncio.sleep(self._pause(number, answer))
         raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last: {problem}")

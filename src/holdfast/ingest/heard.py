@@ -52,15 +52,23 @@ class Voice:
     """Of its batches that are listed nowhere, how many an audit has looked for."""
     settled: bool = False
     """It is gone, and an audit has looked for what it left."""
+    changes: int = 0
+    """How often its mark was found changed."""
+    since_unix_ns: int = 0
+    """A time after it was met, by its own clock; 0 if none is known. When it wrote its second mark since: the first may
+    have been on its way to the store before."""
 
     @property
     def told_ns(self) -> int:
         """Manifests of its that were written before, by the store's clock, are listed by time; 0 if nobody knows."""
         if self.mark is None or self.ahead:
             return 0
-        if self.mark.unlisted > self.covered:
-            return self.mark.begun_unix_ns - SKEW_NS
-        return min(self.mark.through_unix_ns, self.entry.modified_ns) - SKEW_NS
+        promised_ns = min(self.mark.through_unix_ns, self.entry.modified_ns)
+        if self.mark.unlisted <= self.covered:
+            return promised_ns - SKEW_NS
+        if self.mark.begun_unix_ns > promised_ns:
+            return 0  # its clock was set back since
+        return self.mark.begun_unix_ns - SKEW_NS
 
     @property
     def ahead(self) -> bool:
@@ -76,9 +84,11 @@ class Voice:
     def over(self) -> bool:
         return self.mark is not None and self.mark.ended
 
-    def has_told(self, before: "Voice", began_ns: int) -> bool:
-        """Whether what it acknowledged before ``began_ns`` is listed; ``before`` is how it was heard after that."""
-        return self.mark is not None and self.mark.through_unix_ns >= began_ns and self.entry != before.entry
+    @property
+    def has_told(self) -> bool:
+        """Whether all is listed that it acknowledged before it was met. Both times are of its own clock, which may be
+        ahead or behind."""
+        return self.mark is not None and 0 < self.since_unix_ns <= self.mark.through_unix_ns
 
     def gone(self, now_ns: int) -> bool:
         """Whether it accepts nothing more, and left what cannot be found by time."""
@@ -108,7 +118,12 @@ class Heard:
         for entry, mark in zip(changed, await map_bounded(changed, self._read, limit=AT_ONCE), strict=True):
             before = self._voices.get(entry.key)
             heard_ns = now_ns if before is not None or mark is None else now_ns - self._silent_for(entry, mark)
-            self._voices[entry.key] = Voice(entry, mark, heard_ns, 0 if before is None else before.covered)
+            voice = self._voices[entry.key] = Voice(entry, mark, heard_ns)
+            if before is not None:
+                voice.covered, voice.changes = before.covered, before.changes + 1
+                voice.since_unix_ns = before.since_unix_ns
+                if mark is not None and voice.changes > 1 and not before.since_unix_ns:
+                    voice.since_unix_ns = mark.written_unix_ns
 
     def through_ns(self, began_ns: int) -> int:
         """Up to when everything that was acknowledged is listed somewhere, if a look began then and nobody is wanting.
@@ -144,13 +159,12 @@ class Heard:
         own = layout.mark_key(self.own)
         return {key: voice for key, voice in self._voices.items() if key != own}
 
-    def untold(self, met: Mapping[str, Voice], began_ns: int) -> list[Voice]:
-        """Those of them of whom something that they acknowledged before then, by their own clocks, may be listed
-        nowhere. A clock that is ahead says too much: so none has told before it wrote its mark once more."""
+    def untold(self, met: Mapping[str, Voice]) -> list[Voice]:
+        """Those of them of whom something that they acknowledged before they were met may be listed nowhere."""
         found: list[Voice] = []
         for key, before in met.items():
             voice = self._voices.get(key, before)
-            if not voice.tells_all or not (voice.over or voice.has_told(before, began_ns)):
+            if not voice.tells_all or not (voice.over or voice.has_told):
                 found.append(voice)
         return found
 

@@ -169,6 +169,8 @@ class Live:
         if waits:
             self._waiting.add(manifest_id)
         self._tidy()
+        if manifest_id not in self._kept:
+            return False  # older than all for which there is room
         for subscription in self._subscriptions:
             subscription.offer(kept)
         return True

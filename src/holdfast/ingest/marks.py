@@ -36,6 +36,7 @@ LAPSES_AFTER = 2
 SILENT_AFTER = 3
 """Times ``every_ms``."""
 MOST_FILLER = 1 << 20
+MOST_MS = 86_400_000
 
 _MS = 1_000_000
 _log = logger("ingest")
@@ -54,6 +55,8 @@ class Mark:
     """When it began, by its own clock."""
     every_ms: int
     ended: bool = False
+    written_unix_ns: int = 0
+    """When it looked at what it has told, to write this, by its own clock."""
 
     @property
     def key(self) -> str:
@@ -75,6 +78,7 @@ class Mark:
             "begun_unix_ns": self.begun_unix_ns,
             "every_ms": self.every_ms,
             "ended": self.ended,
+            "written_unix_ns": self.written_unix_ns,
         }
         return codec.encode({**document, "filler": filler} if filler else document)
 
@@ -82,7 +86,7 @@ class Mark:
     def read(cls, found: Object) -> "Mark":
         document = codec.decode_schema(found.body, SCHEMA, key=found.key)
         try:
-            return cls(
+            mark = cls(
                 session=str(document["session"]),
                 collector_id=str(document["collector_id"]),
                 through_unix_ns=int(document["through_unix_ns"]),
@@ -90,9 +94,13 @@ class Mark:
                 begun_unix_ns=int(document["begun_unix_ns"]),
                 every_ms=int(document["every_ms"]),
                 ended=bool(document["ended"]),
+                written_unix_ns=int(document["written_unix_ns"]),
             )
         except MALFORMED as error:
             raise Corrupt(f"{found.key}: not the mark of a collector ({error!r})") from error
+        if mark.every_ms > MOST_MS:
+            raise Corrupt(f"{found.key}: not the mark of a collector: it is written every {mark.every_ms} ms")
+        return mark
 
 
 class Marks:
@@ -148,6 +156,7 @@ class Marks:
             begun_unix_ns=self._begun_ns,
             every_ms=self._every_ms,
             ended=ended,
+            written_unix_ns=began[0],
         )
         filler = hashlib.shake_256(b"nothing").hexdigest(self._refused_bytes // 2) if self._failed else ""
         await self._store.put(mark.key, mark.encode(filler), OVERWRITE)

@@ -59,7 +59,15 @@ class BatchDenied(Unfinished, Denied):
     """The token is not valid, or not for this agent; or an operator holds agent and boot."""
 
 
-class BatchConflict(Unfinished, Refused):
+class _Refused(Unfinished):
+    """The batch is handed over: the client holds it no more."""
+
+    frame: bytes
+    others: "tuple[_Refused, ...]" = ()
+    """Errors of further batches of this client that were refused, each with its own."""
+
+
+class BatchConflict(_Refused, Refused):
     """Other bytes were accepted under this identity. The batch is here; nobody will ever accept it."""
 
     def __init__(self, message: str, frame: bytes, details: dict[str, Any]) -> None:
@@ -68,7 +76,7 @@ class BatchConflict(Unfinished, Refused):
         self.details = details
 
 
-class BatchRejected(Unfinished, Invalid):
+class BatchRejected(_Refused, Invalid):
     """A collector says that these bytes will never do. The batch is here."""
 
     def __init__(self, message: str, frame: bytes, *, remedy: str | None) -> None:
@@ -78,3 +86,8 @@ class BatchRejected(Unfinished, Invalid):
 
 class PendingFull(Unavailable):
     """So much is left from earlier calls, and cannot be delivered, that the records of this one were not taken."""
+
+    def __init__(self, message: str, delivered: Sequence[Delivered] = ()) -> None:
+        super().__init__(message, remedy="pass them to send again once resend() goes through, or raise pending_bytes=")
+        self.delivered = tuple(delivered)
+        """What this call did deliver of what was left."""

@@ -6,8 +6,8 @@ by whoever accepts it.
 
 Without a spool collectors list what they acknowledged some moments later, or never, if they are killed. So the marks
 come first (``heard``), and those who are alive are waited for until they have told all from before the start, which
-takes them one interval and costs a LIST now and then. Only if somebody does not, all manifests are listed, once; those
-since its mark are read. A query collector does the same all the time, and need not do it here.
+takes them two or three intervals and costs a LIST now and then. Only if somebody does not, all manifests are listed,
+once; those since its mark are read. A query collector does the same all the time, and need not do it here.
 """
 
 import asyncio
@@ -56,30 +56,30 @@ class Rebuild:
         began_ns = self.follower.clock.wall_ns()
         met = await _insist(self._meet)
         count = await _insist(self.follower.rebuild)
-        if self.follower.heard.untold(met, began_ns):
-            await _insist(partial(self._wait, met, began_ns))
+        if self.follower.heard.untold(met):
+            await _insist(partial(self._wait, met))
             count += await _insist(partial(self.follower.rebuild, began_ns - SKEW_NS))
-            count += await _insist(partial(self._find_untold, met, began_ns))
+            count += await _insist(partial(self._find_untold, met))
         return count
 
     async def _meet(self) -> dict[str, Voice]:
         await self.follower.heard.look()
         return self.follower.heard.met()
 
-    async def _wait(self, met: dict[str, Voice], began_ns: int) -> None:
+    async def _wait(self, met: dict[str, Voice]) -> None:
         """For those who are likely to tell the rest of what is from before the start."""
         heard, clock = self.follower.heard, self.follower.clock
         since_ns = clock.monotonic_ns()
-        while marks := heard.speaking(heard.untold(met, began_ns)):
-            longest_ns = min(max(mark.silent_after_ns for mark in marks), PATIENCE_S * _SECOND)
+        while marks := heard.speaking(heard.untold(met)):
+            longest_ns = min(2 * max(mark.silent_after_ns for mark in marks), PATIENCE_S * _SECOND)
             if clock.monotonic_ns() - since_ns > longest_ns:
                 return
             every_s = min(mark.every_ms for mark in marks) / 1_000
             await asyncio.sleep(min(max(every_s, SOONEST_S), PATIENCE_S) / LOOKS)
             await heard.look()
 
-    async def _find_untold(self, met: dict[str, Voice], began_ns: int) -> int:
-        untold = self.follower.heard.untold(met, began_ns)
+    async def _find_untold(self, met: dict[str, Voice]) -> int:
+        untold = self.follower.heard.untold(met)
         return await self.follower.audit_all(min(each.told_ns for each in untold)) if untold else 0
 
     async def _from_spool(self) -> int:

@@ -165,6 +165,12 @@ def test_a_secret_may_live_in_a_file(tmp_path: Path) -> None:
     assert settings.s3.secret_access_key.get_secret_value() == "hunter2"
 
 
+def test_an_empty_secret_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("\n")
+    with pytest.raises(Invalid, match=r"s3\.session_token_file .*secret is empty"):
+        load(environ={"HOLDFAST_S3__SESSION_TOKEN_FILE": str(tmp_path / "secret")}, folder=tmp_path)
+
+
 def test_a_missing_secret_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="nowhere cannot be read: No such file"):
         load(environ={"HOLDFAST_S3__SECRET_ACCESS_KEY_FILE": str(tmp_path / "nowhere")}, folder=tmp_path)

@@ -169,6 +169,22 @@ async def test_nobody_waits_for_ever_nor_is_told_that_a_file_is_safe(
     assert len(synced) == 1
 
 
+async def test_one_that_is_never_answered_is_noticed_among_others_that_are(kernel: Kernel, file: int) -> None:
+    kernel.takes_back = kernel.knows_nothing
+    lost = asyncio.ensure_future(forced(file))
+    await until(lambda: kernel.taken == [1])
+    async with asyncio.timeout(20):
+        while not lost.done():
+            other = asyncio.ensure_future(forced(file))
+            await asyncio.sleep(0.005)
+            if not Ring.deaf:
+                kernel.answer(kernel.taken[-1], 0)
+            await other
+    error = await lost
+    assert error is not None
+    assert error.errno == errno.EIO
+
+
 async def test_an_answer_on_its_way_is_waited_for(kernel: Kernel, file: int) -> None:
     kernel.takes_back = kernel.knows_nothing
     waiting = asyncio.ensure_future(forced(file))

@@ -23,6 +23,7 @@ from holdfast.ingest import (
     Unfinished,
 )
 from holdfast.ingest.frame import inspect
+from holdfast.ingest.transport import PATH
 from holdfast.server.app import IngestApp
 from holdfast.server.tokens import add_token, revoke_token
 from tests.unit.server.server_desk import ServerDesk, listening, server_desk
@@ -155,10 +156,9 @@ async def test_of_several_conflicts_each_is_told_of(tmp_path: Path) -> None:
         client = it.client(boot_id="boot")
         with pytest.raises(BatchConflict) as first:
             await client.send(loads(1, 2, 3))
-        assert [inspect(frame).identity.seq_start for frame in first.value.frames] == [1]
-        with pytest.raises(BatchConflict) as second:
-            await client.resend()
-        assert [inspect(each.value.frame).identity.seq_start for each in (first, second)] == [0, 1]
+        refused = [first.value, *first.value.others]
+        assert [inspect(each.frame).identity.seq_start for each in refused] == [0, 1]
+        assert len(it.door.bodies) == 2 + 3  # each was sent once
         assert (await client.resend()).batches == ()
         assert kept(client) == []
 
@@ -267,14 +267,31 @@ async def test_no_more_is_taken_while_too_much_is_left(tmp_path: Path) -> None:
         for value in (1, 2):
             with pytest.raises(Undelivered):
                 await client.send(loads(value))
-        with pytest.raises(
-            PendingFull, match=r"2 batches of .* bytes are left .* these records were not taken; .* 502"
-        ):
+        with pytest.raises(PendingFull, match=r"bytes are left .* these records were not taken; .* 502"):
             await client.send(loads(3))
         assert (client.next_seq, kept(client)) == (2, [0, 1])
         it.door.instead = None
         assert (await client.send(loads(3))).records == 3
         assert await it.values() == [1, 2, 3]
+
+
+async def test_calls_at_a_time_take_no_more_while_one_of_them_is_sending_what_is_left(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it, it.client(pending_bytes=1, tries=3, backoff_ms=1) as client:
+        it.door.instead = 502, b""
+        first = asyncio.ensure_future(client.send(loads(0)))
+        with pytest.raises(Undelivered):
+            await first
+        calls = await asyncio.gather(*(client.send(loads(number)) for number in range(1, 50)), return_exceptions=True)
+        assert {type(each) for each in calls} == {PendingFull}
+        assert (client.next_seq, kept(client)) == (1, [0])
+
+
+async def test_calls_at_a_time_fail_over_to_each_collector(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        urls = ["http://127.0.0.1:9", it.url]
+        async with Client(urls, agent_id="web-1", token=it.server.token, tries=2) as client:
+            receipts = await asyncio.gather(*(client.send(loads(number)) for number in range(8)))
+        assert {batch.url for each in receipts for batch in each.batches} == {it.url + PATH}
 
 
 async def test_a_conflict_among_too_much_that_is_left_is_told_of(tmp_path: Path) -> None:

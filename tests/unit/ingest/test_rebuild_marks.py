@@ -1,12 +1,15 @@
 """Live state at the start of a collector without a spool: all that anybody had acknowledged before, at little cost."""
 
 import asyncio
+import random
 from collections import Counter
 
 import pytest
 
+from holdfast.base.clock import Clock
+from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
-from holdfast.ingest.collector import Collector
+from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.follow import Follower
 from holdfast.ingest.frame import Limits
 from holdfast.ingest.heard import SKEW_NS
@@ -100,6 +103,54 @@ async def test_a_promise_of_a_clock_that_is_a_little_ahead_is_not_taken_at_once(
     await neighbour.references.flush()
     assert await fleet.let_go_by(starting, marks) == 1
     assert fleet.lists()["accepted"] == 0
+
+
+class Ahead:
+    """A clock that is three seconds ahead of another."""
+
+    def __init__(self, other: Clock) -> None:
+        self._other = other
+
+    def wall_ns(self) -> int:
+        return self._other.wall_ns() + 3 * SECOND
+
+    def monotonic_ns(self) -> int:
+        return self._other.monotonic_ns()
+
+
+async def test_what_was_owed_when_one_whose_clock_is_ahead_wrote_its_mark_is_waited_for() -> None:
+    fleet = Fleet()
+    ambient = Ambient(Ahead(fleet.desk.watch), random.Random(5))
+    neighbour = Collector(fleet.store, ambient, fleet.desk.collector("b").authority, CollectorOptions("b"))
+    marks = Marks(fleet.store, ambient, neighbour.references, collector_id="b", every_ms=EVERY_MS)
+    await marks.write()
+    fleet.desk.watch.advance(seconds=1)
+    await neighbour.accept(submission(7))
+    fleet.desk.watch.advance(seconds=0.5)
+    assert await fleet.let_go_by(fleet.start(), marks) == 1
+    assert fleet.shown() == [7]
+
+
+async def test_who_began_with_a_clock_that_was_set_back_since_is_looked_for_from_the_beginning() -> None:
+    fleet = Fleet()
+    neighbour, marks = await fleet.collector()
+    await neighbour.accept(submission(1))
+    now_ns = fleet.desk.watch.wall_ns()
+    mark = Mark(marks.session, "a", now_ns, 1, now_ns + 3_600 * SECOND, EVERY_MS)
+    await fleet.store.put(mark.key, mark.encode(), OVERWRITE)
+    assert await fleet.let_go_by(fleet.start()) == 1
+
+
+async def test_a_mark_on_its_way_before_the_start_tells_nothing_of_it() -> None:
+    fleet = Fleet()
+    neighbour, marks = await fleet.collector()
+    on_its_way = Mark(marks.session, "a", now := fleet.desk.watch.wall_ns(), 0, 0, EVERY_MS, written_unix_ns=now)
+    await neighbour.accept(submission(1))
+    starting = fleet.start()
+    while not fleet.lists()["acceptances"]:
+        await asyncio.sleep(0.005)
+    await fleet.store.put(on_its_way.key, on_its_way.encode("late"), OVERWRITE)
+    assert await fleet.let_go_by(starting) == 1
 
 
 async def test_after_a_good_end_nothing_is_waited_for_and_nothing_is_listed_twice() -> None:

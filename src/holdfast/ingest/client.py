@@ -189,12 +189,12 @@ class Client:
         except Unfinished as error:
             error.tally(done, self.pending)
             raise
-        refusals = [(each.identity, each.refusal) for each in self._held.values() if each.refusal is not None]
-        for identity, _ in refusals:
-            del self._held[identity]
+        # What is flying is another call's to tell of.
+        refusals = [each.refusal for each in self._held.values() if each.refusal is not None and not each.flying]
+        self._held = {name: each for name, each in self._held.items() if each.flying or each.refusal is None}
         if refusals:
-            first = refusals[0][1]
-            first.others = tuple(other for _, other in refusals[1:])
+            first, *others = refusals
+            first.others = tuple(others)
             raise first.tally(done, self.pending)
         return Receipt(tuple(done))
 

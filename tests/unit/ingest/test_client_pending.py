@@ -323,6 +323,27 @@ async def test_calls_at_a_time_leave_each_others_batches_alone(tmp_path: Path) -
         assert kept(client) == []
 
 
+async def test_a_refusal_is_told_to_the_call_whose_batch_it_was(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        await it.client(boot_id="boot").send(loads(7))
+        async with it.client(boot_id="boot") as client:
+            came, go_on = asyncio.Event(), asyncio.Event()
+
+            async def wait() -> None:
+                came.set()
+                await go_on.wait()
+
+            it.door.way_in = iter([nothing, wait])
+            refused = asyncio.ensure_future(client.send(loads(1, 2)))
+            await came.wait()
+            assert (await client.send(loads(3))).records == 1
+            go_on.set()
+            with pytest.raises(BatchConflict) as caught:
+                await refused
+            assert inspect(caught.value.frame).identity.seq_start == 0
+            assert kept(client) == []
+
+
 async def test_frames_of_an_error_can_be_sent_by_anybody_and_are_then_no_longer_left(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         it.door.instead = 502, b""

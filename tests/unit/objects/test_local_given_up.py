@@ -8,14 +8,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from holdfast.objects.local.syncs import Syncs
+from holdfast.objects.local.writing import AT_ONCE_BYTES, Write
 
 from holdfast.base.errors import Ambiguous
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as store_module
 from holdfast.objects.local.files import OpenFolder
 from holdfast.objects.local.locks import Locks
-from holdfast.objects.local.syncs import Syncs
-from holdfast.objects.local.writing import AT_ONCE_BYTES, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import CREATE, Version, Written
 from tests.unit.objects.local_kit import files

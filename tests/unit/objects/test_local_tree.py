@@ -112,7 +112,7 @@ async def test_the_empty_folder_of_a_killed_mover_is_pruned(store: LocalStore, r
 async def test_a_link_in_the_way_is_left_alone(store: LocalStore, root: Path) -> None:
     root.mkdir()
     (root / "a").symlink_to("nowhere")
-    with pytest.raises(Invalid, match="neither a file nor a folder"):
+    with pytest.raises(Invalid, match="neither a file nor a directory"):
         await store.put("a/b", b"")
     assert (root / "a").is_symlink()
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.base.clock import Clock
-from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Unavailable
+from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Refused, Unavailable
 from holdfast.objects.memory import VERSION_DIGITS
 from holdfast.objects.store import Version
 
@@ -91,6 +91,8 @@ class Attempt:
             )
         if error.errno in _FORBIDDEN:
             return Denied(what, remedy=f"make {self._root} writable for user {os.geteuid()}, or choose another store")
+        if error.errno == errno.ELOOP:
+            return Refused(what, remedy="links below the root are not followed: move this one out of the store")
         if error.errno in _MISPLACED:
             return Invalid(what, remedy=_MISPLACED[error.errno])
         return Unavailable(what)

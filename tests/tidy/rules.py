@@ -38,7 +38,6 @@ METHODS_OF_A_LOOP = {"run_in_executor", "run_until_complete", "run_forever"}
 # The edges: where a loop begins. Everything else is awaited by somebody.
 EDGES = (
     "src/holdfast/base/aio.py",
-    "src/holdfast/base/crew.py",
     "src/holdfast/base/portal.py",
     "src/holdfast/cli/",
     "src/holdfast/pipeline/",

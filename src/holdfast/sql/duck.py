@@ -20,7 +20,6 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +28,6 @@ import pyarrow as pa
 from pydantic import ByteSize, TypeAdapter
 
 from holdfast.base.aio import blocking
-from holdfast.base.crew import Call
 from holdfast.base.errors import HoldfastError, Invalid, Refused
 from holdfast.sql.spare import Spare
 
@@ -105,8 +103,6 @@ class Duck:
         self.opening: asyncio.Future[None] | None = None
         """Until it is open: whatever opens it in the background, and serves who waits for it then."""
         self._lock = threading.Lock()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, Call[Any]]] | None = []
-        """Statements that came before it was open; None once they were served."""
 
     def open(self, *, alone: bool = False) -> None:
         """Blocking. From here on it reads only what it was given, and no setting can be changed; if it is ``alone``, by
@@ -165,15 +161,9 @@ class Duck:
                 self._alone = False
 
     def serve(self) -> None:
-        """Blocking, once it is open, or cannot be opened: run the statements that have waited for that."""
-        with self._lock:
-            waiting, self._waiting = self._waiting or [], None
-        for loop, call in waiting:
-            if call.begin():
-                call.run(partial(_hand_back, loop))
+        """Blocking, once it is open."""
         self._early = False
-        if not waiting:
-            self.join()
+        self.join()
 
     async def ready(self) -> None:
         """Until it is open."""
@@ -259,39 +249,9 @@ class Duck:
         self, text: str, params: Params | None = None, then: Callable[[pa.Table], pa.Table] | None = None
     ) -> pa.Table:
         """The whole result; ``then`` makes another table of it, without another way off the loop and back."""
-        if (early := await self._as_soon_as_open(text, params, then)) is not None:
-            return early
         await self.ready()
         cursor = self._begun()
         return await self._watched(cursor, lambda: cursor.execute(text, params).to_arrow_table(), close=True, then=then)
-
-    async def _as_soon_as_open(
-        self, text: str, params: Params | None, then: Callable[[pa.Table], pa.Table] | None
-    ) -> pa.Table | None:
-        """The result, if it is not open yet; None if it is."""
-        loop, cursors = asyncio.get_running_loop(), list["duckdb.DuckDBPyConnection"]()
-
-        def run() -> pa.Table | None:
-            if self._root is None:
-                return None  # whoever waits until it is open will be told why it is not
-            with self._cursor() as cursor:
-                cursors.append(cursor)
-                found = _guarded(lambda: cursor.execute(text, params).to_arrow_table())
-            return found if then is None else then(found)
-
-        with self._lock:
-            if self._root is not None or self._waiting is None or self.opening is None:
-                return None
-            call = Call(loop, run)
-            self._waiting.append((loop, call))
-        try:
-            return await call.answer
-        except asyncio.CancelledError:
-            call.begin()  # so that nobody else does
-            with suppress(duckdb.Error):  # it ended by itself just now
-                for cursor in cursors:
-                    cursor.interrupt()
-            raise
 
     async def run(self, text: str, params: Params | None = None) -> None:
         """For what has no result. A caller that is cancelled interrupts it, and goes on when it has ended."""
@@ -363,11 +323,6 @@ def _most_threads(memory_bytes: int, threads: int | None) -> int | None:
 def _bytes_in(memory_limit: str) -> int:
     """0 if it is not known, of a limit that only DuckDB understands."""
     return int(_BYTES.validate_python(memory_limit)) if _SIZE.fullmatch(memory_limit) else 0
-
-
-def _hand_back(loop: asyncio.AbstractEventLoop, call: Call[Any]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(call.deliver)
 
 
 def _guarded(work: Callable[[], T]) -> T:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import duckdb
 
 from holdfast.base.aio import blocking, finishing
-from holdfast.base.crew import Later
 from holdfast.base.errors import Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.store import Store
@@ -84,7 +83,7 @@ class Workroom:
             self._opening.result()  # why there is no folder
         return await asyncio.shield(self._placed)
 
-    def _make(self, loop: asyncio.AbstractEventLoop, found: Spare | None) -> Later[None]:
+    def _make(self, loop: asyncio.AbstractEventLoop, found: Spare | None) -> None:
         """Blocking. The folder comes first: who has it goes on while the database opens, which takes longest, and does
         not need the interpreter meanwhile.
         """
@@ -94,15 +93,9 @@ class Workroom:
         if found is not None and found.folder == scratch.path:
             duck.take_over(found)
         loop.call_soon_threadsafe(self._tell, scratch, duck, files)
-        try:
-            if not duck.open_already:
-                duck.open(alone=self._handed_on)
-        except BaseException:
-            duck.serve()
-            raise
-        made: Later[None] = Later(afterwards=duck.serve)
-        made.settle(None)
-        return made
+        if not duck.open_already:
+            duck.open(alone=self._handed_on)
+        duck.serve()
 
     def _tell(self, scratch: Scratch, duck: Duck, files: LocalFiles) -> None:
         self._due = asyncio.get_running_loop().call_later(SWEEP_AFTER_SECONDS, self._sweep, scratch)

@@ -1,6 +1,5 @@
 """Rooms for SQL: databases that are handed on from session to session, and those that are not."""
 
-import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator
@@ -197,57 +196,6 @@ async def test_what_a_dead_process_left_is_swept_at_the_end_of_a_short_session()
     assert not left.exists()
 
 
-async def test_statements_that_come_before_the_database_is_open_are_run_when_it_is(tmp_path: Path) -> None:
-    duck = Duck(tmp_path / "it's mine", memory_limit=LIMIT)
-    duck.folder.mkdir()
-    path = duck.folder / "1.parquet"
-    pq.write_table(pa.table({"n": [7]}), path)
-    duck.opening = asyncio.get_running_loop().create_future()
-    early = [
-        asyncio.ensure_future(duck.table(text, params, lambda found: found.slice(0, 1)))
-        for text, params in (("SELECT n FROM read_parquet(?)", [str(path)]), ("SELECT 8 AS n", None), ("SELEC", None))
-    ]
-    given_up = asyncio.ensure_future(duck.table("SELECT 9 AS n"))
-    await asyncio.sleep(0)
-    given_up.cancel()
-    await blocking(duck.open)
-    assert not any(each.done() for each in early)
-    await blocking(duck.serve)
-    assert [(await each).column("n").to_pylist() for each in early[:2]] == [[7], [8]]
-    with pytest.raises(SqlFailed):
-        await early[2]
-    with pytest.raises(asyncio.CancelledError):
-        await given_up
-    assert (await duck.table("SELECT 10 AS n")).column("n").to_pylist() == [10]
-    assert duck.untouched
-    await duck.close()
-
-
-@pytest.mark.parametrize("wide", [False, True])
-async def test_what_waits_for_a_database_runs_without_its_threads_unless_it_reads_much(
-    wide: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    duck = Duck(tmp_path, memory_limit="250MB")  # for three threads
-    duck.opening, duck.wide = asyncio.get_running_loop().create_future(), wide
-    ask = "SELECT current_setting('threads') AS n, current_setting('lock_configuration') AS locked"
-    texts = (ask, "SELECT * FROM read_csv('/etc/passwd')")
-    early = [asyncio.ensure_future(duck.table(text)) for text in texts]
-    await asyncio.sleep(0)
-    await blocking(duck.open, alone=True)
-    assert duck.untouched is wide
-    await blocking(duck.serve)
-    assert duck.untouched is wide, "it is left for later: an answer is on its way"
-    assert (await early[0]).to_pylist() == [{"n": 3, "locked": True} if wide else {"n": 1, "locked": False}]
-    with pytest.raises(SqlFailed, match="leaves the store"):
-        await early[1]
-    assert (await duck.table(ask)).to_pylist() == [{"n": 3, "locked": True}]
-    with pytest.raises(SqlFailed):
-        await duck.table("SET memory_limit = '2GB'")
-    assert duck.untouched
-    await duck.close()
-
-
 async def test_a_database_that_nobody_waits_for_has_its_threads_before_anybody_asks(tmp_path: Path) -> None:
     duck = Duck(tmp_path, memory_limit=LIMIT)
     await blocking(duck.open, alone=True)
@@ -259,12 +207,8 @@ async def test_a_database_that_nobody_waits_for_has_its_threads_before_anybody_a
 @pytest.mark.parametrize("how", ["execute", "fetch", "statements", "run", "batches"])
 async def test_whatever_comes_after_the_first_statements_finds_the_settings_locked(how: str, tmp_path: Path) -> None:
     duck = Duck(tmp_path, memory_limit=LIMIT)
-    duck.opening = asyncio.get_running_loop().create_future()
-    early = asyncio.ensure_future(duck.table("SELECT 1 AS n"))
-    await asyncio.sleep(0)
     await blocking(duck.open, alone=True)
     await blocking(duck.serve)
-    await early
     text = "SELECT current_setting('lock_configuration') AS n"
     if how == "run":
         await duck.run(text)

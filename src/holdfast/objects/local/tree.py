@@ -23,7 +23,7 @@ Rules:
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -135,9 +135,9 @@ class Tree:
         """The directory at ``names``, durable up to the root. ``making``: it and those above it are made if need be,
         and objects that are in the way move in; then None means that a directory was removed meanwhile.
         """
-        folder = self.root.again()
+        folder = self.root if names else self.root.again()
         for depth, name in enumerate(names, 1):
-            with folder:
+            with folder if folder is not self.root else nullcontext():
                 child = folder.child(name)
                 if child is None and making:
                     with suppress(FileNotFoundError):

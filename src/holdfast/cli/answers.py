@@ -39,7 +39,7 @@ class Answers:
         style = self._file(self.path)
         with _draft(self.path) as draft:
             if style in LINES:
-                _write_lines(draft, lines(found, LINES[style], read=read))
+                _write_lines(draft, lines(found, LINES[style], read=read, verbatim=True))
             else:
                 _write_table(draft, style, found)
         self._told(found.num_rows, **told)
@@ -74,7 +74,7 @@ class Answers:
         style = self._file(self.path)
         with _draft(self.path) as draft:
             if style in LINES:
-                _write_lines(draft, group_lines(groups, LINES[style]))
+                _write_lines(draft, group_lines(groups, LINES[style], verbatim=True))
             else:
                 _write_table(draft, style, _table_of(groups))
         self._told(len(groups))
@@ -84,12 +84,13 @@ class Answers:
         if self.path is None:
             async for piece in pieces:
                 for line in lines(piece, style, read=read, header=not number):
-                    self.out.raw(line)
+                    self.out.escaped(line)
                 number += piece.num_rows
             return
         with _draft(self.path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             async for piece in pieces:
-                file.writelines(f"{line}\n" for line in lines(piece, style, read=read, header=not number))
+                written = lines(piece, style, read=read, header=not number, verbatim=True)
+                file.writelines(f"{line}\n" for line in written)
                 number += piece.num_rows
         self._told(number)
 

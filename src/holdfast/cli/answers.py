@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.base.drafts import replacing
 from holdfast.base.errors import Invalid
 from holdfast.cli.output import Output
 from holdfast.cli.rows import Format, Read, cell, chosen, documents, group_lines, lines, show, show_groups
@@ -116,14 +117,11 @@ class Answers:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    draft = path.with_name(f".{path.name}.part")
     try:
-        yield draft
-        draft.replace(path)
+        with replacing(path) as draft:
+            yield draft
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write_lines(path: Path, written: Iterator[str]) -> None:

@@ -296,7 +296,7 @@ def holds_spool(folder: Path) -> bool:
 def _held(folder: Path) -> Iterator[None]:
     with named_folder("--spool", folder):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

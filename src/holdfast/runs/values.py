@@ -4,9 +4,9 @@ What a step returns on its first run is the decoded form of what was written, so
 stays plain, for other readers of the journal. Tagged: ``{"$type": NAME, "value": ...}``; a dictionary that has a key
 ``$type`` itself is tagged too, so nothing is confused.
 
-Only dataclasses, pydantic models, enums and what ``register`` names are ever instantiated, and reading imports nothing: a
-class is found by its name in a module that the program has imported already. What is of no known kind comes back as the
-plain document that was written, an ``Unknown``, and is an ``UnknownKind`` where the program takes it for its own type.
+Only dataclasses, pydantic models, enums and what ``register`` names are ever instantiated. Reading imports nothing: a
+class is found by its name in a module that the program has imported already. A value of an unknown kind comes back as
+the plain document that was written, an ``Unknown``; taking an attribute of it raises ``UnknownKind``.
 
 Errors: ``NotJson`` for what cannot be written, with its place; ``UnreadableValue`` for what was recorded and does not
 fit the class or codec that it names.
@@ -30,7 +30,8 @@ from holdfast.runs.errors import NotJson, UnknownKind, UnreadableValue
 
 TAG = "$type"
 MAX_DEPTH = 100
-"""Levels of nesting that are written. Reading needs at most four frames of the stack for each, so it always succeeds."""
+"""Levels of nesting that are written. Reading takes at most four stack frames for each, so it always succeeds."""
+_SCALARS = frozenset({bool, int, float, str})
 _MAX_BITS = 14_000
 """Of a whole number: Python converts no more than 4,300 digits to text and back."""
 
@@ -86,16 +87,8 @@ def to_json(value: Any, where: str = "value") -> Any:
 
 def _to_json(value: Any, where: str, depth: int) -> Any:
     kind = type(value)
-    if value is None or kind is bool:
-        return value
-    if kind is str:
-        return _checked_text(value, where)
-    if kind is int:
-        if value.bit_length() > _MAX_BITS:
-            raise NotJson(f"{where} is a whole number of {value.bit_length()} bits", remedy="return it as bytes")
-        return value
-    if kind is float:
-        return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+    if value is None or kind in _SCALARS:
+        return _scalar_to_json(value, where)
     if not depth:
         raise NotJson(
             f"{where[:200]}... is nested in more than {MAX_DEPTH} levels, or contains itself",
@@ -125,6 +118,17 @@ def _to_json(value: Any, where: str, depth: int) -> Any:
         f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be written down",
         remedy="return JSON values, dataclasses or pydantic models, or register a codec with runs.register_codec",
     )
+
+
+def _scalar_to_json(value: Any, where: str) -> Any:
+    kind = type(value)
+    if kind is str:
+        return _checked_text(value, where)
+    if kind is int and value.bit_length() > _MAX_BITS:
+        raise NotJson(f"{where} is a whole number of {value.bit_length()} bits", remedy="return it as bytes")
+    if kind is float and not math.isfinite(value):
+        return {TAG: "float", "value": repr(value)}
+    return value
 
 
 def _checked_text(text: str, where: str) -> str:
@@ -185,7 +189,7 @@ def _instance(kind: Any, value: dict[str, Any]) -> Any:
     inner = value.get("value")
     match value[TAG]:
         case "enum" if issubclass(kind, Enum):
-            return kind[inner]  # type: ignore[index]  # a member's name, or the caller's error
+            return kind[inner]
         case "flags" if issubclass(kind, Enum):
             return kind(_from_json(inner))
         case "model" if issubclass(kind, BaseModel):
@@ -255,7 +259,7 @@ def _find(reference: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def _rebuild(kind: type, fields: dict[str, Any]) -> Any:
+def _rebuild(kind: Any, fields: dict[str, Any]) -> Any:
     """A dataclass instance with exactly the recorded fields, whatever its ``__init__`` would compute."""
     made: Any = object.__new__(kind)
     for name, value in fields.items():

@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from holdfast.base.errors import Invalid
+from holdfast.runs.context import Context
 from holdfast.runs.errors import NotJson, UnknownKind, UnreadableValue
 from holdfast.runs.recorded import Packed
 from holdfast.runs.values import MAX_DEPTH, from_json, register, to_json
+from holdfast.runs.workflow import workflow
+from tests.unit.runs.desk import Desk
 
 
 class Tier(enum.Enum):
@@ -143,6 +146,26 @@ def test_a_value_of_an_unknown_kind_replays_as_the_document_that_was_written(doc
         found.amount  # noqa: B018  # raises
 
 
+async def test_a_run_waits_for_the_class_of_a_recorded_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that lacks it is refused and the run stays open: the next call, which has it, goes on."""
+
+    kind = Point
+
+    @workflow
+    async def plan(ctx: Context) -> int:
+        point = await ctx.step("draw", kind, 7)
+        await ctx.suspend("go")
+        return int(point.x)
+
+    desk = Desk()
+    assert (await plan.start(desk.store(), run_id="r")).status == "suspended"
+    with monkeypatch.context() as without:
+        without.delattr(sys.modules[__name__], "Point")
+        with pytest.raises(UnknownKind, match="it has no 'x'"):
+            await plan.resume(desk.store(), "r", "go")
+    assert (await plan.proceed(desk.store(), "r")).result == 7
+
+
 def test_reading_a_value_imports_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also no module of a package that imports its own ones when they are first named."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -153,7 +176,7 @@ def test_reading_a_value_imports_no_module(tmp_path: Path, monkeypatch: pytest.M
     before = set(sys.modules)
     for kind in ("dataclass", "model", "enum", "flags"):
         for name in ("innocent:Thing", "lazily:Thing.Inner", "antigravity:fly", "", ":", "os:", "..:x"):
-            document = {"$type": kind, "class": name, "value": {}}
+            document: dict[str, Any] = {"$type": kind, "class": name, "value": {}}
             assert from_json(document) == document
     assert set(sys.modules) == before
 

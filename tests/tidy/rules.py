@@ -25,8 +25,6 @@ LARGE_FOLDERS = {
     "src/holdfast/ingest": "until Redesign III",
     "src/holdfast/ingest/frame": "until Redesign III",
     "src/holdfast/metrics": "until Redesign III",
-    "src/holdfast/objects": "until Redesign I",
-    "src/holdfast/objects/cloud": "until Redesign I",
     "src/holdfast/ontology": "until Redesign II",
     "src/holdfast/ontology/filters": "until Redesign II",
     "src/holdfast/pipeline": "until Redesign IV",

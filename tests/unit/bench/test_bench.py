@@ -26,7 +26,7 @@ from bench.runs.floor import record
 from bench.runs.work import Workload
 from holdfast.ingest.frame import pack
 from holdfast.ingest.frame.arrow import samples_of
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
 from holdfast.platform.open import open_platform
 from tests.tidy.tree import ROOT, leaks

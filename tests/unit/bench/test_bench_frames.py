@@ -11,7 +11,6 @@ from bench.frames import hosts
 from bench.frames.formats import OTHERS, OURS, Format
 from bench.frames.hosts import records
 from holdfast.ingest.frame import pack
-from holdfast.ingest.frame.arrow import samples_of
 from tests.tidy.tree import leaks
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +21,7 @@ BATCH = pack("host", "boot", records(5), seq_start=0)
 def test_each_format_gives_the_samples_back(form: Format) -> None:
     table = form.prepare(BATCH)
     assert form.decode(form.encode(table)).equals(table)
-    assert table.column("value").to_pylist() == samples_of(BATCH).column("value").to_pylist()
+    assert table.column("value").to_pylist() == BATCH.samples.value.tolist()
     assert table.column("seq").to_pylist() == BATCH.samples.seq.tolist()
 
 

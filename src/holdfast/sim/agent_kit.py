@@ -102,7 +102,7 @@ class SimFolder:
             self._files[name].durable = data
             await self._turn()
 
-    async def force(self, name: str) -> None:
+    async def fsync(self, name: str) -> None:
         await self._turn()
         self._files[name].durable = bytes(self._files[name].data)
 

@@ -288,7 +288,7 @@ class Queue:
 
     async def _load_newest(self, newest: Segment) -> bool:
         """Whether anything stands in it. A segment that was begun and not finished is none."""
-        await self.folder.force(newest.name)
+        await self.folder.fsync(newest.name)
         data = await self.folder.read(newest.name) or b""
         end = 0
         next_seq = newest.first_seq
@@ -381,7 +381,7 @@ async def open_queue(
         await folder.replace(ABOUT, body)
     else:
         # A life that ended within its first write may have left it unforced, and segments must not outlast it.
-        await folder.force(ABOUT)
+        await folder.fsync(ABOUT)
     document = codec.decode(body, key=ABOUT)
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
     if document["agent_id"] != agent_id:

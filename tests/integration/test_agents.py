@@ -240,6 +240,7 @@ BAD_INPUT = [
     (("--token-file", "{root}/nothing"), 2, "token file {root}/nothing cannot be read: No such file or directory"),
     (("--token-file", "{root}/wrong"), 5, "(unauthenticated)"),
     (("--collector", "ftp://host"), 2, "'ftp://host' is not the URL of a collector"),
+    (("--collector", "http://10.0.0.1:8080"), 2, "--collector: http://10.0.0.1 is another machine"),
     (("--collector", "http://127.0.0.1:1"), 5, "does not take batches (silent)"),
     (("--agent-id", "web-2"), 7, "the queue is that of agent web-1, not of web-2"),
     (("--queue", "{root}/token"), 2, "{root}/token: File exists"),

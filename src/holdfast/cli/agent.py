@@ -99,7 +99,7 @@ async def _work(
             timeout=timeout, verify=verify, limits=httpx.Limits(), environment_proxies=True
         ) as client:
             transport = HttpTransport(client, urls, token, unsafe_plain_http=unsafe_plain_http)
-            worker = Agent(queued, transport, ambient, section, folder, collectors=urls, speak=spoken)
+            worker = Agent(queued, transport, ambient, section, folder, collectors=urls, notify=spoken)
             if not once:
                 _announce(shell.out, agent_id, queued.boot_id, folder, queued.waiting_records, section)
             done = await (worker.once() if once else worker.run(stop))

@@ -32,7 +32,7 @@ import httpx
 
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.sender import MISNAMED, UNTRUSTED, Busy, Conflict, Denied, Rejected, Silent, Taken
+from holdfast.ingest.agent.sender import MISNAMED, UNTRUSTED, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
 from holdfast.ingest.cut import cut
 from holdfast.ingest.frame import ANY_SIZE, Identity, Limits, inspect
 from holdfast.ingest.identity import check_sender
@@ -228,10 +228,10 @@ class Client:
             answer = await transport.post(at, identity, frame)
             if isinstance(answer, Taken):
                 return Delivered(identity, answer.duplicate, number, self._urls[at] + PATH)
-            if not isinstance(answer, Busy | Silent):
+            if not isinstance(answer, Busy | NoAnswer):
                 raise _refusal(answer, identity, frame)
             problem = f"{self._urls[at]}: {answer.detail}"
-            if isinstance(answer, Silent):
+            if isinstance(answer, NoAnswer):
                 problem += _HINTS.get(answer.reason, "")
             if self._at == at:
                 self._at = (at + 1) % len(self._urls)
@@ -239,7 +239,7 @@ class Client:
                 await asyncio.sleep(self._pause(number, answer))
         raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last error: {problem}")
 
-    def _pause(self, number: int, answer: Busy | Silent) -> float:
+    def _pause(self, number: int, answer: Busy | NoAnswer) -> float:
         """Exponential backoff with full jitter, and at least what the collector asked for."""
         asked_s = answer.retry_after_ms / 1000 if isinstance(answer, Busy) else 0.0
         # The other collectors may be available: try each of them once without a pause.
@@ -287,11 +287,11 @@ def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str
 
 def _refusal(answer: Conflict | Denied | Rejected, identity: Identity, frame: bytes) -> Unfinished:
     """The error for an answer that no further try can change."""
-    text, said = f"batch {identity}: {answer.detail}", answer.said.get("remedy")
+    text, said = f"batch {identity}: {answer.detail}", answer.error.get("remedy")
     remedy = said if isinstance(said, str) else None
     match answer:
         case Conflict():
-            return BatchConflict(text, frame, dict(answer.said))
+            return BatchConflict(text, frame, dict(answer.error))
         case Rejected():
             return BatchRejected(text, frame, remedy=remedy)
         case Denied():

@@ -2,7 +2,7 @@
 
 ``answer_of`` is pure. It looks at the body and not only at the status, because a proxy may answer too: the 404 of a
 proxy or the 200 of a login page must neither park nor remove a batch, and the 401 of a proxy says nothing about our
-token. Any answer that does not have the form of a collector's is ``Silent``.
+token. Any answer that does not have the form of a collector's is ``NoAnswer``.
 
 Tokens are protected in three ways. ``check_url`` refuses plain HTTP to another machine unless the caller allows it;
 redirects are not followed; and a proxy from the environment is never used for plain HTTP.
@@ -28,8 +28,8 @@ from holdfast.ingest.agent.sender import (
     Busy,
     Conflict,
     Denied,
+    NoAnswer,
     Rejected,
-    Silent,
     Taken,
 )
 from holdfast.ingest.frame import Identity
@@ -167,7 +167,7 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, frame: bytes
         return Conflict(detail, _resolution(document) == AUTHORITATIVE, said)
     if status in _REJECTING and reason:
         return Rejected(reason, detail, said)
-    return Silent(detail)
+    return NoAnswer(detail)
 
 
 def retry_after_ms(headers: Mapping[str, str]) -> int:
@@ -185,10 +185,10 @@ def retry_after_ms(headers: Mapping[str, str]) -> int:
 def _taken(document: dict[str, Any], frame: bytes) -> Answer:
     duplicate = document.get("duplicate")
     if not isinstance(duplicate, bool):
-        return Silent("200 without the receipt of a collector: the field duplicate is missing")
+        return NoAnswer("200 without the receipt of a collector: the field duplicate is missing")
     named = document.get("frame_sha256")
     if named is not None and named != hashlib.sha256(frame).hexdigest():
-        return Silent(f"200 for other bytes, with the SHA-256 {str(named)[:64]}")
+        return NoAnswer(f"200 for other bytes, with the SHA-256 {str(named)[:64]}")
     return Taken(duplicate)
 
 
@@ -224,12 +224,12 @@ async def _body(response: httpx.Response) -> bytes:
     return bytes(pieces)
 
 
-def _silent(error: Exception) -> Silent:
+def _silent(error: Exception) -> NoAnswer:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             if cause.verify_code in _NAME_MISMATCH:
-                return Silent(f"its certificate is for another name: {cause.verify_message}", MISNAMED)
-            return Silent(f"its certificate is not trusted: {cause.verify_message}", UNTRUSTED)
+                return NoAnswer(f"its certificate is for another name: {cause.verify_message}", MISNAMED)
+            return NoAnswer(f"its certificate is not trusted: {cause.verify_message}", UNTRUSTED)
         cause = cause.__cause__ or cause.__context__
-    return Silent(" ".join(str(error).split()) or type(error).__name__)
+    return NoAnswer(" ".join(str(error).split()) or type(error).__name__)

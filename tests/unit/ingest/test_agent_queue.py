@@ -12,7 +12,6 @@ import pytest
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Corrupt, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import DiskFolder, held_folder
 from holdfast.ingest.agent.parked import (
     Parked,
@@ -24,6 +23,7 @@ from holdfast.ingest.agent.parked import (
     write_parked,
 )
 from holdfast.ingest.agent.queue import Queue, Queued, QueueFull, QueueOptions, open_queue
+from holdfast.ingest.agent.segment import Entry
 from holdfast.ingest.frame import decode
 from holdfast.ingest.records import Log
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from holdfast.base.errors import Invalid
-from holdfast.ingest.agent.sender import Answer, Busy, Conflict, Denied, Rejected, Silent, Taken
+from holdfast.ingest.agent.sender import Answer, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
 from holdfast.ingest.frame import Identity, encode, pack
 from holdfast.ingest.records import Log
 from holdfast.ingest.transport import HttpTransport, answer_of, check_url, http_client, retry_after_ms
@@ -35,11 +35,11 @@ def test_200_says_whether_it_was_there_before(duplicate: bool) -> None:
 
 @pytest.mark.parametrize("body", [{}, [], "ok", {"duplicate": "no"}, {"duplicate": False, "frame_sha256": "0" * 64}])
 def test_200_of_somebody_else_removes_nothing(body: object) -> None:
-    assert isinstance(answer(200, body), Silent)
+    assert isinstance(answer(200, body), NoAnswer)
 
 
 def test_a_login_page_removes_nothing() -> None:
-    assert isinstance(answer_of(200, {}, b"<html>Sign in</html>", FRAME), Silent)
+    assert isinstance(answer_of(200, {}, b"<html>Sign in</html>", FRAME), NoAnswer)
 
 
 def test_conflicts() -> None:
@@ -49,20 +49,20 @@ def test_conflicts() -> None:
     assert answer(409, {**error("identity_conflict"), "resolution": "existing_is_authoritative"}) == Conflict(
         "409 why", resolved=True
     )
-    assert isinstance(answer(409, error("refused")), Silent)
-    assert isinstance(answer(409, {}), Silent)
+    assert isinstance(answer(409, error("refused")), NoAnswer)
+    assert isinstance(answer(409, {}), NoAnswer)
 
 
 @pytest.mark.parametrize("status", [400, 411, 413, 415, 422])
 def test_only_a_collector_can_say_that_a_batch_will_never_do(status: int) -> None:
     assert answer(status, error("invalid", reason="too_large")) == Rejected("too_large", f"{status} why")
-    assert isinstance(answer(status, {}), Silent)
-    assert isinstance(answer_of(status, {}, b"<h1>Request Entity Too Large</h1>", FRAME), Silent)
+    assert isinstance(answer(status, {}), NoAnswer)
+    assert isinstance(answer_of(status, {}, b"<h1>Request Entity Too Large</h1>", FRAME), NoAnswer)
 
 
 @pytest.mark.parametrize("status", [301, 404, 405, 500, 502, 504])
 def test_anything_else_decides_nothing(status: int) -> None:
-    assert isinstance(answer(status, error("unavailable")), Silent)
+    assert isinstance(answer(status, error("unavailable")), NoAnswer)
 
 
 def test_who_sends_is_refused_apart_from_what_is_sent() -> None:
@@ -72,8 +72,8 @@ def test_who_sends_is_refused_apart_from_what_is_sent() -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_only_a_collector_can_say_that_a_sender_is_not_allowed(status: int) -> None:
-    assert answer(status, {}) == Silent(f"{status} without the error document of a collector")
-    assert isinstance(answer_of(status, {}, b"<h1>Sign in</h1>", FRAME), Silent)
+    assert answer(status, {}) == NoAnswer(f"{status} without the error document of a collector")
+    assert isinstance(answer_of(status, {}, b"<h1>Sign in</h1>", FRAME), NoAnswer)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -113,7 +113,7 @@ async def test_no_answer_is_silence() -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
         transport = HttpTransport(client, ["https://a.test"], lambda: "secret")
-        assert await transport.post(0, Identity("a", "b", 0, 0), FRAME) == Silent("refused")
+        assert await transport.post(0, Identity("a", "b", 0, 0), FRAME) == NoAnswer("refused")
 
 
 async def test_an_endless_answer_is_not_read_to_its_end() -> None:
@@ -121,7 +121,7 @@ async def test_an_endless_answer_is_not_read_to_its_end() -> None:
         transport=httpx.MockTransport(lambda request: httpx.Response(200, content=b"x" * 1_000_000))
     ) as client:
         transport = HttpTransport(client, ["https://a.test"], lambda: "secret")
-        assert isinstance(await transport.post(0, BATCH.identity, FRAME), Silent)
+        assert isinstance(await transport.post(0, BATCH.identity, FRAME), NoAnswer)
 
 
 async def test_a_name_that_is_no_ascii_is_sent_as_it_is() -> None:
@@ -225,7 +225,7 @@ async def test_a_redirect_is_not_followed(target: str) -> None:
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle), follow_redirects=True) as client:
         transport = HttpTransport(client, ["https://a.test"], lambda: "secret")
-        assert isinstance(await transport.post(0, BATCH.identity, FRAME), Silent)
+        assert isinstance(await transport.post(0, BATCH.identity, FRAME), NoAnswer)
     assert [str(request.url) for request in seen] == ["https://a.test/ingest/v1/batch"]
 
 
@@ -247,5 +247,5 @@ async def test_a_proxy_of_the_environment_gets_no_request_over_plain_http(
             answered = await HttpTransport(client, ["http://127.0.0.1:1"], lambda: "secret").post(
                 0, BATCH.identity, FRAME
             )
-    assert isinstance(answered, Silent)
+    assert isinstance(answered, NoAnswer)
     assert not seen

@@ -33,7 +33,7 @@ from holdfast.ingest.agent.sender import (
     Taken,
 )
 from holdfast.ingest.frame import Identity
-from holdfast.objects.redact import shown
+from holdfast.objects.uri import shown
 
 PATH = "/ingest/v1/batch"
 AGENT_HEADER = b"X-Lightmetrics-Agent"

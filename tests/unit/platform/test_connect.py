@@ -12,8 +12,8 @@ from holdfast.base import codec
 from holdfast.base.config import Settings, StoreSection
 from holdfast.base.errors import Incompatible, Invalid, NotFound
 from holdfast.objects import CREATE, IfMatch, Lost, NotModified, Written
-from holdfast.objects.format import FORMAT_KEY, FORMAT_NAME
 from holdfast.objects.memory import MemoryStore
+from holdfast.objects.open import FORMAT_KEY, FORMAT_NAME
 from holdfast.ontology import Entity, Field
 
 
@@ -50,7 +50,7 @@ class TestConnect:
             assert found.body == b"two"
             assert store.get_unless("a/b", found.version) == NotModified()
             assert store.head("a/b").size == 3
-            assert store.range("a/b", 1, 3) == b"wo"
+            assert store.range("a/b", 1, 3).body == b"wo"
             assert list(store.keys()) == ["a/b"]
             assert [page.folders for page in store.list(delimiter=True)] == [("a/",)]
             store.delete("a/b")

@@ -157,18 +157,18 @@ def collectors_of(text: str, *, unsafe_plain_http: bool = False) -> tuple[str, .
 
 
 def _stopping() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends at once."""
+    """Set by the first SIGTERM or SIGINT; the second cancels the agent at once."""
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def hear() -> None:
+    def on_signal() -> None:
         if stop.is_set() and task is not None:
             task.cancel()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
-            loop.add_signal_handler(number, hear)
+        with suppress(RuntimeError):  # only the main thread can handle signals
+            loop.add_signal_handler(number, on_signal)
     return stop
 
 
@@ -299,5 +299,5 @@ def _folder(path: Path) -> Any:
     from holdfast.ingest.agent.queue import ABOUT  # noqa: PLC0415  # see above
 
     if not (path / ABOUT).exists():
-        raise Invalid(f"{path} is no queue of an agent", remedy="give the folder of the agent's --queue")
+        raise Invalid(f"{path} is not the queue of an agent", remedy="give the folder of the agent's --queue")
     return DiskFolder(path)

@@ -180,7 +180,7 @@ def test_a_conflict_is_parked_resolved_and_dropped(desk: Desk, capsys: pytest.Ca
     )
     assert run(desk.command("--once", queue="clone")) in (0, 5)
     until(lambda: not list((desk.root / "clone").glob(f"{int(shown['seq_start']):020d}-*.parked")), "the drop")
-    assert "an operator says" in capsys.readouterr().err
+    assert "an operator decided" in capsys.readouterr().err
 
 
 def test_a_quarantined_agent_keeps_its_batches_until_the_hold_is_lifted(

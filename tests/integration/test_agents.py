@@ -261,3 +261,18 @@ def test_bad_input_is_one_clear_line_and_loses_nothing(desk: Desk, capsys: pytes
     assert sorted(path.name for path in (desk.root / "queue").iterdir()) == before
     assert run(desk.command("--once")) == 0
     assert sorted(desk.records()) == list(range(len(desk.records())))
+
+
+def test_plain_http_to_a_host_that_is_not_certainly_local_needs_the_unsafe_option(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """127.1 reaches this machine here, but does not have to everywhere."""
+    command = [part.replace("http://127.0.0.1", "http://127.1") for part in desk.command("--once")]
+    assert run(command) == 2
+    error = capsys.readouterr().err
+    assert "http://127.1 is another machine" in error
+    assert "--unsafe-plain-http" in error
+    assert not (desk.root / "queue").exists()
+    assert run([*command, "--unsafe-plain-http"]) == 0
+    monkeypatch.setenv("HOLDFAST_AGENT__UNSAFE_PLAIN_HTTP", "true")
+    assert run(command) == 0

@@ -144,8 +144,8 @@ class Client:
     async def send_frame(self, frame: bytes) -> Delivered:
         """Send a frame as it is, such as one of ``Unfinished.frames`` of this or another client."""
         identity = inspect(frame, ANY_SIZE).identity
-        async with self._session() as http:
-            delivered = await self._deliver(http, identity, frame)
+        async with self._session() as transport:
+            delivered = await self._deliver(transport, identity, frame)
             held = self._held.get(identity)
             if held is not None and held.frame == frame:
                 del self._held[identity]
@@ -209,10 +209,10 @@ class Client:
         for each in mine:
             each.sending = True
         try:
-            async with self._session() as http:
+            async with self._session() as transport:
                 for each in mine:
                     try:
-                        done.append(await self._deliver(http, each.identity, each.frame))
+                        done.append(await self._deliver(transport, each.identity, each.frame))
                         self._held.pop(each.identity, None)
                     except (BatchConflict, BatchRejected) as error:
                         each.refusal = error
@@ -220,8 +220,7 @@ class Client:
             for each in mine:
                 each.sending, each.left = False, True
 
-    async def _deliver(self, http: httpx.AsyncClient, identity: Identity, frame: bytes) -> Delivered:
-        transport = HttpTransport(http, self._urls, self._token, unsafe_plain_http=self._unsafe_plain_http)
+    async def _deliver(self, transport: HttpTransport, identity: Identity, frame: bytes) -> Delivered:
         problem = ""
         for number in range(1, self._tries + 1):
             at = self._at  # concurrent calls may move on to the next collector too
@@ -249,12 +248,15 @@ class Client:
         return max(grown, min(asked_s, LONGEST_WAIT_S)) if len(self._urls) == 1 else grown
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def _session(self) -> AsyncIterator[HttpTransport]:
         if self._http is not None:
-            yield self._http
+            yield self._transport(self._http)
             return
         async with self._open() as http:
-            yield http
+            yield self._transport(http)
+
+    def _transport(self, http: httpx.AsyncClient) -> HttpTransport:
+        return HttpTransport(http, self._urls, self._token, unsafe_plain_http=self._unsafe_plain_http)
 
     def _open(self) -> httpx.AsyncClient:
         # One connection per concurrent send, all kept open: the application limits how many calls run at a time.

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from bench import lib
 from bench.bus.work import floor_worker, publish
-from bench.frames.formats import OTHERS, Format
+from bench.frames.formats import OTHERS, Format, samples_of
 from bench.frames.hosts import records
 from bench.lib import Contender, Sample, compare
 from bench.objects.server import s3_server
@@ -25,7 +25,6 @@ from bench.pipeline.peers import duckdb_seconds
 from bench.runs.floor import record
 from bench.runs.work import Workload
 from holdfast.ingest.frame import pack
-from holdfast.ingest.frame.arrow import samples_of
 from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
 from holdfast.platform.open import open_platform

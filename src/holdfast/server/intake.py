@@ -9,8 +9,7 @@ Errors leave as ``Fault``, ``FrameInvalid`` or what acceptance raises; ``faults`
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +18,12 @@ from starlette.requests import ClientDisconnect
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Ambiguous, Denied, NotFound, Unavailable
-from holdfast.ingest import frame, layout
+from holdfast.ingest import frame
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict, Submission
 from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.frame import Header
 from holdfast.ingest.holds import IdentityQuarantined
 from holdfast.ingest.submit import submission_of
-from holdfast.objects.store import ADDRESSED, Addressed
 from holdfast.server.faults import Fault
 from holdfast.server.limits import Limits
 from holdfast.server.meters import Meters
@@ -75,13 +73,6 @@ class Times:
         object.__setattr__(self, "too_late", f"the store did not take it {within}")
 
 
-Ahead = Callable[[str, bytes, Addressed], AbstractContextManager[None]]
-
-
-def nothing_ahead(_key: str, _body: bytes, _mode: Addressed) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 class Intake:
     def __init__(
         self,
@@ -93,11 +84,8 @@ class Intake:
         *,
         frames: frame.Limits,
         times: Times,
-        ahead: Ahead,
     ) -> None:
-        """``ahead`` is told of bytes that will be stored if they are valid, and under which key."""
         self._acceptor = acceptor
-        self._ahead = ahead
         self._tokens = tokens
         self._limits = limits
         self._meters = meters
@@ -177,9 +165,8 @@ class Intake:
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
                 frame_sha256 = hashlib.sha256(data).hexdigest()
-                with self._ahead(layout.blob_key(frame_sha256), data, ADDRESSED):
-                    batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
-                    return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
+                batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
+                return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:
                 unpacked = await blocking(frame.unpack, data, self._frames, header)
             with self._limits.memory(unpacked.table_bytes, held=len(data) + unpacked_bytes):

@@ -39,7 +39,7 @@ from holdfast.objects.certificate import StartCheck, start_check
 from holdfast.objects.stack import OpenStore
 from holdfast.server.ending import Ending
 from holdfast.server.gauges import add_gauges
-from holdfast.server.intake import Intake, Times, nothing_ahead
+from holdfast.server.intake import Intake, Times
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
 from holdfast.server.meters import Meters
@@ -353,8 +353,7 @@ def _compose(
     holds = Holds(store, ambient)
     guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
     times = Times(section.body_timeout_ms, section.accept_timeout_ms if spool is None else None)
-    ahead = store.ahead if spool is None else nothing_ahead
-    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, times=times, ahead=ahead)
+    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, times=times)
     return Service(
         section=section,
         store=store,

@@ -86,7 +86,7 @@ class LocalFiles:
         """Fetch one object in ranges. If it is replaced between two ranges, start again with the new one."""
 
         async def part(start: int) -> tuple[str, int]:
-            found = await self._store.part(key, start, min(start + RANGE_BYTES, size))
+            found = await self._store.range(key, start, min(start + RANGE_BYTES, size))
             await blocking(_write_at, path, start, found.body)
             return found.of, found.size
 

@@ -1,4 +1,4 @@
-"""Opening: something that is opened either for a block or until it is closed.
+"""What ``holdfast.open`` returns: it can be entered with ``async with``, or awaited and closed later.
 
 async with holdfast.open(uri) as hf: ...
 
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Closable)
 
 
 class Opening(AbstractAsyncContextManager[T], Awaitable[T]):
-    """``opened`` opens the thing, and leaves nothing open if it fails."""
+    """``opened`` opens the object; if it fails, it leaves nothing open."""
 
     def __init__(self, opened: Callable[[], Awaitable[T]]) -> None:
         self._open = opened
@@ -45,13 +45,13 @@ class Opening(AbstractAsyncContextManager[T], Awaitable[T]):
         if thing is not None:
             await thing.close()
 
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself, as long as it does not see what follows
+    if not TYPE_CHECKING:  # type checkers report these mistakes themselves, unless they see these methods
 
         def __enter__(self) -> NoReturn:
             raise TypeError("this is opened by 'async with' or 'await'; for blocking code there is holdfast.connect")
 
         def __exit__(self, *_: object) -> None:
-            """There was no entering."""
+            """Never called: ``__enter__`` raises."""
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"no {name!r} before it is open: use 'async with' or 'await', or holdfast.connect")

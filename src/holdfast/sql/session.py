@@ -7,7 +7,7 @@ same files, which contains none of our tables.
 
 from typing import Self
 
-from holdfast.base.aio import blocking, outlasting
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.errors import Refused
 from holdfast.base.scratch import Scratch
 from holdfast.objects.store import Store
@@ -36,7 +36,7 @@ class Session:
         """``OSError`` if no directory can be made, ``Invalid`` if DuckDB rejects the memory limit."""
         session = cls(store, memory_limit)
         try:
-            await outlasting(blocking(session._make))
+            await finishing(session._make)
         except BaseException:
             await session.close()
             raise
@@ -58,7 +58,7 @@ class Session:
         """Another database over the same files, with the same limit. It closes with the session."""
         if self._scratch is None:
             raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
-        return await outlasting(blocking(self._opened, self._scratch))
+        return await finishing(self._opened, self._scratch)
 
     async def close(self) -> None:
         """Idempotent."""

@@ -5,8 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from holdfast.base.scratch import Scratch, sweep
 
 OWNER = """

@@ -7,7 +7,7 @@ that sets ``runs_blocking_inline`` (the simulator's) makes the call in place, so
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
@@ -84,17 +84,8 @@ async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
         if call.claim():
             work.cancel()
         else:  # a thread runs it
-            await _wait_for(work)
-        raise
-
-
-async def outlasting(work: Coroutine[Any, Any, R]) -> R:
-    """Like ``finishing``, for a coroutine: it runs to its end although the caller was cancelled."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await _wait_for(task)
+            work.add_done_callback(_retrieve_exception)
+            await asyncio.wait([work], timeout=PATIENCE_SECONDS)
         raise
 
 
@@ -118,14 +109,8 @@ class _Call(Generic[R]):
             raise RuntimeError("a blocking function raised StopIteration") from error
 
 
-async def _wait_for(work: "asyncio.Future[Any]") -> None:
-    """Until it has ended or ``PATIENCE_SECONDS`` are over. Its exception is dropped, as its caller was cancelled."""
-    work.add_done_callback(_retrieve_exception)
-    await asyncio.wait([work], timeout=PATIENCE_SECONDS)
-
-
 def _retrieve_exception(work: "asyncio.Future[Any]") -> None:
-    """asyncio logs exceptions that nothing retrieves."""
+    """asyncio logs exceptions that nothing retrieves, and the caller of this work was cancelled."""
     if not work.cancelled():
         work.exception()
 

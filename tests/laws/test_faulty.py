@@ -11,7 +11,7 @@ from holdfast.objects.conformance.laws import LAWS, Bench, Effort, Finding, judg
 from holdfast.objects.retry import RetryPolicy
 from tests.fakes.stores import FAULTY, RACES, Factory, racing
 
-EFFORT = Effort(races=6, rounds=6, keys=50, large_bytes=64 * 1024)
+EFFORT = Effort(races=6, rounds=6, overlapping=50, keys=50, large_bytes=64 * 1024)
 IMPATIENT = RetryPolicy(attempts=3, base_ms=1, max_ms=1, deadline_ms=1_000)
 
 
@@ -39,7 +39,7 @@ async def test_a_racing_store_is_caught_whatever_the_seed(seed: int) -> None:
     found = await findings(racing(seed), *RACES)
     assert not found["create-exclusive"].kept
     assert not found["if-match-wins-once"].kept
-    assert "racing writers were told that they won" in found["create-exclusive"].figure
+    assert "racing writers were answered that they won" in found["create-exclusive"].figure
 
 
 def test_a_seed_gives_the_same_race_again() -> None:

@@ -177,6 +177,8 @@ class Client(Store):
         budget: Budget | None = None
         undecided = False
         """An attempt of this write may have landed, or may still land."""
+        refused = False
+        """The store answered 412, and the condition held when we looked."""
         while True:
             trouble: Unavailable | None = None
             try:
@@ -192,8 +194,9 @@ class Client(Store):
                 verdict = await self._look(key, body, mode, budget)
                 if verdict is not None:
                     return verdict
+                refused = refused or trouble is None
                 if not await budget.another():
-                    raise _unsettled(key, trouble)
+                    raise _unsettled(key, None if refused else trouble)
             elif trouble is not None and not await budget.another():
                 raise trouble
 
@@ -208,7 +211,7 @@ class Client(Store):
                 return await self._read_back(key, body, mode)
             except Unavailable as error:
                 if not await budget.another():
-                    raise _unsettled(key, error) from error
+                    raise _unsettled(key, error)
 
     async def _read_back(self, key: str, body: bytes, mode: Create | IfMatch) -> Written | Lost | None:
         try:
@@ -320,4 +323,6 @@ def _last_item(page: Page, before: str | None) -> str | None:
 
 def _unsettled(key: str, trouble: Unavailable | None) -> Ambiguous:
     cause = str(trouble) if trouble is not None else "the store refuses a condition that holds"
-    return Ambiguous(f"{key}: the write may or may not have landed ({cause})")
+    error = Ambiguous(f"{key}: the write may or may not have landed ({cause})")
+    error.__cause__ = trouble
+    return error

@@ -69,6 +69,7 @@ def certify(
     if (missing := too_little(effort)) is not None:
         raise Refused(f"{spec.uri}: no certificate: {missing}", remedy="run holdfast doctor --certify as it is")
     doubts = [f"{finding.law.name} is {finding.verdict}" for finding in findings if not finding.kept]
+    doubts += [f"{finding.law.name} saw only {finding.confidence}" for finding in weak(findings)]
     if doubts or not findings:
         raise Refused(
             f"{spec.uri}: no certificate: {', '.join(doubts) or 'no law was run'}",
@@ -87,11 +88,16 @@ def certify(
     )
 
 
+def weak(findings: Sequence[Finding]) -> list[Finding]:
+    """Laws that were kept, but in too few writes that overlapped in time: no evidence for a certificate."""
+    return [each for each in findings if each.kept and each.confidence is not None and not each.confidence.enough]
+
+
 def too_little(effort: Effort) -> str | None:
     """What an examination with this effort lacks for a certificate; None if nothing."""
     short = [
         f"{name} {getattr(effort, name):,} of at least {getattr(LEAST, name):,}"
-        for name in ("races", "rounds", "keys")
+        for name in ("races", "rounds", "overlapping", "keys")
         if getattr(effort, name) < getattr(LEAST, name)
     ]
     return f"too little effort: {', '.join(short)}" if short else None

@@ -35,7 +35,7 @@ def bucket(ministack: S3Server) -> str:
     return name
 
 
-EFFORT = Effort(races=6, rounds=6, overlapping=50, keys=60, large_bytes=256 * 1024)
+EFFORT = Effort(races=6, rounds=6, keys=60, large_bytes=256 * 1024)
 
 
 def settings(server: S3Server, attempts: int = 30) -> Settings:

@@ -11,7 +11,7 @@ from holdfast.objects.conformance.laws import LAWS, Bench, Effort, Finding, judg
 from holdfast.objects.retry import RetryPolicy
 from tests.fakes.stores import FAULTY, RACES, Factory, racing
 
-EFFORT = Effort(races=6, rounds=6, overlapping=50, keys=50, large_bytes=64 * 1024)
+EFFORT = Effort(races=6, rounds=6, keys=50, large_bytes=64 * 1024)
 IMPATIENT = RetryPolicy(attempts=3, base_ms=1, max_ms=1, deadline_ms=1_000)
 
 

@@ -211,7 +211,7 @@ class Client(Store):
                 return await self._read_back(key, body, mode)
             except Unavailable as error:
                 if not await budget.another():
-                    raise _unsettled(key, error)
+                    raise _unsettled(key, error) from error
 
     async def _read_back(self, key: str, body: bytes, mode: Create | IfMatch) -> Written | Lost | None:
         try:

@@ -21,7 +21,7 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
 from tests.fakes.stores import FAULTY, SharedMemoryStore, over_one_shelf
 
-QUICK = Effort(races=5, rounds=4, overlapping=20, keys=20, large_bytes=1_000)
+QUICK = Effort(races=5, rounds=4, keys=20, large_bytes=1_000)
 SPEC = StoreSpec("memory", "patient", retry=RetryPolicy(attempts=3, base_ms=0, max_ms=1))
 Capture = pytest.CaptureFixture[str]
 
@@ -54,7 +54,7 @@ class TestVerdict:
             assert line.endswith(law.breach)
             assert ("overlapping" in line) == law.races
         assert "no violation found on memory: with 3 writers at once" in shown.out
-        assert "weak evidence for create-exclusive: 0 overlapping writes of 1,000 wanted" in shown.out
+        assert "weak evidence for create-exclusive: 0 overlapping writes of 6 wanted" in shown.out
         assert "requests (" in shown.out
         assert "on S3 about $0.00" in shown.out
         assert shown.err == ""
@@ -129,7 +129,7 @@ class TestJson:
         assert report["certificate"] is None
         assert report["leftovers"] is None
         assert report["store"] == "memory:"
-        assert (report["races"], report["rounds"], report["keys"]) == (8, 10, 1100)
+        assert (report["races"], report["rounds"], report["keys"]) == (8, 125, 1100)
 
     def test_a_broken_law_stands_in_the_report_and_in_the_error(self) -> None:
         desk = Desk(as_json=True)
@@ -151,7 +151,7 @@ class TestCertify:
         certificate = asyncio.run(read_certificate(MemoryStore(shelf)))
         assert certificate is not None
         assert certificate.covers(SPEC)
-        assert (certificate.races, certificate.rounds, certificate.keys) == (9, 10, 1_100)
+        assert (certificate.races, certificate.rounds, certificate.keys) == (9, 125, 1_100)
         assert [law.name for law in certificate.laws] == [law.name for law in LAWS]
         assert set(shelf.objects) == {CERTIFICATE_KEY}
 
@@ -180,7 +180,7 @@ class TestCertify:
         assert capsys.readouterr().err == (
             "error: a certificate stands for more than that: too little effort: races 3 of at least 8, "
             "keys 10 of at least 1,100\n"
-            "hint: use at least --races 8 --rounds 10 --keys 1100, or no --certify\n"
+            "hint: use at least --races 8 --rounds 125 --keys 1100, or no --certify\n"
         )
         assert "hasty" not in _shelves
 

@@ -19,7 +19,7 @@ from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Object, Store,
 from holdfast.objects.uri import StoreSpec
 from tests.fakes.stores import ForgetsDeletes, SharedMemoryStore
 
-EFFORT = Effort(races=3, rounds=2, overlapping=10, keys=5, large_bytes=100)
+EFFORT = Effort(races=3, rounds=2, keys=5, large_bytes=100)
 SPEC = StoreSpec("memory", "examined", retry=RetryPolicy(attempts=4, base_ms=0, max_ms=0))
 
 
@@ -211,15 +211,15 @@ async def test_a_write_that_stays_open_because_no_answer_came_is_not_judged() ->
 
 async def test_a_race_goes_on_until_enough_writes_overlapped() -> None:
     _, (finding,) = await Hospital().run(*(each for each in LAWS if each.name == "create-exclusive"))
-    assert finding.confidence == Confidence(observed=12, wanted=EFFORT.overlapping)
+    assert finding.confidence == Confidence(observed=6, wanted=6)
     assert finding.confidence.enough
-    assert finding.figure == "4 races of 3"
+    assert finding.figure == "2 races of 3"
 
 
 async def test_a_race_ends_when_no_writes_overlap() -> None:
     hospital = Hospital(MemoryStore)
     _, (finding,) = await hospital.run(*(each for each in LAWS if each.name == "create-exclusive"))
-    assert finding.confidence == Confidence(observed=0, wanted=EFFORT.overlapping)
+    assert finding.confidence == Confidence(observed=0, wanted=6)
     assert finding.figure == f"{EFFORT.rounds} races of 3"
 
 
@@ -237,7 +237,7 @@ async def test_a_race_ends_when_its_time_is_up() -> None:
     (create,) = (each for each in LAWS if each.name == "create-exclusive")
     async with examine(
         patient,
-        effort=replace(EFFORT, overlapping=10**6),
+        effort=replace(EFFORT, rounds=10**6),
         ambient=ambient,
         connect=hospital.connect,
         on_leftovers=lambda prefix, error: hospital.leftovers.append((prefix, error)),

@@ -5,7 +5,7 @@ from holdfast.cli.acts.stage import ProofFailed, Stage, prove
 from holdfast.objects.conformance.examination import examine
 from holdfast.objects.conformance.laws import LAWS, Effort
 
-EFFORT = Effort(races=6, rounds=5, overlapping=200, keys=1_001, large_bytes=4 * 1024 * 1024)
+EFFORT = Effort(races=6, rounds=5, keys=1_001, large_bytes=4 * 1024 * 1024)
 
 
 async def every_law(stage: Stage) -> str:

@@ -97,7 +97,7 @@ def too_little(effort: Effort) -> str | None:
     """What an examination with this effort lacks for a certificate; None if nothing."""
     short = [
         f"{name} {getattr(effort, name):,} of at least {getattr(LEAST, name):,}"
-        for name in ("races", "rounds", "overlapping", "keys")
+        for name in ("races", "rounds", "keys")
         if getattr(effort, name) < getattr(LEAST, name)
     ]
     return f"too little effort: {', '.join(short)}" if short else None

@@ -44,6 +44,10 @@ T = TypeVar("T")
 
 KEPT, BROKEN, UNJUDGED = "kept", "broken", "unjudged"
 CLEAN_UP_PASSES = 4
+ROUNDS_IN_VAIN = 10
+"""Rounds without any overlap after which a race ends."""
+REPETITIONS = 10
+"""How often a law without a race repeats its steps."""
 
 
 class Violation(Exception):  # what was seen, not an error of ours
@@ -56,15 +60,18 @@ class Effort:
 
     races: int = 8
     """Writers at once."""
-    rounds: int = 10
-    """Rounds of every race, at least."""
-    overlapping: int = 1_000
-    """A race goes on until so many of its conditional writes overlapped in time with a rival's, or time is up."""
+    rounds: int = 125
+    """Rounds of every race in which all writers write at the same time."""
     race_seconds: float = 30.0
-    """Time for the rounds of one law beyond the least number of rounds."""
+    """When the rounds of one law end, even if too few writes overlapped."""
     keys: int = 1_100
     """Objects in the listing law; more than 1,000 makes real stores turn the page."""
     large_bytes: int = 8 * 1024 * 1024
+
+    @property
+    def overlapping(self) -> int:
+        """The conditional writes of one law that should overlap in time with a rival's."""
+        return self.races * self.rounds
 
 
 class Overlaps:
@@ -155,18 +162,16 @@ class Bench:
     async def rounds(self) -> AsyncIterator[int]:
         """Numbers of the rounds of a race, until enough writes overlapped or the time is up.
 
-        A store that answers a write before the next one is sent (memory, for example) never shows an overlap; the
-        least number of rounds is enough to notice.
+        A store that answers each write before the next one is sent (memory, for example) never shows an overlap; more
+        rounds would not change that.
         """
         until_ns = self.ambient.clock.monotonic_ns() + int(self.effort.race_seconds * 1e9)
         for number in itertools.count():
-            if number >= self.effort.rounds and (
-                self.overlaps.count == 0
-                or self.overlaps.count >= self.effort.overlapping
-                or self.ambient.clock.monotonic_ns() >= until_ns
-            ):
-                return
             yield number
+            seen = self.overlaps.count
+            in_vain = seen == 0 and number + 1 >= min(self.effort.rounds, ROUNDS_IN_VAIN)
+            if seen >= self.effort.overlapping or in_vain or self.ambient.clock.monotonic_ns() >= until_ns:
+                return
 
     async def clean_up(self) -> None:
         """Delete everything under the bench's prefix; a cancelled request may still land, so look again."""
@@ -339,9 +344,8 @@ async def round_trip(bench: Bench) -> str:
 async def read_your_writes(bench: Bench) -> str:
     """A read that begins after an overwrite was answered never returns the older bytes, and no read a mixture."""
     writer, *readers = bench.clients()
-    rounds = bench.effort.rounds * 2
     before: bytes | None = None
-    for number in range(rounds):
+    for number in range(2 * REPETITIONS):
         body = b"value %07d; " % number * 2_000
         _, *glances = await _together([_written(writer, "cell", body), *(_glance(each) for each in readers[:3])])
         for seen in glances:
@@ -355,7 +359,7 @@ async def read_your_writes(bench: Bench) -> str:
         part = (await reader.range("cell", 0, 20)).body
         demand(part == body[:20], f"a range has {part!r} after {body[:20]!r} was acknowledged")
         before = body
-    return f"{rounds} overwrites"
+    return f"{2 * REPETITIONS} overwrites"
 
 
 async def _glance(store: Store) -> bytes | None:
@@ -556,20 +560,20 @@ async def _turned(store: Store, prefix: str, meanwhile: Callable[[], Awaitable[N
 async def listing_fresh(bench: Bench) -> str:
     """Another client's listing shows a write, and its delete, at once."""
     writer, reader = bench.client(0), bench.client(1)
-    for number in range(bench.effort.rounds):
+    for number in range(REPETITIONS):
         key = f"fresh/{number:04d}"
         await writer.put(key, b"x")
         demand(key in await _keys(reader, "fresh/"), f"{key} was acknowledged and not listed")
         if number % 2:
             await writer.delete(key)
             demand(key not in await _keys(reader, "fresh/"), f"{key} listed after its delete")
-    return f"{bench.effort.rounds} writes"
+    return f"{REPETITIONS} writes"
 
 
 async def lost_response_settles(bench: Bench) -> str:
     """A write whose response is lost, or that is delivered twice, is reported as what it was: done, and done once."""
     echoes = (Echoing.LOSE, Echoing.REPEAT)
-    each = max(2, bench.effort.rounds // 2)
+    each = REPETITIONS // 2
     for echo in echoes:
         store = bench.client(fault=lambda inner, echo=echo: Echoing(inner, echo))  # type: ignore[misc]  # mypy and default arguments
         created = await store.put(f"cell-{echo}", b"created " + echo.encode(), CREATE)

@@ -19,6 +19,7 @@ MODULES_AT_MOST = {"memory": 4, "file": 8, "s3": 7}
 
 
 CHECKED = ("memory",)
+"""To be extended by ``file`` and ``s3`` when both backends have their new shape."""
 
 
 class Calls:
@@ -67,11 +68,11 @@ async def test_a_warm_put_passes_few_modules(scheme: str, calls: Calls, tmp_path
             address = f"s3://bucket/team?endpoint={server.endpoint}"
         store = await open_now.enter_async_context(open_store(address, settings=settings))
         for number in range(3):  # connections, directories and threads are there afterwards
-            warm = await store.put(f"folder/{number}", b"warm", CREATE)
-        assert isinstance(warm, Written)
+            await store.put(f"folder/{number}", b"warm", CREATE)
+        current = await store.head("folder/2")
         with calls.recording():
             created = await store.put("folder/created", b"one", CREATE)
-            changed = await store.put("folder/2", b"two", IfMatch(warm.version))
+            changed = await store.put("folder/2", b"two", IfMatch(current.version))
     assert isinstance(created, Written)
     assert isinstance(changed, Written)
     assert len(calls.modules) <= MODULES_AT_MOST[scheme], sorted(calls.modules)

@@ -182,7 +182,7 @@ def _chosen(names: Sequence[str]) -> Sequence[Law]:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"laws: {', '.join(known)}"
-            raise Invalid(f"there is no law {name!r}", remedy=hint)
+            raise Invalid(f"no law is called {name!r}", remedy=hint)
     return [law for law in LAWS if law.name in names] if names else LAWS
 
 

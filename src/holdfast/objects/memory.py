@@ -1,4 +1,4 @@
-"""Objects in a dictionary: for tests, examples and the simulator's ground truth. Gone with the process.
+"""Objects in a dictionary: for tests, examples and the simulator. They end with the process.
 
 Versions are content hashes, as ETags are on real stores, so that equal bytes have equal versions here too.
 """
@@ -31,16 +31,16 @@ from holdfast.objects.store import (
 
 PAGE_SIZE = 1000
 VERSION_DIGITS = 32
-"""Of a SHA-256, which processors compute faster than any other hash that nobody can forge."""
+"""Hexadecimal digits of a SHA-256, the fastest cryptographic hash on processors with instructions for it."""
 
 
 class Shelf:
-    """The objects themselves, apart from any client, so that several clients can share them."""
+    """The objects, apart from the store, so that several stores can share them."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.lock = threading.Lock()
-        """Clients may live in different threads, each with a loop of its own: two portals, for example."""
+        """Stores may be used from different threads, each with an event loop of its own."""
         self._order: list[str] = []
 
     def place(self, found: Object) -> None:

@@ -198,7 +198,7 @@ class TestMistakes:
             (["s3://"], 2, "error: store URI of scheme s3 needs a bucket"),
             (["file:/proc/x"], 2, "hint: give the store a folder on a disk, such as file:./data"),
             (["memory:", "--law", "listing-compete"], 2, "hint: did you mean listing-complete?"),
-            (["memory:", "--law", "xyz"], 2, "error: there is no law 'xyz'\nhint: laws: round-trip, "),
+            (["memory:", "--law", "xyz"], 2, "error: no law is called 'xyz'\nhint: laws: round-trip, "),
             (["memory:", "--races", "1"], 2, "--races"),
             (["memory:", "--rounds", "0"], 2, "--rounds"),
             (["memory:", "--keys", "0"], 2, "--keys"),

@@ -1,12 +1,12 @@
-"""What is known of a store before work is trusted to it: a certificate, and a quick check at start.
+"""The certificate of a store, and the quick check of a store at the start of a service.
 
 A certificate records that ``holdfast doctor --certify`` ran every law on this store and saw no violation: which laws,
 with what effort, when, by which version. It says where it was issued (address and endpoint, never a secret), because a
-copied bucket brings the object along: only a certificate that ``covers`` the store at hand counts for it.
+copied bucket brings the object along: only a certificate that ``covers`` the store's address counts.
 
 ``start_check`` is what a service does when it starts: eight requests under a throwaway key show that the store refuses
 a second create and a stale if-match, and find the certificate. It raises ``Refused`` on a store that ignores
-conditions. It sees nothing of races: that is the doctor's work.
+conditions. It does not test races: ``holdfast doctor`` does.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,7 @@
         async for finding in examination.findings(LAWS): ...
 
 First a small object is written and read (a missing bucket or a wrong password is one error, not sixteen broken laws),
-then the laws run under a prefix that nobody else uses, each client over a backend of its own, and last the prefix is
+then the laws run under a prefix of their own, each client over a backend of its own, and last the prefix is
 emptied, whatever happened before. When the store did not serve a law to its end, the small object is tried again: if
 that fails, the examination ends. The verdicts so far stay, and the laws that are left are unjudged.
 """
@@ -31,7 +31,7 @@ Connect = Callable[[StoreSpec], Store]
 
 
 class Examination:
-    """A store under examination. ``usage`` counts every request that was spent on it."""
+    """A store under examination. ``usage`` counts every request."""
 
     def __init__(self, spec: StoreSpec, backends: Sequence[Store], effort: Effort, ambient: Ambient) -> None:
         self.spec = spec
@@ -113,7 +113,7 @@ async def examine(
 ) -> AsyncIterator[Examination]:
     """An examination of the store at ``spec``, reached. Its prefix is emptied at the end, on failure and Ctrl-C too.
 
-    ``on_leftovers`` is told the prefix when that could not be done; the error that ended the work stays the error.
+    If that fails, ``on_leftovers`` is called with the prefix; the error that ended the work is still the one raised.
     """
     first = connect(spec)
     # Each backend of an unnamed memory store would hold objects of its own.

@@ -473,7 +473,7 @@ async def counters_exact(bench: Bench) -> str:
 
 
 async def conditional_get(bench: Bench) -> str:
-    """A reader that has the current version is told so, and one that does not gets the bytes."""
+    """A reader that has the current version gets no bytes, and one that has another gets the new ones."""
     store = bench.client()
     first = await _written(store, "cell", b"first")
     demand(await store.get_unless("cell", first) == NotModified(), "the same version was sent again")
@@ -523,7 +523,7 @@ async def listing_complete(bench: Bench) -> str:
     sizes = {f"item/{number:06d}": number % 7 for number in range(bench.effort.keys)}
     names = sorted(sizes)
     await map_bounded(names, lambda name: writer.put(name, bytes(sizes[name])), limit=32)
-    # Others come and go in front while the pages are turned: whoever counts positions repeats objects, or skips some.
+    # Objects are created and deleted between two pages: a server that counts positions repeats some or skips them.
     others = [f"item/!{number}" for number in range(3)]
     for meanwhile in (partial(_spread, writer, others), partial(writer.delete_many, [*others, "item/!never"])):
         entries = [entry for entry in await _turned(reader, "item/", meanwhile) if entry.key not in others]
@@ -616,7 +616,7 @@ async def _spread(store: Store, keys: list[str], at_once: int = 32) -> None:
 
 
 async def _together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All at once. The first failure stops the others: nobody may still be writing when the bench is cleaned up."""
+    """All at once. The first failure cancels the others: none may still write when the bench is cleaned up."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

@@ -142,7 +142,7 @@ class TestOnAModel:
         "answer", [HANG_UP, Answer(500, error_body("InternalError"))], ids=["closes connections", "answers 500"]
     )
     async def test_a_server_that_ends_in_the_middle_leaves_the_verdicts_so_far(self, answer: Reply) -> None:
-        code, report = await report_on(S3Model(dies_after=500, answer_then=answer), *QUICK)
+        code, report = await report_on(S3Model(dies_after=150, answer_then=answer), *QUICK)
         verdicts = [law["verdict"] for law in report["laws"]]
         assert code == 5
         assert report["broken"] == []

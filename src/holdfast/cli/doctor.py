@@ -18,6 +18,7 @@ from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
+from holdfast.objects.client import Usage
 from holdfast.objects.conformance.certificate import (
     CERTIFICATE_KEY,
     LEAST,
@@ -30,7 +31,6 @@ from holdfast.objects.conformance.examination import Connect, Examination, exami
 from holdfast.objects.conformance.laws import BROKEN, LAWS, UNJUDGED, Effort, Finding, Law
 from holdfast.objects.open import backend
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 
 app = noun_app()
 _EFFORT = Effort()

@@ -4,7 +4,6 @@ Versions are content hashes, as ETags are on real stores, so that equal bytes ha
 """
 
 import bisect
-import hashlib
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 
@@ -23,15 +22,13 @@ from holdfast.objects.store import (
     Page,
     Part,
     Store,
-    Version,
     Written,
     check_key,
     check_prefix,
+    content_version,
 )
 
 PAGE_SIZE = 1000
-VERSION_DIGITS = 32
-"""Hexadecimal digits of a SHA-256, the fastest cryptographic hash on processors with instructions for it."""
 
 
 class Shelf:
@@ -118,10 +115,6 @@ class MemoryStore(Store):
         if found is None:
             raise NotFound(f"{key}: no such object")
         return found
-
-
-def content_version(body: bytes) -> Version:
-    return Version(hashlib.sha256(body).hexdigest()[:VERSION_DIGITS])
 
 
 def _page(shelf: Shelf, prefix: str, after: str | None, delimiter: bool, limit: int) -> tuple[Page, str | None, bool]:

@@ -14,7 +14,7 @@ from holdfast.base.clock import SystemClock, parse_iso
 from holdfast.base.config import S3Section, Settings
 from holdfast.base.errors import Corrupt, Denied, Incompatible, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.certificate import (
     CERTIFICATE_KEY,
     FORMAT_NAME,
@@ -30,7 +30,6 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from tests.fakes.stores import FAULTY
 
 ENDPOINT = ("endpoint", "http://127.0.0.1:9000")

@@ -14,8 +14,7 @@ from holdfast.base.errors import Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local.fresh import Fresh
 from holdfast.objects.local.locks import Locks
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import ADDRESSED, CREATE, Lost, Mode, Written
+from holdfast.objects.store import ADDRESSED, CREATE, Lost, Mode, Written, content_version
 from tests.unit.objects.local_kit import contents, files, staged, wishes
 
 

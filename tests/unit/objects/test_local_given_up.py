@@ -16,8 +16,7 @@ from holdfast.objects.local.files import OpenFolder
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.local.syncs import Syncs
 from holdfast.objects.local.writing import AT_ONCE_BYTES, Write
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, Version, Written
+from holdfast.objects.store import CREATE, Version, Written, content_version
 from tests.unit.objects.local_kit import files
 
 

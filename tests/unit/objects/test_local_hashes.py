@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.objects.local import LocalStore, hashes
 from holdfast.objects.local.hashes import Hashes
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, IfMatch, Written
+from holdfast.objects.store import CREATE, IfMatch, Written, content_version
 
 BODIES = st.lists(st.tuples(st.sampled_from("ab"), st.binary(max_size=6), st.booleans()), max_size=12)
 

@@ -9,8 +9,7 @@ import pytest
 from holdfast.objects.local import LocalStore, known, writing
 from holdfast.objects.local.files import OpenFile, open_file
 from holdfast.objects.local.known import Known
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, IfMatch, Lost, Version, Written
+from holdfast.objects.store import CREATE, IfMatch, Lost, Version, Written, content_version
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 from holdfast.base.errors import Invalid
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local.locks import Locks, renaming
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, IfMatch, Lost, Written
+from holdfast.objects.store import CREATE, IfMatch, Lost, Written, content_version
 from tests.unit.objects.local_kit import contents, files, keys
 
 LONG = "x" * 300

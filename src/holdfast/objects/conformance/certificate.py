@@ -18,11 +18,10 @@ from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, Corrupt, Refused
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import START_CHECK_PREFIX, Client
 from holdfast.objects.conformance.laws import Effort, Finding
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import START_CHECK_PREFIX
 
 CERTIFICATE_KEY = "meta/certificate.json"
 FORMAT_NAME = "holdfast.certificate"

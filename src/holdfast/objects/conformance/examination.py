@@ -15,13 +15,12 @@ from dataclasses import replace
 
 from holdfast.base.errors import Corrupt, Denied, HoldfastError, NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.laws import UNJUDGED, Bench, Effort, Finding, Law, judge
 from holdfast.objects.open import backend, check_format
 from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 
 PREFIX = "holdfast-doctor-"
 PROBE_ATTEMPTS = 2

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Ambiguous, Conflict, Contended, Denied, HoldfastError, Invalid, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.lease import Grant, Lease
 from holdfast.objects.register import Plain, Register
@@ -38,7 +38,6 @@ from holdfast.objects.store import (
     Version,
     Written,
 )
-from holdfast.objects.usage import Usage
 
 T = TypeVar("T")
 

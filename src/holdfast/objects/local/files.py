@@ -18,8 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.base.clock import Clock
-from holdfast.objects.memory import VERSION_DIGITS
-from holdfast.objects.store import Version
+from holdfast.objects.store import VERSION_DIGITS, Version
 
 # A link could lead out of the store, and a pipe would wait for a writer: neither is an object.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -11,8 +11,7 @@ import hashlib
 import threading
 from typing import Any, NamedTuple
 
-from holdfast.objects.memory import VERSION_DIGITS
-from holdfast.objects.store import Version
+from holdfast.objects.store import VERSION_DIGITS, Version
 
 BODIES = 16
 LARGEST_BYTES = 256 * 1024

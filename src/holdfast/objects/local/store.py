@@ -38,7 +38,6 @@ from holdfast.objects.local.root import Root
 from holdfast.objects.local.tree import Tree
 from holdfast.objects.local.walk import walk
 from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
-from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
@@ -56,6 +55,7 @@ from holdfast.objects.store import (
     Written,
     check_key,
     check_prefix,
+    content_version,
 )
 
 PAGE_SIZE = 1000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.store import LARGE_BYTES, PART_BYTES
 from holdfast.objects.store import (
@@ -23,7 +23,6 @@ from holdfast.objects.store import (
     Written,
 )
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from tests.integration import clients
 from tests.integration.scripted_server import Answer, Reply, Request, ScriptedServer, error_body
 

@@ -109,8 +109,9 @@ class StoreSpec:
         if self.scheme in ("file", "memory"):
             return
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.place, re.ASCII):
+            bucket = shown(f"{self.scheme}://{self.place}").removeprefix(f"{self.scheme}://")
             raise Invalid(
-                f"{self.scheme}://: {shown(f'{self.scheme}://{self.place}').removeprefix(f'{self.scheme}://')!r} is not a bucket name",
+                f"{self.scheme}://: {bucket!r} is not a bucket name",
                 remedy=f"write {self.scheme}://bucket/prefix?endpoint=http://host:port",
             )
         if self.prefix:

@@ -21,11 +21,11 @@ from holdfast.ingest.note import NOTE_BYTES
 from holdfast.ingest.notes import DAY_NS, Notes
 from holdfast.ingest.references import References
 from holdfast.ingest.spool import ABOUT, BALLAST, FOLDER, FORMAT, NOTES, RESERVE, Spool, open_spool
+from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.local import LocalStore
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
-from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk

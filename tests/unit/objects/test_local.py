@@ -13,7 +13,6 @@ from holdfast.base.errors import Ambiguous, Invalid, NotFound, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
 from holdfast.objects.local.tree import Durable
-from holdfast.objects.memory import content_version
 from holdfast.objects.open import open_store
 from holdfast.objects.store import (
     ADDRESSED,
@@ -28,6 +27,7 @@ from holdfast.objects.store import (
     Page,
     Version,
     Written,
+    content_version,
 )
 from tests.unit.objects.local_kit import files, keys, locks, staged
 

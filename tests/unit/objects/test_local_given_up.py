@@ -12,8 +12,7 @@ import pytest
 
 from holdfast.base.errors import Unavailable
 from holdfast.objects.local import LocalStore
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written, content_version
 from tests.unit.objects.local_kit import contents, files, locks, staged
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.local import LocalStore
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, content_version
 from tests.unit.objects.local_kit import keys
 
 SECRET = b"secret"

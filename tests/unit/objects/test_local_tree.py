@@ -10,8 +10,7 @@ from holdfast.base.errors import Invalid
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local.files import Folder
 from holdfast.objects.local.locks import renaming
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, IfMatch, Lost, Written
+from holdfast.objects.store import CREATE, IfMatch, Lost, Written, content_version
 from tests.unit.objects.local_kit import contents, files, keys, locks
 
 LONG = "x" * 300

@@ -12,11 +12,10 @@ from holdfast.base.config import IngestSection
 from holdfast.ingest import Gauge
 from holdfast.ingest.frame import encode, pack
 from holdfast.ingest.records import Record
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.server.app import IngestApp, private_app
 from holdfast.server.service import Service, open_service
 from holdfast.server.tokens import add_token

@@ -24,8 +24,7 @@ from typing import Self
 
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Refused, Unavailable
-from holdfast.objects.memory import VERSION_DIGITS
-from holdfast.objects.store import Version
+from holdfast.objects.store import VERSION_DIGITS, Version
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK, because a pipe would wait for a writer. It is then recognised as no plain file.

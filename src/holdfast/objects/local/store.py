@@ -33,7 +33,6 @@ from holdfast.objects.local.locks import renaming
 from holdfast.objects.local.names import Names
 from holdfast.objects.local.root import Root
 from holdfast.objects.local.tree import Spot, Tree, Walk
-from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
@@ -52,6 +51,7 @@ from holdfast.objects.store import (
     Written,
     check_key,
     check_prefix,
+    content_version,
 )
 
 PAGE_SIZE = 1000

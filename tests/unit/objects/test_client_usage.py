@@ -4,12 +4,11 @@ import pytest
 
 from holdfast.base.errors import NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.certificate import start_check
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, Lost
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from tests.unit.objects.scripted import Scripted
 
 

@@ -1,4 +1,4 @@
-"""What the port makes of every answer: asked directly, and with obstore in between, whose behaviour is pinned here."""
+"""What the port makes of every answer. The behaviour of obstore in between is pinned here, too."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.errors import NoBucket
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Version
-from tests.integration import clients
+from holdfast.objects.uri import StoreSpec
 from tests.integration.scripted_server import (
     HANG_UP,
     SILENCE,
@@ -25,18 +25,9 @@ IF_MATCH = IfMatch(Version('"etag"'))
 CONDITIONAL: list[Mode] = [CREATE, ADDRESSED, IF_MATCH]
 
 
-ENVIRON: dict[str, str] = {}
-
-
-@pytest.fixture(params=clients.BOTH, ids=clients.IDS, autouse=True)
-def each_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in request.param.items():
-        monkeypatch.setitem(ENVIRON, name, value)
-
-
 def store_at(endpoint: str, **options: str) -> CloudStore:
-    target = CloudTarget("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS)
-    return CloudStore(target, environ=ENVIRON)
+    target = StoreSpec("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS)
+    return CloudStore(target, environ={})
 
 
 async def first_page(store: CloudStore) -> object:
@@ -259,7 +250,7 @@ async def test_without_credentials_the_instance_is_asked_and_the_store_never(
     status: int, expected: type[HoldfastError]
 ) -> None:
     async with ScriptedServer(Answer(200)) as server, ScriptedServer(Answer(status)) as instance:
-        target = CloudTarget("s3", "bucket", options=(("endpoint", server.endpoint),))
+        target = StoreSpec("s3", "bucket", options=(("endpoint", server.endpoint),))
         store = CloudStore(target, environ={"AWS_EC2_METADATA_SERVICE_ENDPOINT": instance.endpoint})
         for mode in (CREATE, IF_MATCH, OVERWRITE):
             trouble = await caught(store.put("k", b"x", mode))
@@ -272,7 +263,7 @@ async def test_without_credentials_the_instance_is_asked_and_the_store_never(
 async def test_without_credentials_and_without_an_instance_the_answer_comes_soon(deaf_port: int) -> None:
     environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{deaf_port}"}
     async with ScriptedServer(Answer(200)) as server:
-        store = CloudStore(CloudTarget("s3", "bucket", options=(("endpoint", server.endpoint),)), environ=environ)
+        store = CloudStore(StoreSpec("s3", "bucket", options=(("endpoint", server.endpoint),)), environ=environ)
         trouble = await caught(store.get("k"))
         assert isinstance(trouble, Denied)
         assert "AWS_ACCESS_KEY_ID" in (trouble.remedy or "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.base.config import CacheSection, Settings
 from holdfast.base.ids import Ambient
 from holdfast.base.opening import Opening
+from holdfast.objects import uri
 from holdfast.objects.cache.cached import Cached
 from holdfast.objects.format import check_format
 from holdfast.objects.layer import Layer
@@ -100,6 +101,6 @@ def backend(spec: StoreSpec) -> Store:
 
         unsafe = options.get("unsafe_network_filesystem") == "true"
         return LocalStore(Path(spec.place), unsafe_network_filesystem=unsafe)
-    from holdfast.objects.cloud import CloudStore, CloudTarget  # noqa: PLC0415  # importing obstore takes a while
+    from holdfast.objects.cloud import CloudStore  # noqa: PLC0415  # importing obstore takes a while
 
-    return CloudStore(CloudTarget(spec.scheme, spec.place, spec.prefix, spec.options, spec.secrets))
+    return CloudStore(uri.StoreSpec(spec.scheme, spec.place, spec.prefix, spec.options, spec.secrets))

@@ -5,13 +5,13 @@ import pickle
 from pathlib import Path
 
 import pytest
+from holdfast.objects.cloud.target import OPTIONS
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from holdfast.base.config import RetrySection, S3Section, Settings
 from holdfast.base.errors import Invalid
-from holdfast.objects.cloud.target import OPTIONS
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.spec import CLOUD_OPTIONS, StoreSpec
 

@@ -1,6 +1,8 @@
 """Every outcome of obstore's has one meaning in the port."""
 
 import pytest
+from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.cloud.http1 import Answer, Refused
 from obstore.exceptions import (
     AlreadyExistsError,
     GenericError,
@@ -11,8 +13,6 @@ from obstore.exceptions import (
 
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.objects.cloud.errors import NoBucket, Place, explain, is_lost, is_missing
-from holdfast.objects.cloud.failure import Failure
-from holdfast.objects.cloud.http1 import Answer, Refused
 from holdfast.objects.store import ADDRESSED, CREATE, IfMatch, Version
 from tests.unit.objects.cloud import dumps
 

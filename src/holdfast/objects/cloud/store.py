@@ -244,7 +244,10 @@ class CloudStore(Store):
                 if Failure.read(error).status != 416:
                     raise
                 return None
-        return Part(body, answer.meta["size"], self._version(path, answer.meta))
+        size = answer.meta["size"]
+        if len(body) != min(end, size) - start:
+            raise Unavailable(f"{self._bucket.uri(path)}: {self._bucket.endpoint} returned another range")
+        return Part(body, size, self._version(path, answer.meta))
 
     async def _upload(self, path: str, body: bytes | AsyncIterator[bytes]) -> Written:
         """In parts, several at once, each with a permit of its own."""

@@ -12,13 +12,13 @@ from typing import ParamSpec, TypeVar
 
 from holdfast.base.errors import Contended
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.cloud import CloudStore
-from holdfast.objects.observe import Usage
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import CREATE, IfMatch, Lost, Mode, Store, Written
 from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +46,7 @@ def in_processes(count: int, function: Callable[P, R], *args: P.args, **kwargs: 
 
 def settled(target: StoreSpec) -> Store:
     """The production stack."""
-    return compose(CloudStore(target, environ={}), ambient=Ambient.system(), retry=RETRY, usage=Usage())
+    return Client(CloudStore(target, environ={}), ambient=Ambient.system(), retry=RETRY, usage=Usage())
 
 
 def race(target: StoreSpec, keys: list[str], *, tasks: int, update: bool, settle: bool, processes: int = 1) -> Report:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.store import LARGE_BYTES, PART_BYTES
-from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,
@@ -22,6 +23,7 @@ from holdfast.objects.store import (
     Written,
 )
 from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from tests.integration.scripted_server import Answer, Reply, Request, ScriptedServer, error_body
 
 KEYS = (("access_key_id", "key"), ("secret_access_key", "secret"))
@@ -189,7 +191,7 @@ async def test_parts_are_counted_as_the_requests_that_they_are() -> None:
     requests: list[Request] = []
     usage = Usage()
     async with ScriptedServer(multipart(requests)) as server:
-        store = Observed(CloudStore(target(server), environ={}), usage)
+        store = Client(CloudStore(target(server), environ={}), ambient=Ambient.system(), usage=usage)
         for size, mode in ((LARGE_BYTES + 1, OVERWRITE), (LARGE_BYTES + PART_BYTES, ADDRESSED), (LARGE_BYTES, CREATE)):
             before = usage.requests("put")
             requests.clear()

@@ -110,7 +110,7 @@ class StoreSpec:
             return
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.place, re.ASCII):
             raise Invalid(
-                f"{self.scheme}://: {shown(f'//{self.place}')[2:]!r} is not a bucket name",
+                f"{self.scheme}://: {shown(f'{self.scheme}://{self.place}').removeprefix(f'{self.scheme}://')!r} is not a bucket name",
                 remedy=f"write {self.scheme}://bucket/prefix?endpoint=http://host:port",
             )
         if self.prefix:

@@ -17,7 +17,7 @@ from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid
 from holdfast.base.telemetry import logger
 from holdfast.ingest.lasting import lasting
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.server.app import IngestApp, private_app
 from holdfast.server.certificates import check_pair
 from holdfast.server.ending import Ending
@@ -39,7 +39,7 @@ class Serving:
 
 
 async def run_collector(
-    store: OpenStore,
+    store: Client,
     section: IngestSection,
     *,
     query: bool = False,

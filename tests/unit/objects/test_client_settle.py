@@ -7,17 +7,17 @@ import pytest
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Ambiguous, Corrupt, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.retry import Retrying, RetryPolicy
-from holdfast.objects.settle import Settled
+from holdfast.objects.client import Client
+from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Version, Written
 from tests.unit.objects.scripted import Scripted
 
 QUICK = RetryPolicy(attempts=4, base_ms=0, max_ms=0)
 
 
-def stack(backend: Scripted) -> Settled:
+def stack(backend: Scripted) -> Client:
     ambient = Ambient(SystemClock(), random.Random(1))
-    return Settled(Retrying(backend, QUICK, ambient), QUICK, ambient)
+    return Client(backend, ambient=ambient, retry=QUICK)
 
 
 @pytest.mark.parametrize(

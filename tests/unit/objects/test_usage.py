@@ -4,18 +4,18 @@ import pytest
 
 from holdfast.base.errors import NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.certificate import start_check
-from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.client import Client
+from holdfast.objects.conformance.certificate import start_check
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, compose
 from holdfast.objects.store import CREATE, Lost
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from tests.unit.objects.scripted import Scripted
 
 
 async def test_what_is_not_there_is_an_answer_and_what_is_not_served_is_an_error() -> None:
     usage, script = Usage(), Scripted("ok", "ok", "busy")
-    store = Observed(script, usage)
+    store = Client(script, ambient=Ambient.system(), retry=RetryPolicy(attempts=1), usage=usage)
     with pytest.raises(NotFound):
         await store.get("meta/nothing")
     with pytest.raises(NotFound):
@@ -30,8 +30,8 @@ async def test_what_is_not_there_is_an_answer_and_what_is_not_served_is_an_error
 
 async def test_every_start_check_is_of_one_family() -> None:
     usage, ambient = Usage(), Ambient.system()
-    stack = compose(Scripted(), ambient=ambient, retry=RetryPolicy(attempts=1), usage=usage)
-    store = OpenStore(stack, StoreSpec.parse("memory:checked"), usage, ambient)
+    spec = StoreSpec.parse("memory:checked")
+    store = Client(Scripted(), ambient=ambient, retry=RetryPolicy(attempts=1), usage=usage, spec=spec)
     for _ in range(2):
         await start_check(store)
     assert {family for _, family in usage.tallies} == {"start-check", "meta"}

@@ -11,7 +11,6 @@ conditions. It sees nothing of races: that is the doctor's work.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,11 +18,11 @@ from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, Corrupt, Refused
 from holdfast.base.ids import Ambient
-from holdfast.objects.laws import Effort, Finding
-from holdfast.objects.observe import START_CHECK_PREFIX
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
+from holdfast.objects.conformance.laws import Effort, Finding
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store, Written
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import START_CHECK_PREFIX
 
 CERTIFICATE_KEY = "meta/certificate.json"
 FORMAT_NAME = "holdfast.certificate"
@@ -60,7 +59,7 @@ class Certificate(_Record):
 
     def covers(self, spec: StoreSpec) -> bool:
         """Whether it was issued for this very address; a copy or a move needs a certificate of its own."""
-        return (self.store, self.endpoint) == (spec.uri, endpoint_of(spec))
+        return (self.store, self.endpoint) == (spec.uri, spec.endpoint)
 
 
 def certify(
@@ -77,7 +76,7 @@ def certify(
         )
     return Certificate(
         store=spec.uri,
-        endpoint=endpoint_of(spec),
+        endpoint=spec.endpoint,
         certified_at=iso(ambient.clock.wall_ns()),
         holdfast_version=holdfast_version,
         races=effort.races,
@@ -144,7 +143,7 @@ class StartCheck:
         return f"this store has not been examined ({found}): run holdfast doctor --certify"
 
 
-async def start_check(store: OpenStore) -> StartCheck:
+async def start_check(store: Client) -> StartCheck:
     """Four PUTs, three GETs and a DELETE. ``Refused`` when the store does not keep conditions."""
     key = f"{START_CHECK_PREFIX}{store.ambient.ids.unique()}"
     try:
@@ -164,7 +163,7 @@ async def start_check(store: OpenStore) -> StartCheck:
     return StartCheck(certificate)
 
 
-async def _seen_of_conditions(store: OpenStore, key: str) -> str | None:
+async def _seen_of_conditions(store: Client, key: str) -> str | None:
     """What the store did wrong; None when it refused a second create and a stale if-match and kept the bytes.
 
     A refused write is read back by the layer below, so ``Lost`` brings the bytes that stand there.
@@ -187,12 +186,3 @@ async def _seen_of_conditions(store: OpenStore, key: str) -> str | None:
 
 def _refused_over(outcome: Written | Lost, standing: bytes) -> bool:
     return isinstance(outcome, Lost) and outcome.current is not None and outcome.current.body == standing
-
-
-def endpoint_of(spec: StoreSpec) -> str | None:
-    """The server's address, without user information; None where the provider's own is used."""
-    endpoint = dict(spec.options).get("endpoint")
-    if endpoint is None:
-        return None
-    parts = urlsplit(endpoint)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -15,13 +15,13 @@ from dataclasses import replace
 
 from holdfast.base.errors import Ambiguous, Corrupt, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.format import check_format
-from holdfast.objects.laws import Bench, Effort, Finding, Law, judge
-from holdfast.objects.observe import Usage
+from holdfast.objects.client import Client
+from holdfast.objects.conformance.laws import Bench, Effort, Finding, Law, judge
+from holdfast.objects.open import backend, check_format
 from holdfast.objects.scoped import Scoped
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import backend, compose
 from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 
 PREFIX = "holdfast-doctor-"
 PROBE_ATTEMPTS = 2
@@ -49,12 +49,12 @@ class Examination:
     @property
     def store(self) -> Store:
         """The examined store itself, outside the throwaway prefix."""
-        return compose(self._backends[0], ambient=self._ambient, retry=self.spec.retry, usage=self.usage)
+        return Client(self._backends[0], ambient=self._ambient, retry=self.spec.retry, usage=self.usage)
 
     async def reach(self) -> None:
         """Read and write one small object: whatever is wrong with address, permissions or network shows here."""
         retry = replace(self.spec.retry, attempts=min(PROBE_ATTEMPTS, self.spec.retry.attempts))
-        store = compose(self._backends[0], ambient=self._ambient, retry=retry, usage=self.usage)
+        store = Client(self._backends[0], ambient=self._ambient, retry=retry, usage=self.usage)
         await check_format(store)
         room = Scoped(store, self.prefix)
         body = f"probe {self._ambient.ids.write_id()}".encode()
@@ -100,8 +100,8 @@ async def examine(
     ``on_leftovers`` is told the prefix when that could not be done; the error that ended the work stays the error.
     """
     first = connect(spec)
-    # Where nobody else sees the objects (memory), separate clients would have separate stores.
-    more = effort.races - 1 if spec.scheme != "memory" or connect is not backend else 0
+    # Each backend of an unnamed memory store would hold objects of its own.
+    more = effort.races - 1 if (spec.scheme, spec.place) != ("memory", "") else 0
     backends = [first, *(connect(spec) for _ in range(more))]
     examination = Examination(spec, backends, effort, ambient)
     out_of_reach = False

@@ -5,7 +5,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from holdfast.objects.cloud.target import OPTIONS
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
@@ -13,7 +12,7 @@ from pydantic import SecretStr
 from holdfast.base.config import RetrySection, S3Section, Settings
 from holdfast.base.errors import Invalid
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import CLOUD_OPTIONS, StoreSpec
+from holdfast.objects.uri import OPTIONS, StoreSpec
 
 SECRETS = Settings(
     s3=S3Section(
@@ -97,12 +96,10 @@ class TestBuckets:
 
     @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
     def test_every_option_of_the_table_is_taken(self, scheme: str) -> None:
-        for option in CLOUD_OPTIONS[scheme]:
-            assert StoreSpec.parse(f"{scheme}://b?{option}=1").options == ((option, "1"),)
-
-    @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
-    def test_the_backend_knows_the_same_options(self, scheme: str) -> None:
-        assert set(OPTIONS[scheme]) == CLOUD_OPTIONS[scheme]
+        values = {"endpoint": "http://127.0.0.1:1", "sse": "AES256", "sse_kms_key_id": ""}
+        for option in OPTIONS[scheme]:
+            value = values.get(option, "1")
+            assert StoreSpec.parse(f"{scheme}://b?{option}={value}").options == ((option, value),)
 
     def test_options_are_unquoted(self) -> None:
         spec = StoreSpec.parse("s3://b?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=us-east-1")
@@ -147,19 +144,19 @@ class TestMistakes:
         [
             ("", "store URI '' has no known scheme", "examples: file:./data, memory:, s3://bucket/prefix"),
             ("data", "'data' has no known scheme", "examples: "),
-            ("/srv/data", "'/srv/data' has no known scheme", "for a folder write file:/srv/data"),
-            ("./data", "no known scheme", "for a folder write file:./data"),
-            ("~/data", "no known scheme", "for a folder write file:~/data"),
+            ("/srv/data", "'/srv/data' has no known scheme", "for a directory write file:/srv/data"),
+            ("./data", "no known scheme", "for a directory write file:./data"),
+            ("~/data", "no known scheme", "for a directory write file:~/data"),
             ("http://bucket", "no known scheme", "examples: "),
             ("fil:data", "no known scheme", "did you mean file:"),
             ("S3://bucket", "no known scheme", "did you mean s3:|examples: "),
-            ("file:", "'file:' names no folder", "write file:./data"),
-            ("file://", "names no folder", "write file:./data"),
+            ("file:", "'file:' names no directory", "write file:./data"),
+            ("file://", "names no directory", "write file:./data"),
             ("file://host/data", "names a host 'host'", "write file:host/"),
             ("file:~no-such-user/x", "home directory", "full path"),
             ("file:a\0b", "zero byte", "write file:./data"),
             ("file:data?sync=no", "'file:data' has an unknown option 'sync'", "known here: unsafe_network_filesystem"),
-            ("file:data?unsafe_network_filesystem=1", "unsafe_network_filesystem=1 is neither true nor false", ""),
+            ("file:data?unsafe_network_filesystem=2", "unsafe_network_filesystem=2 is neither true nor false", ""),
             ("memory:a/b", "not the name of a memory store", "write memory: or memory:name"),
             ("memory:x?y=1", "'memory:x' is not the name of a memory store", "write memory: or memory:name"),
             ("s3:bucket", "scheme s3 needs a bucket", "write s3://bucket/prefix"),
@@ -167,8 +164,8 @@ class TestMistakes:
             ("gs:///prefix", "scheme gs needs a bucket", "write gs://bucket/prefix"),
             ("s3://bucket/a\nb", "has a control character", "leave it out"),
             ("s3://bucket/%ff", "lone surrogate", "use other characters"),
-            ("s3://127.0.0.1:9000/bucket", "'127.0.0.1:9000' is no bucket name", r"\?endpoint=http://host:port"),
-            ("s3://[::1/bucket", "cannot be read", "examples: "),
+            ("s3://127.0.0.1:9000/bucket", "'127.0.0.1:9000' is not a bucket name", r"\?endpoint=http://host:port"),
+            ("s3://[::1/bucket", "cannot be parsed", "examples: "),
             ("s3://bucket/a#b", "'s3://bucket/a#b' has a #", "write %23"),
             ("s3://bucket/a//b", "key 'a//b' has a component ''", "non-empty names"),
             ("s3://bucket/../b", "has a component '..'", "non-empty names"),
@@ -237,3 +234,53 @@ class TestSecrets:
         with pytest.raises(AttributeError):
             spec.place = "other"  # type: ignore[misc]  # that is the point
         assert hash(spec) == hash(StoreSpec.parse("memory:"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "remedy"),
+    [
+        ((("regoin", "x"),), "an unknown option 'regoin'", "did you mean region?"),
+        ((("endpoint", "127.0.0.1:9000"),), "not an address", "http://host:port"),
+        ((("endpoint", "ftp://host"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host:port"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host/a b"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host/a\r\nb"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://mün.example"),), "not an address", "http://host:port"),
+        ((("endpoint", "ftp://key:secret@host"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://key:with/secret/slashes@host:port"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://key:secret@host"),), "carries credentials", "holdfast.toml"),
+        ((("sse", "rot13"),), "sse=rot13", "AES256"),
+        ((("sse_kms_key_id", "k"),), "sse_kms_key_id", "both"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_remedy(options: tuple[tuple[str, str], ...], words: str, remedy: str) -> None:
+    with pytest.raises(Invalid, match=words) as caught:
+        StoreSpec("s3", "bucket", options=options)
+    assert remedy in (caught.value.remedy or "")
+    assert "secret" not in str(caught.value)
+
+
+def test_bad_places_and_secrets() -> None:
+    with pytest.raises(Invalid, match="scheme 'ftp'"):
+        StoreSpec("ftp", "bucket")
+    for bucket in ("", "a/b", "..", "a b", "é", "a\r\nx: y"):
+        with pytest.raises(Invalid, match="not a bucket") as caught:
+            StoreSpec("s3", bucket)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(Invalid, match="component ''"):
+        StoreSpec("s3", "bucket", "a/")
+    with pytest.raises(Invalid, match="an unknown secret 'password'"):
+        StoreSpec("s3", "bucket", secrets=(("password", "x"),))
+
+
+def test_values_are_read_by_their_kind() -> None:
+    target = StoreSpec("s3", "bucket", options=(("anonymous", "True"), ("request_timeout_ms", "250"), ("region", "")))
+    assert target.switch("anonymous", default=False)
+    assert target.switch("allow_http", default=True)
+    assert target.number("request_timeout_ms", default=1) == 250
+    assert target.text("region") is None
+    with pytest.raises(Invalid, match="anonymous=perhaps"):
+        StoreSpec("s3", "bucket", options=(("anonymous", "perhaps"),))
+    with pytest.raises(Invalid, match="request_timeout_ms=5s"):
+        StoreSpec("s3", "bucket", options=(("request_timeout_ms", "5s"),))

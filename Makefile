@@ -8,10 +8,11 @@ MINUTES ?= 30
 JOBS    ?= 3
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
+AZURITE   ?= .azurite
 # Tests start hundreds of processes, each of which would compile the whole package for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint style types unit sim bench soak test-ceph docs clean
+.PHONY: help setup demo test test-fast lint style types unit sim bench soak test-ceph test-azure docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -46,11 +47,11 @@ types: $(STAMP)  ## mypy
 # One more than a small machine has cores: now and then each waits for a process, a server, or a lease that runs out.
 unit: $(STAMP)  ## all tests, in random order, three at a time
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "not ceph" -n $(JOBS)
+	$(BIN)/pytest -m "not ceph and not azure" -n $(JOBS)
 
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "not ceph" -x -q $(ARGS)
+	$(BIN)/pytest -m "not ceph and not azure" -x -q $(ARGS)
 
 sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten million operations of Register and Lease
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
@@ -58,7 +59,7 @@ sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten mil
 
 soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
 	@tools/need java >/dev/null
-	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" -n $(JOBS) --timeout 3600
+	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph and not azure" -n $(JOBS) --timeout 3600
 	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
@@ -68,6 +69,9 @@ bench: $(STAMP)  ## every benchmark package beside its peers, which are installe
 
 test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; installs it below CEPH_ROOT)
 	@tools/with-ceph "$(CEPH_ROOT)" "$(CEPH_PORT)" $(BIN)/pytest -m ceph
+
+test-azure: $(STAMP)  ## laws, races and one test of each domain on Azurite, which npm installs below AZURITE
+	@tools/with-azurite "$(AZURITE)" $(BIN)/pytest -m azure
 
 docs: $(STAMP)  ## check links and run the examples in README and docs
 	@tools/need java >/dev/null

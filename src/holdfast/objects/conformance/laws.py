@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.errors import Conflict, Denied, HoldfastError, Unavailable
+from holdfast.base.errors import Conflict, Denied, HoldfastError, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
@@ -264,15 +264,21 @@ async def _glance(store: Store) -> bytes | None:
 async def odd_keys(bench: Bench) -> str:
     """Keys are exact: odd characters, long components, names that differ only in case."""
     store = bench.client()
+    held: list[str] = []
     for key in ODD_KEYS:
-        await store.put(key, key.encode())
-    for key in ODD_KEYS:
+        try:
+            await store.put(key, key.encode())
+        except Invalid:
+            demand("\\" in key, f"{key!r} is refused")  # Azure stores it as a slash, so there it may be refused
+        else:
+            held.append(key)
+    for key in held:
         found = await store.find(key)
         demand(found is not None, f"{key!r} was written and cannot be read")
         demand(found is not None and found.body == key.encode(), f"{key!r} holds the bytes of another key")
     listed = await _keys(store)
-    demand(listed == sorted(ODD_KEYS), f"listed {set(listed) ^ set(ODD_KEYS) or 'in another order'}")
-    return f"{len(ODD_KEYS)} keys"
+    demand(listed == sorted(held), f"listed {set(listed) ^ set(held) or 'in another order'}")
+    return f"{len(held)} keys"
 
 
 async def object_and_folder(bench: Bench) -> str:

@@ -196,6 +196,8 @@ class AgentSection(Section):
     processes: int = Field(default=8, ge=0, le=8)
     host: bool = True
     ca_file: _Path | None = None
+    unsafe_plain_http: bool = False
+    """Allow collectors on other machines over plain HTTP, which sends the agent's token unencrypted."""
     logs: tuple[LogSource, ...] = ()
     rules: tuple[AlertRule, ...] = ()
 

@@ -154,6 +154,16 @@ async def test_without_bulk_delete_every_key_is_asked_for() -> None:
         assert sorted(server.seen) == ["DELETE /bucket/a", "DELETE /bucket/b"]
 
 
+@pytest.mark.parametrize("bulk", ["true", "false"])
+async def test_deletes_are_counted_as_the_requests_that_are_sent(bulk: str) -> None:
+    async with ScriptedServer(Answer(200, b"<DeleteResult><Deleted><Key>0</Key></Deleted></DeleteResult>")) as server:
+        store = CloudStore(target(server, bulk_delete=bulk), environ={})
+        for keys in (1, 1000, 1001):
+            server.requests.clear()
+            await store.delete_many([f"{number}" for number in range(keys)])
+            assert len(server.requests) == store.delete_requests(keys)
+
+
 def multipart(requests: list[Request]) -> Callable[[Request], Reply]:
     def reply(request: Request) -> Reply:
         requests.append(request)
@@ -302,6 +312,7 @@ async def test_deletes_of_azure_mind_neither_missing_blobs_nor_each_other() -> N
         server.reply = batch("404 The specified blob does not exist.")
         await store.delete_many(["k", "l"])
         assert server.seen == ["POST /bucket?restype=container&comp=batch"] * 3
+        assert store.delete_requests(2) == 2
 
 
 async def test_a_put_passes_few_modules() -> None:

@@ -18,7 +18,6 @@ MODULE_LINES = 1_000
 FOLDER_MODULES = 15
 
 LARGE_FOLDERS = {
-    "src/holdfast/base": "until Redesign I",
     "src/holdfast/bus": "until Redesign V",
     "src/holdfast/cli": "until Redesign V: one module per command",
     "src/holdfast/cli/acts": "until Redesign V: one module per act of the demo",

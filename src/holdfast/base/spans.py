@@ -15,7 +15,10 @@ def parse_span(text: str) -> int:
     """Nanoseconds in ``90s``, ``30m``, ``2h``, ``7d``, ``2w`` or several of them, such as ``1d12h``."""
     if not _SPAN.fullmatch(text):
         raise Invalid(f"{text!r} is not a span of time", remedy="write it like 90s, 30m, 2h, 7d or 1d12h")
-    return sum(int(float(number) * _UNITS[unit]) for number, unit in _PART.findall(text))
+    try:
+        return sum(int(float(number) * _UNITS[unit]) for number, unit in _PART.findall(text))
+    except OverflowError:
+        raise Invalid(f"{text[:40]!r} is too long a span of time", remedy="write it like 90s, 30m, 2h or 7d") from None
 
 
 def parse_moment(text: str, now_ns: int) -> int:
@@ -24,7 +27,7 @@ def parse_moment(text: str, now_ns: int) -> int:
         return now_ns - parse_span(text)
     try:
         return parse_iso(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Invalid(
             f"{text!r} is not a time", remedy="write 2h or 7d for so long ago, or 2026-01-31 or 2026-01-31T12:00:00Z"
         ) from None

@@ -24,7 +24,7 @@ from holdfast.ingest import (
 )
 from holdfast.ingest.frame import inspect
 from holdfast.ingest.transport import PATH
-from holdfast.server.app import IngestApp
+from holdfast.server.app import ingest_app
 from holdfast.server.tokens import add_token, revoke_token
 from tests.unit.server.server_desk import ServerDesk, listening, server_desk
 
@@ -95,7 +95,7 @@ class Desk:
 @asynccontextmanager
 async def desk(folder: Path, **settings: Any) -> AsyncIterator[Desk]:
     async with server_desk(folder, **settings) as server:
-        door = Door(IngestApp(server.service))
+        door = Door(ingest_app(server.service))
         async with listening(door) as url:
             yield Desk(server, door, url, folder)
 

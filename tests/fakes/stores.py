@@ -13,7 +13,6 @@ from holdfast.objects.memory import MemoryStore, Shelf, content_version
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
-    Capabilities,
     Create,
     Entry,
     IfMatch,
@@ -31,10 +30,6 @@ from holdfast.objects.store import (
 class SharedMemoryStore(MemoryStore):
     """A memory store that behaves like a server: every client has an object of its own over one shelf, and a request
     takes its time, so that others come in between."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(name="memory", durable=False, shared=True)
 
     async def get(self, key: str) -> Object:
         await asyncio.sleep(0)

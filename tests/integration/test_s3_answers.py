@@ -200,7 +200,7 @@ async def test_half_an_answer_is_no_answer() -> None:
 
 async def test_a_range_past_the_end_is_empty() -> None:
     async with ScriptedServer(Answer(416, error_body("InvalidRange"))) as server:
-        assert await store_at(server.endpoint).range("k", 10, 20) == b""
+        assert (await store_at(server.endpoint).range("k", 10, 20)).body == b""
         assert server.requests[0].headers["range"] == "bytes=10-19"
 
 

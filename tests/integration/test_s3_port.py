@@ -97,7 +97,7 @@ async def test_empty_and_large_bodies(store: Store) -> None:
     written = await store.put("empty", b"", CREATE)
     assert isinstance(written, Written)
     assert (await store.get("empty")).body == b""
-    assert await store.range("empty", 0, 10) == b""
+    assert (await store.range("empty", 0, 10)).body == b""
     large = bytes(range(256)) * (64 * 4096)
     assert len(large) == 2 * LARGE_BYTES
     for mode in (CREATE, OVERWRITE, ADDRESSED):
@@ -111,11 +111,11 @@ async def test_empty_and_large_bodies(store: Store) -> None:
 
 async def test_ranges(store: Store) -> None:
     await store.put("k", b"0123456789")
-    assert await store.range("k", 2, 5) == b"234"
-    assert await store.range("k", 8, 100) == b"89"
-    assert await store.range("k", 10, 20) == b""
-    assert await store.range("k", 50, 60) == b""
-    assert await store.range("k", 3, 3) == b""
+    assert (await store.range("k", 2, 5)).body == b"234"
+    assert (await store.range("k", 8, 100)).body == b"89"
+    assert (await store.range("k", 10, 20)).body == b""
+    assert (await store.range("k", 50, 60)).body == b""
+    assert (await store.range("k", 3, 3)).body == b""
     for start, end in ((0, 5), (3, 3), (50, 60)):
         with pytest.raises(NotFound, match="no such object"):
             await store.range("missing", start, end)

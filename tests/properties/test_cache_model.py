@@ -85,7 +85,7 @@ async def step(world: World, cache: Cached, verb: str, key: Any, *rest: Any) -> 
             assert await cache.head(key) == await world.store.head(key)
         case "range":
             start, end = sorted(rest)
-            assert await cache.range(key, start, end) == truth.body[start:end]
+            assert (await cache.range(key, start, end)).body == truth.body[start:end]
         case "pinned":
             async with cache.pinned(key) as path:
                 assert path.read_bytes() == truth.body
@@ -93,7 +93,7 @@ async def step(world: World, cache: Cached, verb: str, key: Any, *rest: Any) -> 
 
 async def read(cache: Cached, verb: str, key: str, *rest: int) -> object:
     if verb == "range":
-        return await cache.range(key, *sorted(rest))
+        return (await cache.range(key, *sorted(rest))).body
     if verb == "pinned":
         async with cache.pinned(key) as path:
             return path.read_bytes()

@@ -57,7 +57,7 @@ class ManifestFirst(Collector):
 
     async def accept(self, submission: Submission) -> Answer:
         draft = self._draft(submission)
-        found = await self._claim(draft, draft.encode(), submission)
+        found = await self._claim(draft, submission)
         await self.store.put(submission.blob_key, submission.body, ADDRESSED)
         return self._won(draft, submission) if found is draft else await self._answer(found, submission)
 
@@ -87,10 +87,10 @@ class EffectsFirst(Collector):
 class LooksThenWrites(Collector):
     """No manifest is there, so writing one needs no condition."""
 
-    async def _claim(self, draft: AcceptedManifest, body: bytes, submission: Submission) -> AcceptedManifest:
+    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
         found = await self._find(draft.identity)
         if found is None:
-            await self.store.put(draft.key, body, OVERWRITE)
+            await self.store.put(draft.key, draft.encode(), OVERWRITE)
         return draft if found is None else found
 
 
@@ -132,10 +132,10 @@ class Condemns(OrphanKeeper):
 class ReadsMarker(Collector):
     """Looks for a marker before it claims: by the time the manifest lands, that is old news."""
 
-    async def _claim(self, draft: AcceptedManifest, body: bytes, submission: Submission) -> AcceptedManifest:
+    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
         if await self.store.find(marker_key(submission.blob_key)) is not None:
             raise Unavailable(f"{submission.blob_key}: is condemned")
-        return await super()._claim(draft, body, submission)
+        return await super()._claim(draft, submission)
 
 
 @dataclass(frozen=True, kw_only=True)

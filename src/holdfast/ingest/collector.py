@@ -84,13 +84,12 @@ class Collector:
         self._writer: asyncio.Task[None] | None = None
 
     async def accept(self, submission: Submission) -> Answer:
-        with _Drafting(self.store, lambda: self._draft(submission)) as drafting:
-            found = await self._prepare(submission)
-            if found is None:
-                draft, body = drafting.result()
-                found = await self._claim(draft, body, submission)
-                if found is draft:
-                    return self._won(draft, submission)
+        found = await self._prepare(submission)
+        if found is None:
+            draft = self._draft(submission)
+            found = await self._claim(draft, submission)
+            if found is draft:
+                return self._won(draft, submission)
         return await self._answer(found, submission)
 
     async def _prepare(self, submission: Submission) -> AcceptedManifest | None:
@@ -101,10 +100,10 @@ class Collector:
             raise Unavailable(f"batch {submission.identity}: its bytes are not in the store yet ({error})") from error
         return None if created else await self._find(submission.identity)
 
-    async def _claim(self, draft: AcceptedManifest, body: bytes, submission: Submission) -> AcceptedManifest:
+    async def _claim(self, draft: AcceptedManifest, submission: Submission) -> AcceptedManifest:
         """The manifest that stands under the identity: the draft, or what was there before it."""
         try:
-            outcome = await self.store.put(draft.key, body, CREATE)
+            outcome = await self.store.put(draft.key, draft.encode(), CREATE)
         except Ambiguous as error:
             self._doubt(draft)
             self._leave(submission)
@@ -195,42 +194,6 @@ class Collector:
             self._writer = None
         with suppress(HoldfastError):
             await self.references.flush()
-
-
-class _Drafting:
-    """A manifest is made, and told to the store ahead, while the bytes that it is for are on their way."""
-
-    __slots__ = ("_ahead", "_draft", "_drafted", "_store", "_turn")
-
-    def __init__(self, store: Store, draft: Callable[[], AcceptedManifest]) -> None:
-        self._store = store
-        self._draft = draft
-        self._drafted: tuple[AcceptedManifest, bytes] | None = None
-
-    def _begin(self) -> None:
-        with suppress(HoldfastError):  # whoever wants the draft hears of it
-            self.result()
-
-    def result(self) -> tuple[AcceptedManifest, bytes]:
-        """The manifest and its bytes; made now, if the loop has not turned yet."""
-        if self._drafted is None:
-            draft = self._draft()
-            body = draft.encode()
-            self._ahead = self._store.ahead(draft.key, body, CREATE)
-            self._ahead.__enter__()
-            self._drafted = draft, body
-        return self._drafted
-
-    def __enter__(self) -> Self:
-        self._turn = asyncio.get_running_loop().call_soon(self._begin)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._turn.cancel()
-        if self._drafted is not None:
-            self._ahead.__exit__(kind, error, trace)
 
 
 async def find_accepted(store: Store, identity: BatchIdentity) -> AcceptedManifest | None:

@@ -101,7 +101,7 @@ async def examine(
     """
     first = connect(spec)
     # Where nobody else sees the objects (memory), separate clients would have separate stores.
-    more = effort.races - 1 if first.capabilities.shared else 0
+    more = effort.races - 1 if spec.scheme != "memory" or connect is not backend else 0
     backends = [first, *(connect(spec) for _ in range(more))]
     examination = Examination(spec, backends, effort, ambient)
     out_of_reach = False

@@ -4,16 +4,11 @@ What is passed on is the inner store's own coroutine: another one around it woul
 """
 
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.objects.store import (
-    CREATE,
     OVERWRITE,
-    Addressed,
-    Capabilities,
-    Create,
     Lost,
     Meta,
     Mode,
@@ -35,10 +30,6 @@ class Layer(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.inner.capabilities
-
     def get(self, key: str) -> Doing[Object]:
         return self.inner.get(key)
 
@@ -48,17 +39,11 @@ class Layer(Store):
     def head(self, key: str) -> Doing[Meta]:
         return self.inner.head(key)
 
-    def range(self, key: str, start: int, end: int) -> Doing[bytes]:
+    def range(self, key: str, start: int, end: int) -> Doing[Part]:
         return self.inner.range(key, start, end)
-
-    def part(self, key: str, start: int, end: int) -> Doing[Part]:
-        return self.inner.part(key, start, end)
 
     def link(self, key: str, path: Path) -> Doing[int | None]:
         return self.inner.link(key, path)
-
-    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
-        return self.inner.ahead(key, body, mode)
 
     def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Doing[Written | Lost]:
         return self.inner.put(key, body, mode)
@@ -68,6 +53,9 @@ class Layer(Store):
 
     def put_requests(self, size: int, mode: Mode) -> int:
         return self.inner.put_requests(size, mode)
+
+    def delete_requests(self, keys: int) -> int:
+        return self.inner.delete_requests(keys)
 
     def delete(self, key: str) -> Doing[None]:
         return self.inner.delete(key)

@@ -13,7 +13,6 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
-    Capabilities,
     Create,
     Entry,
     IfMatch,
@@ -71,10 +70,6 @@ class MemoryStore(Store):
         self._clock = clock if clock is not None else SystemClock()
         self._page_size = page_size
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(name="memory", durable=False, shared=False)
-
     async def get(self, key: str) -> Object:
         return self._at(key)
 
@@ -82,14 +77,11 @@ class MemoryStore(Store):
         found = self._at(key)
         return Meta(key, len(found.body), found.modified_ns, found.version)
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         if start < 0:
             raise Invalid(f"{key}: a range cannot start at {start}", remedy="count from 0")
-        return self._at(key).body[start : max(start, end)]
-
-    async def part(self, key: str, start: int, end: int) -> Part:
         found = self._at(key)
-        return Part(await self.range(key, start, end), len(found.body), found.version)
+        return Part(found.body[start : max(start, end)], len(found.body), found.version)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         check_key(key)

@@ -130,15 +130,9 @@ class Observed(Layer):
         with self._counted("head", key):
             return await self.inner.head(key)
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         with self._counted("range", key) as tally:
-            body = await self.inner.range(key, start, end)
-            tally.received_bytes += len(body)
-            return body
-
-    async def part(self, key: str, start: int, end: int) -> Part:
-        with self._counted("range", key) as tally:
-            found = await self.inner.part(key, start, end)
+            found = await self.inner.range(key, start, end)
             tally.received_bytes += len(found.body)
             return found
 
@@ -183,7 +177,8 @@ class Observed(Layer):
         wanted = list(keys)
         for start in range(0, len(wanted), BULK_DELETE):
             part = wanted[start : start + BULK_DELETE]
-            with self._counted("delete", part[0]):
+            with self._counted("delete", part[0]) as tally:
+                tally.requests += self.inner.delete_requests(len(part)) - 1
                 await self.inner.delete_many(part)
 
     async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:

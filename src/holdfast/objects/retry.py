@@ -83,11 +83,8 @@ class Retrying(Layer):
     async def head(self, key: str) -> Meta:
         return await self._repeat(lambda: self.inner.head(key))
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         return await self._repeat(lambda: self.inner.range(key, start, end))
-
-    async def part(self, key: str, start: int, end: int) -> Part:
-        return await self._repeat(lambda: self.inner.part(key, start, end))
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         started_ns = self._ambient.clock.monotonic_ns()

@@ -1,16 +1,12 @@
 """A store under a prefix of another store: what a domain, or a throwaway check, is given to work in."""
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import (
-    CREATE,
     OVERWRITE,
-    Addressed,
-    Create,
     Entry,
     Lost,
     Meta,
@@ -44,17 +40,11 @@ class Scoped(Layer):
     async def head(self, key: str) -> Meta:
         return replace(await self.inner.head(self.prefix + key), key=key)
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         return await self.inner.range(self.prefix + key, start, end)
-
-    async def part(self, key: str, start: int, end: int) -> Part:
-        return await self.inner.part(self.prefix + key, start, end)
 
     async def link(self, key: str, path: Path) -> int | None:
         return await self.inner.link(self.prefix + key, path)
-
-    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
-        return self.inner.ahead(self.prefix + key, body, mode)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         outcome = await self.inner.put(self.prefix + key, body, mode)

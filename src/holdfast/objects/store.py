@@ -8,7 +8,7 @@ Promises that every backend keeps, and ``laws.py`` checks:
 * A listing is complete, ordered by the UTF-8 bytes of the key, and includes every write answered before it began.
 * A version is opaque: equal versions mean equal bytes, nothing more.
 
-Errors: ``NotFound`` for a missing key on ``get``, ``head``, ``range`` and ``part``; ``Contended`` for a 409;
+Errors: ``NotFound`` for a missing key on ``get``, ``head`` and ``range``; ``Contended`` for a 409;
 ``Unavailable`` when no answer or a refusal to serve came back, with ``maybe_applied`` telling whether a write may have
 landed; ``Denied``; ``Invalid`` for a key or prefix that breaks the rules below. The port knows nothing of what the
 bytes mean.
@@ -17,7 +17,6 @@ bytes mean.
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -52,11 +51,11 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range of an object, and of which bytes it is: parts with equal ``of`` are of one and the same object."""
+    """A range of an object. Parts with equal ``of`` are ranges of the same bytes."""
 
     body: bytes
     size: int
-    """Of the whole object."""
+    """Size of the whole object."""
     of: str
 
 
@@ -127,25 +126,8 @@ CREATE = Create()
 ADDRESSED = Addressed()
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a backend can do beyond the port's promises, and where it lives."""
-
-    name: str
-    durable: bool
-    shared: bool
-    """Other processes see the same objects."""
-
-
-_NOTHING_AHEAD: AbstractContextManager[None] = nullcontext()
-
-
 class Store(ABC):
     """Objects under one prefix."""
-
-    @property
-    @abstractmethod
-    def capabilities(self) -> Capabilities: ...
 
     @abstractmethod
     async def get(self, key: str) -> Object: ...
@@ -159,12 +141,8 @@ class Store(ABC):
     async def head(self, key: str) -> Meta: ...
 
     @abstractmethod
-    async def range(self, key: str, start: int, end: int) -> bytes:
-        """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if it lies past the end."""
-
-    @abstractmethod
-    async def part(self, key: str, start: int, end: int) -> Part:
-        """The same, for who puts an object together from ranges, and must notice if it is replaced meanwhile."""
+    async def range(self, key: str, start: int, end: int) -> Part:
+        """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if they lie past the end."""
 
     async def link(self, key: str, path: Path) -> int | None:
         """Another name for an object's file, where it is one of this machine that nobody writes into; and its size.
@@ -173,14 +151,6 @@ class Store(ABC):
         them.
         """
         return None
-
-    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
-        """Within it this object will be created, unless something else goes wrong before.
-
-        A backend that can bring the bytes to safety meanwhile, where nobody sees them, or make its request ready, does
-        so. What names itself by its bytes (``ADDRESSED``) may be on its way already, as far as nobody can see.
-        """
-        return _NOTHING_AHEAD
 
     @abstractmethod
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
@@ -195,8 +165,12 @@ class Store(ABC):
         return outcome  # type: ignore[return-value]  # checked
 
     def put_requests(self, size: int, mode: Mode) -> int:
-        """How many requests a ``put`` of so many bytes is. A backend that sends large bodies in parts says so."""
+        """How many requests a ``put`` of ``size`` bytes sends: more than one where large bodies go in parts."""
         return 1
+
+    def delete_requests(self, keys: int) -> int:
+        """How many requests a ``delete_many`` of so many keys sends."""
+        return keys
 
     @abstractmethod
     async def delete(self, key: str) -> None:

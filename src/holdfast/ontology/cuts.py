@@ -95,11 +95,11 @@ class _Piece:
     @classmethod
     async def of(cls, store: Store, key: str, size: int, path: Path) -> "_Piece":
         begin = max(0, size - TAIL_BYTES)
-        part = await store.part(key, begin, size)
+        part = await store.range(key, begin, size)
         if part.size != size:
             # It was rewritten since its size was noted.
             begin = max(0, part.size - TAIL_BYTES)
-            part = await store.part(key, begin, part.size)
+            part = await store.range(key, begin, part.size)
         size, tail, of = part.size, part.body, part.of
         length = int.from_bytes(tail[-8:-4], "little") + 8
         if length > len(tail):
@@ -165,7 +165,7 @@ class _Piece:
 
 async def _same(store: Store, key: str, begin: int, end: int, of: str) -> bytes:
     """A range of the object that was met first: no file is put together from two."""
-    part = await store.part(key, begin, end)
+    part = await store.range(key, begin, end)
     if part.of != of:
         raise Overtaken(f"{key}: it was rewritten while it was read")
     return part.body

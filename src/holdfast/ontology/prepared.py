@@ -120,7 +120,7 @@ class Prepared:
 
     async def _range(self, key: str, start: int, end: int) -> bytes:
         try:
-            found = await self.store.range(key, start, end)
+            found = (await self.store.range(key, start, end)).body
         except NotFound as error:
             raise vanished(key) from error
         if len(found) != end - start:

@@ -36,7 +36,7 @@ class Distant:
     @classmethod
     async def at(cls, store: Store, key: str, size: int) -> "Distant":
         """One request, unless the size is another by now, or the footer a large one."""
-        tail = await store.part(key, max(0, size - TAIL_BYTES), size)
+        tail = await store.range(key, max(0, size - TAIL_BYTES), size)
         if tail.size != size:
             return await cls.at(store, key, tail.size)
         found = cls(store, key, size, tail.of, tail.body)
@@ -45,7 +45,7 @@ class Distant:
         return found
 
     async def bytes_of(self, start: int, end: int) -> bytes:
-        found = await self._store.part(self.key, start, end)
+        found = await self._store.range(self.key, start, end)
         if found.of != self._of:
             raise _replaced(self.key)
         if len(found.body) != end - start:
@@ -70,7 +70,7 @@ class Ranged:
             source = await Distant.at(store, key, size)
             tail = source.tail
         else:
-            found = await store.part(key, 0, size)
+            found = await store.range(key, 0, size)
             if found.size != size:
                 return await cls.open(store, key, found.size)
             source = tail = found.body

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import (
     OVERWRITE,
-    Capabilities,
     Lost,
     Meta,
     Mode,
@@ -44,10 +43,6 @@ class SimStore(Store):
         self._wire = wire
         self._on_change = on_change
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(name="simulated", durable=True, shared=True)
-
     async def get(self, key: str) -> Object:
         return await self._ask("get", key, lambda: at_once(self._truth.get(key)))
 
@@ -57,11 +52,8 @@ class SimStore(Store):
     async def head(self, key: str) -> Meta:
         return await self._ask("head", key, lambda: at_once(self._truth.head(key)))
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         return await self._ask("range", key, lambda: at_once(self._truth.range(key, start, end)), f"{start} to {end}")
-
-    async def part(self, key: str, start: int, end: int) -> Part:
-        return await self._ask("range", key, lambda: at_once(self._truth.part(key, start, end)), f"{start} to {end}")
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         def effect() -> Written | Lost:

@@ -87,7 +87,7 @@ class LocalFiles:
         """All of one object: if it is replaced between two of the ranges, all of the other."""
 
         async def part(start: int) -> tuple[str, int]:
-            found = await self._store.part(key, start, min(start + RANGE_BYTES, size))
+            found = await self._store.range(key, start, min(start + RANGE_BYTES, size))
             await blocking(_write_at, path, start, found.body)
             return found.of, found.size
 

@@ -135,7 +135,7 @@ async def test_a_token_that_is_revoked_on_the_way_loses_nothing(tmp_path: Path) 
         assert it.door.bodies[1] == it.door.bodies[2]
         assert kept(client) == []
         assert await it.values() == [1, 2, 3]
-        assert it.server.service.meters.batches == {"new": 3}
+        assert it.server.service.metrics.batches("new") == 3
 
 
 async def test_a_conflict_hands_over_its_batch_and_holds_up_no_other(tmp_path: Path) -> None:
@@ -364,7 +364,8 @@ async def test_large_logs_go_in_requests_that_a_collector_takes(tmp_path: Path) 
         receipt = await client.send([Log(os.urandom(4_000).hex(), number) for number in range(5_000)])
         assert receipt.records == 5_000
         assert max(map(len, it.door.bodies)) <= 8 << 20
-        assert it.server.service.meters.records["logs"] == 5_000
+        records = it.server.service.metrics.registry.get_sample_value("holdfast_ingest_records_total", {"kind": "logs"})
+        assert records == 5_000
 
 
 async def test_a_record_that_is_too_large_is_named_before_anything_is_sent(tmp_path: Path) -> None:

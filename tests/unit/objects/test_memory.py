@@ -44,8 +44,8 @@ def test_a_name_shared_by_threads_has_one_winner() -> None:
 async def test_a_range_means_what_it_means_elsewhere() -> None:
     store = MemoryStore()
     await store.put("digits", b"0123456789")
-    assert await store.range("digits", 3, -1) == b""
-    assert await store.range("digits", 5, 3) == b""
+    assert (await store.range("digits", 3, -1)).body == b""
+    assert (await store.range("digits", 5, 3)).body == b""
     with pytest.raises(Invalid, match="cannot start at -3"):
         await store.range("digits", -3, 5)
 

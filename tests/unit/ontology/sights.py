@@ -68,9 +68,9 @@ class Between(Layer):
         await self._step()
         return await super().get_unless(key, version)
 
-    async def part(self, key: str, start: int, end: int) -> Part:
+    async def range(self, key: str, start: int, end: int) -> Part:
         await self._step()
-        return await super().part(key, start, end)
+        return await super().range(key, start, end)
 
 
 class Dying(Layer):

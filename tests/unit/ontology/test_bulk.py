@@ -10,7 +10,7 @@ import pytest
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.store import Pieces, Written
+from holdfast.objects.store import Part, Pieces, Written
 from holdfast.ontology import layout, loads
 from holdfast.ontology.bulk import Loader, Request, Run, Task
 from holdfast.ontology.chain import Chain
@@ -220,9 +220,9 @@ class Metered(MemoryStore):
     largest = 0
     streamed = 0
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         found = await super().range(key, start, end)
-        self.largest = max(self.largest, len(found))
+        self.largest = max(self.largest, len(found.body))
         return found
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:

@@ -49,11 +49,8 @@ class Mortal(Layer):
     async def get(self, key: str) -> Object:
         return await self._ask(lambda: self.inner.get(key))
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         return await self._ask(lambda: self.inner.range(key, start, end))
-
-    async def part(self, key: str, start: int, end: int) -> Part:
-        return await self._ask(lambda: self.inner.part(key, start, end))
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await self._ask(lambda: self.inner.put(key, body, mode))

@@ -39,10 +39,10 @@ class Interposed(Layer):
     def waits(self) -> bool:
         return self.before is not None
 
-    async def part(self, key: str, start: int, end: int) -> Part:
+    async def range(self, key: str, start: int, end: int) -> Part:
         if self.before is not None:
             await self.before(key)
-        return await super().part(key, start, end)
+        return await super().range(key, start, end)
 
 
 async def test_a_question_on_its_way_while_another_one_hears_of_a_redaction_is_put_again() -> None:

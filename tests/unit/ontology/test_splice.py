@@ -112,9 +112,9 @@ async def test_a_large_file_is_never_fetched_whole() -> None:
     class Counting(MemoryStore):
         largest = 0
 
-        async def part(self, key: str, start: int, end: int) -> Part:
+        async def range(self, key: str, start: int, end: int) -> Part:
             self.largest = max(self.largest, end - start)
-            return await super().part(key, start, end)
+            return await super().range(key, start, end)
 
     store = Counting()
     noise = pa.array([f"{each * 2654435761 % 2**32:08x}" * 16 for each in range(100_000)])

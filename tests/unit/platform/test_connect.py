@@ -50,7 +50,7 @@ class TestConnect:
             assert found.body == b"two"
             assert store.get_unless("a/b", found.version) == NotModified()
             assert store.head("a/b").size == 3
-            assert store.range("a/b", 1, 3) == b"wo"
+            assert store.range("a/b", 1, 3).body == b"wo"
             assert list(store.keys()) == ["a/b"]
             assert [page.folders for page in store.list(delimiter=True)] == [("a/",)]
             store.delete("a/b")

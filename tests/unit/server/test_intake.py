@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,9 @@ from holdfast.base.errors import (
     Refused,
     Unavailable,
 )
-from holdfast.ingest import Gauge, layout
-from holdfast.ingest.frame import FrameInvalid, Identity, Reason
-from holdfast.ingest.frame.envelope import wrap
-from holdfast.ingest.identity import BatchIdentity
-from holdfast.objects.layer import Layer
-from holdfast.objects.store import ADDRESSED, CREATE, Addressed, Create
-from holdfast.server.faults import REASONS, Fault, failure_of
-from tests.unit.objects.scripted import Scripted
+from holdfast.ingest import Gauge
+from holdfast.ingest.frame import FrameInvalid, Reason
+from holdfast.server.errors import REASONS, Fault, failure_of
 from tests.unit.server.server_desk import frame, server_desk
 
 
@@ -47,27 +41,6 @@ async def test_a_batch_is_new_once_and_costs_two_puts_and_a_duplicate_one_put_an
         assert (second.status_code, second.json()["duplicate"]) == (200, True)
         assert desk.usage.by_verb == {"put": 1, "get": 1}
         assert first.json()["frame_sha256"] == second.json()["frame_sha256"]
-
-
-async def test_what_will_be_stored_is_told_to_the_store_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes before they are decoded, the manifest before the bytes are there; the spool has none of it."""
-    told: list[tuple[str, Create | Addressed]] = []
-
-    def ahead(script: Scripted, key: str, body: bytes, mode: Create | Addressed) -> AbstractContextManager[None]:
-        told.append((key, mode))
-        return Layer.ahead(script, key, body, mode)
-
-    monkeypatch.setattr(Scripted, "ahead", ahead)
-    async with server_desk(tmp_path) as desk:
-        answer = (await desk.post(frame())).json()
-        blob = layout.blob_key(answer["frame_sha256"])
-        manifest = layout.accepted_key(BatchIdentity("web-1", "boot", 0, 0))
-        assert told == [(blob, ADDRESSED), (manifest, CREATE)]
-        desk.usage.tallies.clear()
-        refused = await desk.post(wrap(Identity("web-1", "boot", 1, 1), 1, b"no columns", level=None), seqs=(1, 1))
-        assert refused.status_code == 400
-        assert len(told) == 3
-        assert desk.usage.requests() == 0
 
 
 async def test_other_bytes_under_one_identity_are_a_conflict_with_a_record(tmp_path: Path) -> None:

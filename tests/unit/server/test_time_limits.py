@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Ambiguous
-from holdfast.server.patience import deciding, reading
+from holdfast.server.routes import deciding, reading
 from tests.unit.server.server_desk import ServerDesk, server_desk
 from tests.unit.server.test_conflict_routes import WISH, conflict
 
@@ -44,7 +44,7 @@ async def answered(desk: ServerDesk, path: str) -> None:
 @pytest.mark.parametrize("path", ASKED)
 async def test_a_read_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=50, drain_ms=0) as desk:
-        hang(desk, monkeypatch, "get", "get_unless", "head", "range", "part", "list")
+        hang(desk, monkeypatch, "get", "get_unless", "head", "range", "list")
         answer = await desk.private.get(path)
         told = answer.json()["error"]
         assert (answer.status_code, told["kind"], told["reason"]) == (503, "unavailable", "unavailable")

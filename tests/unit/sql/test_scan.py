@@ -45,8 +45,8 @@ async def test_an_object_that_is_replaced_between_two_ranges_is_read_again(tmp_p
         class Replaced(Layer):
             left = 1
 
-            async def part(self, key: str, start: int, end: int, other: bytes = other) -> Part:
-                found = await super().part(key, start, end)
+            async def range(self, key: str, start: int, end: int, other: bytes = other) -> Part:
+                found = await super().range(key, start, end)
                 if self.left:
                     self.left -= 1
                     await self.inner.put(key, other)
@@ -60,10 +60,10 @@ async def test_an_object_that_is_replaced_between_two_ranges_is_read_again(tmp_p
     class Restless(Layer):
         count = 0
 
-        async def part(self, key: str, start: int, end: int) -> Part:
+        async def range(self, key: str, start: int, end: int) -> Part:
             self.count += 1
             await self.inner.put(key, body + bytes([self.count]))
-            return await super().part(key, start, end)
+            return await super().range(key, start, end)
 
     desk = Desk()
     with pytest.raises(Unavailable, match="a: it keeps changing"):

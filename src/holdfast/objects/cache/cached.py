@@ -34,6 +34,7 @@ from holdfast.objects.store import (
     Mode,
     NotModified,
     Object,
+    Part,
     Pieces,
     Store,
     Version,
@@ -109,14 +110,15 @@ class Cached(Layer):
         self._sizes[key] = found.size
         return found
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         if not self._keeps(key) or not 0 <= start <= end:
             return await self.inner.range(key, start, end)
         if (part := await self._disk(self._folder.part, key, start, end)) is not None:
             self.stats.count("hits")
             return part
         if self._sizes.get(key, SMALL_BYTES + 1) <= SMALL_BYTES:
-            return (await self._whole(key)).body[start:end]
+            found = await self._whole(key)
+            return Part(found.body[start:end], len(found.body), found.version)
         self.stats.count("misses")
         return await self.inner.range(key, start, end)
 

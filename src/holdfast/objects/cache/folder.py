@@ -33,7 +33,7 @@ from holdfast.objects.cache.space import (
     try_lock,
 )
 from holdfast.objects.cache.stats import CacheStats
-from holdfast.objects.store import Meta, Object, Version
+from holdfast.objects.store import Meta, Object, Part, Version
 
 LAYOUT = "objects-1"
 CHUNK_BYTES = 1024 * 1024
@@ -121,14 +121,15 @@ class CacheFolder:
             self._touch(key)
             return Object(key, body, found.meta.modified_ns, found.meta.version)
 
-    def part(self, key: str, start: int, end: int) -> bytes | None:
+    def part(self, key: str, start: int, end: int) -> Part | None:
         """Bytes ``start`` to ``end``, cut at the object's end, if it is here."""
         with ExitStack() as files:
             found = self._open_checked(key, files)
             if found is None:
                 return None
             self._touch(key)
-            return _read_all(found.file, max(0, min(end, found.meta.size) - start), start)
+            body = _read_all(found.file, max(0, min(end, found.meta.size) - start), start)
+            return Part(body, found.meta.size, found.meta.version)
 
     def pin(self, key: str, pin: Pin) -> Path | None:
         """The object's file, in place until the pin is released; None if it is not here."""

@@ -14,7 +14,6 @@ Errors are those of the port; ``errors`` has the table. A client belongs to the 
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import obstore
@@ -34,11 +33,8 @@ from holdfast.objects.cloud.slots import Slots
 from holdfast.objects.cloud.target import CloudTarget
 from holdfast.objects.cloud.verbs import Found, Verbs
 from holdfast.objects.store import (
-    CREATE,
     OVERWRITE,
     Addressed,
-    Capabilities,
-    Create,
     Entry,
     Lost,
     Meta,
@@ -79,10 +75,6 @@ class CloudStore(Store):
         self._room = len(self._root.encode())
         self._made_in = os.getpid()
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(name=self.target.scheme, durable=True, shared=True)
-
     async def get(self, key: str) -> Object:
         path = self._path(key)
         try:
@@ -110,23 +102,7 @@ class CloudStore(Store):
             raise self._trouble(path, error) from None
         return Meta(key, found.size, found.modified_ns, self._version(path, found.version))
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
-        if start < 0:
-            raise Invalid(f"{key}: a range starts at {start}", remedy="count from 0")
-        if end <= start:
-            await self.head(key)
-            return b""
-        path = self._path(key)
-        try:
-            async with self._slots.taken():
-                return (await self._verbs.part(path, start, end)).body
-        except _RAISED as error:
-            failure = Failure.read(error)
-            if failure.status == 416:
-                return b""
-            raise explain(failure, self._place, path, writing=False) from None
-
-    async def part(self, key: str, start: int, end: int) -> Part:
+    async def range(self, key: str, start: int, end: int) -> Part:
         if start < 0:
             raise Invalid(f"{key}: a range starts at {start}", remedy="count from 0")
         if end > start:
@@ -141,12 +117,6 @@ class CloudStore(Store):
                     raise explain(failure, self._place, path, writing=False) from None
         meta = await self.head(key)
         return Part(b"", meta.size, meta.version)
-
-    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> AbstractContextManager[None]:
-        direct = self._client.direct
-        if direct is None or len(body) > LARGEST_BODY:
-            return super().ahead(key, body, mode)
-        return direct.ahead(self._path(key), body, mode)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)

@@ -29,7 +29,6 @@ from pathlib import Path
 from holdfast.base.aio import blocking, finishing, outlasting
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
-from holdfast.objects.local.ahead import Ahead, Begun, taken
 from holdfast.objects.local.errors import Explained
 from holdfast.objects.local.files import Growing, OpenFile, is_file
 from holdfast.objects.local.hashes import Hashes
@@ -41,10 +40,8 @@ from holdfast.objects.local.walk import walk
 from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
 from holdfast.objects.memory import content_version
 from holdfast.objects.store import (
-    CREATE,
     OVERWRITE,
     Addressed,
-    Capabilities,
     Create,
     Entry,
     IfMatch,
@@ -71,11 +68,6 @@ class LocalStore(Store):
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
         self._known = Known()
         self._hashes = Hashes()
-        self._ahead: dict[str, Begun] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(name="local", durable=True, shared=True)
 
     async def get(self, key: str) -> Object:
         found = self._glance(check_key(key))
@@ -87,15 +79,10 @@ class LocalStore(Store):
     async def head(self, key: str) -> Meta:
         return await blocking(self._head, check_key(key))
 
-    async def range(self, key: str, start: int, end: int) -> bytes:
+    async def range(self, key: str, start: int, end: int) -> Part:
         if start < 0:
             raise Invalid(f"{key}: a range cannot start at {start}")
         return await blocking(self._range, check_key(key), start, end)
-
-    async def part(self, key: str, start: int, end: int) -> Part:
-        if start < 0:
-            raise Invalid(f"{key}: a range cannot start at {start}")
-        return await blocking(self._part, check_key(key), start, end)
 
     async def link(self, key: str, path: Path) -> int | None:
         check_key(key)
@@ -104,9 +91,6 @@ class LocalStore(Store):
             return await blocking(self._link, key, path)
         await asyncio.sleep(0)  # as above
         return _linked(tree, key, path)
-
-    def ahead(self, key: str, body: bytes, mode: Create | Addressed = CREATE) -> Ahead:
-        return Ahead(self._ahead, check_key(key), body, self._write_ahead)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         return await outlasting(self._put(check_key(key), body, mode))
@@ -164,11 +148,7 @@ class LocalStore(Store):
         with self._opened("head", key) as file:
             return Meta(key, file.size, file.modified_ns, file.version())
 
-    def _range(self, key: str, start: int, end: int) -> bytes:
-        with self._opened("range", key) as file:
-            return file.read(start, end)
-
-    def _part(self, key: str, start: int, end: int) -> Part:
+    def _range(self, key: str, start: int, end: int) -> Part:
         with self._opened("range", key) as file:
             return Part(file.read(start, end), file.size, file.identity)
 
@@ -186,9 +166,8 @@ class LocalStore(Store):
                 yield file
 
     async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
-        write = taken(self._ahead, key, body) if isinstance(mode, (Create, Addressed)) else None
-        with Explained(f"put {key}", self._root.path) if write is None else write.change as change:
-            async with write or await self._write(key, change) as write:
+        with Explained(f"put {key}", self._root.path) as change:
+            async with await self._write(key, change) as write:
                 if isinstance(mode, (Create, Addressed)) and await write.create(body):
                     small = len(body) <= AT_ONCE_BYTES
                     return Written(content_version(body) if small else await finishing(content_version, body))
@@ -199,10 +178,6 @@ class LocalStore(Store):
         if tree is None:
             tree = await blocking(self._root.writable)
         return Write(tree, tree.names(key), change)
-
-    def _write_ahead(self, key: str) -> Write | None:
-        tree = self._root.prepared
-        return None if tree is None else Write(tree, tree.names(key), Explained(f"put {key}", self._root.path))
 
     async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
         """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""

@@ -69,8 +69,3 @@ def test_what_no_header_can_hold_is_refused_and_not_shown(odd: str) -> None:
         assert odd not in str(caught.value)
     with pytest.raises(Invalid, match="the sse_kms_key_id holds"):
         CloudStore(s3(sse="aws:kms", sse_kms_key_id=odd), environ={})
-
-
-def test_capabilities() -> None:
-    can = CloudStore(s3(), environ={}).capabilities
-    assert (can.name, can.durable, can.shared) == ("s3", True, True)

@@ -99,7 +99,8 @@ def ingest_app(service: Service) -> FastAPI:
 def private_app(service: Service) -> FastAPI:
     """What people and dashboards reach, on a listener of its own."""
     answers = Answers(service.metrics, service.refusals, "private")
-    rules = {"answers": answers, "names": frozenset(map(str.lower, service.section.private_names))}
+    names = frozenset(name.strip().lower() for name in service.section.private_names.split(","))
+    rules = {"answers": answers, "names": names - {""}}
     app = _app(service, answers, "Holdfast collector: private reads", rules, [Depends(_known_parameters)])
     add_routes(app, service, answers)
 

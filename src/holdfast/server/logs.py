@@ -92,12 +92,15 @@ class DroppingHandler(QueueHandler):
 
 
 class DescriptorHandler(logging.Handler):
-    """Writes lines to the descriptor of a stream. The stream's own lock, held by a thread that is blocked in a write,
-    would make the interpreter abort at its end."""
+    """Writes lines to the descriptor of a stream, for the one thread of the queue's listener. Neither the lock of the
+    stream nor one of its own is held meanwhile: if the write blocks for ever, the interpreter could not exit."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
+
+    def createLock(self) -> None:
+        self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError):  # the reader has gone, or the stream is closed

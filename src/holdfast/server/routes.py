@@ -1,8 +1,8 @@
 """Routes of the private listener: live state and its stream, metrics and logs from the store, conflicts, Prometheus.
 
 Questions to the store wait at most ``ingest.read_timeout_ms``, the time in the queue included. The outcome of a write
-that takes longer is unknown. A request that changes something must have the content type of JSON, which a web page cannot
-send to another origin without asking first.
+that takes longer is unknown. A request that changes something must have the content type of JSON, which a web page
+cannot send to another origin without asking first.
 """
 
 import asyncio
@@ -47,6 +47,9 @@ MOST_ROWS = 100_000
 _STORE = ("denied", "incompatible", "corrupt", "error", "unavailable")
 """Why a question to the store may have no answer."""
 _LIVE: dict[str, Any] = {"responses": refusals("bad_request", "error")}
+_STREAM: dict[str, Any] = {
+    "responses": {200: {"description": "events", "model": models.StreamEvent}, **_LIVE["responses"]}
+}
 _LIST: dict[str, Any] = {"responses": refusals("bad_request", *_STORE)}
 _SHOW: dict[str, Any] = {"responses": refusals("bad_request", "not_found", *_STORE)}
 
@@ -172,7 +175,7 @@ def _add_live(app: FastAPI, service: Service, answers: Answers) -> None:
             body = await blocking(lambda: as_json({**completeness, **select(kept, wanted)}))
         return answers.body(body)
 
-    @app.get("/api/v1/live/stream", response_model=models.StreamEvent, response_class=EventStream, **_LIVE)
+    @app.get("/api/v1/live/stream", response_class=EventStream, **_STREAM)
     async def stream(wanted: WantedQuery) -> Response:
         """The same as server-sent events, batch by batch as they are accepted."""
         return EventStream(events(service, wanted), headers={"cache-control": "no-store"})

@@ -91,8 +91,8 @@ async def run_collector(
             ]
             for listener in listeners:
                 listener.listen()
-            _warn_of_plain(listen, "ingest", "tokens and batches", certificate is not None)
-            _warn_of_plain(private, "private", "data", encrypted=False)
+            warn_of_plain(listen, "ingest", encrypted=certificate is not None)
+            warn_of_plain(private, "private", encrypted=False)
             scheme = "http" if certificate is None else "https"
             serving = Serving(service, f"{scheme}://{at}", f"http://{private_at}")
             tasks = [asyncio.create_task(listener.serve()) for listener in listeners]
@@ -211,17 +211,16 @@ async def _certificate(section: IngestSection, connections: Connections) -> Cert
     return certificate
 
 
-def _warn_of_plain(listening: socket.socket, name: str, what: str, encrypted: bool) -> None:
+def warn_of_plain(listening: socket.socket, name: str, *, encrypted: bool) -> None:
     address = Address(*listening.getsockname()[:2])
     if encrypted or ipaddress.ip_address(address.host.partition("%")[0]).is_loopback:
         return
-    remedy = "use --tls-certificate, or" if name == "ingest" else "use a loopback address, or"
+    remedy = "use --tls-certificate" if name == "ingest" else "use a loopback address"
     _log.warning(
-        "the %s listener at %s is reachable from other machines and has no TLS: %s can be read on the way; "
-        "%s let a proxy with TLS be the only one to reach it",
+        "the %s listener at %s accepts connections from other machines without TLS, and its traffic can be read on the"
+        " network: %s, or let only a proxy with TLS reach it",
         name,
         address,
-        what,
         remedy,
     )
 

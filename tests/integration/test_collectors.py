@@ -180,7 +180,7 @@ async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknow
             end(again.process)
     shown = {(series["agent"], value) for series in live["series"] for _, value in series["points"]}
     assert shown == {("web-1", 0.0), ("web-1", 1.0), ("web-1", 2.0), ("web-2", 1.0)}
-    assert "since this one began" in live["partial_because"]
+    assert "since this one started" in live["partial_because"]
 
 
 async def test_a_query_collector_never_calls_complete_what_lacks_batches_of_one_that_was_killed(

@@ -99,7 +99,7 @@ class DescriptorHandler(logging.Handler):
         super().__init__()
         self._stream = stream
 
-    def createLock(self) -> None:
+    def createLock(self) -> None:  # noqa: N802  # the name is of the standard library
         self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:

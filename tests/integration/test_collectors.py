@@ -162,19 +162,20 @@ async def test_one_that_was_killed_and_starts_again_shows_all_that_it_had_acknow
     tokens = tmp_path / "tokens.toml"
     token = make_token(tokens, "web-*")
     named = ("--collector-id", "a")
-    with collectors(place, tokens, named, ("--collector-id", "b"), mark_interval_ms=200) as (one, neighbour):
+    with collectors(place, tokens, named, ("--collector-id", "b"), mark_interval_ms=1_000) as (one, neighbour):
         async with Client(one.ingest, agent_id="web-1", token=token) as client:
             for number in range(3):
                 await client.send_frame(frame("web-1", number))
         one.process.kill()  # nobody was told of the last of them
         async with Client(neighbour.ingest, agent_id="web-2", token=token) as client:
             await client.send_frame(frame("web-2", 1))
-        again = await_start(begin(place, tokens, *named, mark_interval_ms=200))
+        again = await_start(begin(place, tokens, *named, mark_interval_ms=1_000))
         try:
             async with httpx.AsyncClient(timeout=30) as http, asyncio.timeout(60):
                 live: dict[str, Any] = {"partial_because": "live state is being rebuilt"}
                 while live["partial_because"] == "live state is being rebuilt":
-                    assert (await http.get(f"{again.private}/readyz")).status_code == 200
+                    answer = await http.get(f"{again.private}/readyz")
+                    assert answer.status_code == 200, answer.text
                     live = (await http.get(f"{again.private}/api/v1/live?name=load")).json()
         finally:
             end(again.process)

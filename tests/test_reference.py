@@ -11,15 +11,14 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.cli.nouns import NOUNS, load
 from holdfast.objects import CREATE, IfMatch, Lease, Plain, Register, Written
-from holdfast.objects.cloud.target import OPTIONS
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import BROKEN, KEPT, UNJUDGED
+from holdfast.objects.client import Client
+from holdfast.objects.conformance.laws import BROKEN, KEPT, LAWS, UNJUDGED
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.observe import Usage
+from holdfast.objects.open import open_store
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import FILE_OPTIONS, SCHEMES
-from holdfast.objects.stack import compose, open_store
 from holdfast.objects.store import MAX_KEY_BYTES
+from holdfast.objects.uri import OPTIONS, SCHEMES
+from holdfast.objects.usage import Usage
 from tests.tidy.tree import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -56,8 +55,7 @@ def test_the_table_of_errors_gives_each_meaning() -> None:
 
 def test_every_option_of_every_store_is_listed() -> None:
     documented = {(scheme.strip("`"), option.strip("`")) for scheme, option, _ in rows("stores.md", 3)[1:]}
-    known = {(scheme, option) for scheme, options in OPTIONS.items() for option in options}
-    assert documented == known | {("file", option) for option in FILE_OPTIONS}
+    assert documented == {(scheme, option) for scheme, options in OPTIONS.items() for option in options}
 
 
 def test_every_scheme_and_the_limit_of_keys_are_named() -> None:
@@ -107,7 +105,7 @@ class TestCosts:
     async def measured(self) -> dict[str, dict[str, int]]:
         usage = Usage()
         ambient = Ambient(StillClock(), random.Random(4))
-        store = compose(MemoryStore(), ambient=ambient, retry=RetryPolicy(), usage=usage)
+        store = Client(MemoryStore(), ambient=ambient, retry=RetryPolicy(), usage=usage)
         seen: dict[str, dict[str, int]] = {}
 
         def since(name: str) -> None:

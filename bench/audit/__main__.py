@@ -26,9 +26,10 @@ from bench.pipeline.memory import watched
 from holdfast import pipeline
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, compose, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.pipeline import Engine, Inline, audited
 from holdfast.pipeline.gc import GcOptions
 from holdfast.pipeline.gc.job import Gc
@@ -53,12 +54,12 @@ REQUEST = {"scopes": ["ingest"], "one_in": 10**9}
 """No bytes are read: synthetic ones are no frames."""
 
 
-def wrap(backend: Synthetic) -> OpenStore:
+def wrap(backend: Synthetic) -> Client:
     ambient, usage, spec = Ambient(SystemClock(), random.Random(1)), Usage(), StoreSpec.parse("memory:")
-    return OpenStore(compose(backend, ambient=ambient, retry=spec.retry, usage=usage), spec, usage, ambient)
+    return Client(backend, ambient=ambient, retry=spec.retry, usage=usage, spec=spec)
 
 
-async def measured(store: OpenStore, keys: int, work: Callable[[], Awaitable[T]]) -> tuple[dict[str, Any], T]:
+async def measured(store: Client, keys: int, work: Callable[[], Awaitable[T]]) -> tuple[dict[str, Any], T]:
     """Time, requests, and how much memory it took on top of what was there."""
     before = dict(store.usage.by_verb)
     base = psutil.Process().memory_info().rss
@@ -78,7 +79,7 @@ async def measured(store: OpenStore, keys: int, work: Callable[[], Awaitable[T]]
     return figures, found
 
 
-async def audit(store: OpenStore, keys: int, batches: int, engine: Engine | None = None) -> dict[str, Any]:
+async def audit(store: Client, keys: int, batches: int, engine: Engine | None = None) -> dict[str, Any]:
     async def work() -> str:
         (ran,) = await pipeline.run(store, ["audit"], engine=engine, options=NOW, request=REQUEST)
         return str(ran.summary["audit_id"])
@@ -90,7 +91,7 @@ async def audit(store: OpenStore, keys: int, batches: int, engine: Engine | None
     return figures
 
 
-async def plan(store: OpenStore, keys: int, garbage: int, engine: Engine | None = None) -> dict[str, Any]:
+async def plan(store: Client, keys: int, garbage: int, engine: Engine | None = None) -> dict[str, Any]:
     """What ``holdfast gc plan`` does."""
     env = Env(store, store.ambient, engine or Inline(store), NOW)
     figures, found = await measured(store, keys, lambda: Gc(env).preview({}))
@@ -98,7 +99,7 @@ async def plan(store: OpenStore, keys: int, garbage: int, engine: Engine | None 
     return figures
 
 
-async def collect(store: OpenStore, keys: int, garbage: int, engine: Engine | None = None) -> dict[str, Any]:
+async def collect(store: Client, keys: int, garbage: int, engine: Engine | None = None) -> dict[str, Any]:
     """What ``holdfast gc run --apply`` does."""
 
     async def work() -> int:
@@ -146,7 +147,7 @@ async def real(keys: int, folder: Path, master: str | None) -> dict[str, dict[st
     return results
 
 
-async def fill(store: OpenStore, batches: int, garbage: int) -> None:
+async def fill(store: Client, batches: int, garbage: int) -> None:
     waiting = iter(Synthetic(batches).every())
 
     async def put() -> None:

@@ -12,11 +12,11 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Handler, Options, layout, on
 from holdfast.bus.digest import Digest, DigestShape, Section, fold
 from holdfast.bus.event import Envelope
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf, content_version
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import Object
+from holdfast.objects.usage import Usage
 
 NEW = 100
 
@@ -31,7 +31,7 @@ class Place:
 
     def bus(self) -> Bus:
         retry = RetryPolicy(attempts=3, base_ms=1, max_ms=5)
-        store = compose(MemoryStore(self.shelf), ambient=self.ambient, retry=retry, usage=self.usage)
+        store = Client(MemoryStore(self.shelf), ambient=self.ambient, retry=retry, usage=self.usage)
         return Bus(store, self.ambient, "default", Options(claim_limit=1_000))
 
 

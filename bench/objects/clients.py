@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import obstore
 
 from bench.objects.plain import write_durably
-from holdfast.objects import CREATE, IfMatch, OpenStore, Version, Written
+from holdfast import objects
+from holdfast.objects import CREATE, IfMatch, Version, Written
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore import PutMode
@@ -74,7 +75,7 @@ class AsyncClient(Client):
 
 
 class Holdfast(AsyncClient):
-    def __init__(self, store: OpenStore) -> None:
+    def __init__(self, store: objects.Client) -> None:
         super().__init__()
         self._store = store
 

@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any
 
 from bench.lib import RESULTS, facts, table, write_results
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
@@ -45,7 +46,7 @@ def rows(number: int, count: int = ROWS) -> list[Reading]:
     ]
 
 
-async def grow(store: OpenStore, policy: Policy, first: int, last: int) -> float:
+async def grow(store: Client, policy: Policy, first: int, last: int) -> float:
     """Commits a second."""
     began = time.perf_counter()
     async with Ontology(store, store.ambient, [Reading], Options(compaction=policy)) as onto:
@@ -61,11 +62,11 @@ async def timed(work: Callable[[], Awaitable[Any]]) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def requests(store: OpenStore) -> int:
+def requests(store: Client) -> int:
     return sum(store.usage.by_verb.values())
 
 
-async def asked(store: OpenStore, rounds: int) -> dict[str, Any]:
+async def asked(store: Client, rounds: int) -> dict[str, Any]:
     cold: list[float] = []
     warm: list[float] = []
     spent = 0

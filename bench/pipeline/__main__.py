@@ -28,7 +28,7 @@ from bench.pipeline.fleet import HOUR, HOUR_NS, Fleet
 from bench.pipeline.memory import cpu_seconds, watched
 from bench.pipeline.peers import CORES, duckdb_seconds, plain_spark
 from holdfast.metrics.windows import Windows
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline import drive
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.job import Ran

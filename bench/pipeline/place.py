@@ -9,7 +9,7 @@ from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.references import of_accepted
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 
 DERIVED = ("rollup", "index", "manifests", "batches-by-hour", "meta/pipeline")
 

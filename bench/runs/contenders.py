@@ -15,13 +15,14 @@ from pathlib import Path
 
 from obstore.store import MemoryStore, S3Store
 
-from bench.objects.clients import Client, Obstore, PlainFiles, Plan, Step, expect
+from bench.objects.clients import Client as BareClient
+from bench.objects.clients import Obstore, PlainFiles, Plan, Step, expect
 from bench.objects.server import BUCKET, s3_server
 from bench.runs.floor import FOLDER, Floor, plans
 from bench.runs.rounds import Measure, Taken
 from bench.runs.work import Workload
 from holdfast.base.config import Settings
-from holdfast.objects import OpenStore
+from holdfast.objects import Client
 from holdfast.objects import open as open_store
 
 STORES = ("memory", "file", "s3", "far")
@@ -85,8 +86,8 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 class Sides:
     """One store as we open it, and bare clients for other places on the same medium; the first is the floor."""
 
-    ours: OpenStore
-    bare: dict[str, Client]
+    ours: Client
+    bare: dict[str, BareClient]
     at_once: bool
     """Whether the bare clients read segments at the same time."""
 
@@ -96,7 +97,7 @@ class Sides:
         async def ours(number: int) -> Taken:
             return await self._measured(workload.run(self.ours, f"run-{steps}-{number}", steps))
 
-        def bare(client: Client) -> Measure:
+        def bare(client: BareClient) -> Measure:
             async def measure(number: int) -> Taken:
                 return await self._bare(client, floor.run, steps * 1_000 + number)
 
@@ -117,7 +118,7 @@ class Sides:
                 raise RuntimeError("a recorded step ran again")
             return taken
 
-        def bare(client: Client) -> Measure:
+        def bare(client: BareClient) -> Measure:
             async def measure(number: int) -> Taken:
                 place = steps * 1_000_000 + number
                 await self._bare(client, floor.left, place)
@@ -135,7 +136,7 @@ class Sides:
         seconds = time.perf_counter() - began
         return Taken(seconds, _cpu_seconds() - cpu, usage.requests() - requests, _sent(self.ours) - uploaded)
 
-    async def _bare(self, client: Client, part: Sequence[Step], number: int) -> Taken:
+    async def _bare(self, client: BareClient, part: Sequence[Step], number: int) -> Taken:
         work = plans(part, number, at_once=self.at_once)
         cpu, began = _cpu_seconds(), time.perf_counter()
         for plan in work:
@@ -192,7 +193,7 @@ def _door(address: str, delay_ms: int) -> Iterator[str]:
             proxy.communicate()
 
 
-def _sent(store: OpenStore) -> int:
+def _sent(store: Client) -> int:
     return sum(tally.sent_bytes for tally in store.usage.tallies.values())
 
 

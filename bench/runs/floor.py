@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from bench.objects.clients import Plan, Step
 from bench.runs.work import Workload
 from holdfast.base.ids import Ambient
-from holdfast.objects import IfMatch, Lost, Object, OpenStore, RetryPolicy, StoreSpec, Usage, Written
+from holdfast.objects import IfMatch, Lost, Object, StoreSpec, Written
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.stack import compose
 from holdfast.objects.store import OVERWRITE, Mode
 
 RUN_ID = "r"
@@ -66,11 +66,10 @@ async def record(steps: int) -> Floor:
     return Floor(run, left, tuple(recorder.noted))
 
 
-def _recording() -> tuple[OpenStore, Recorder, MemoryStore]:
-    ambient, usage, memory = Ambient.system(), Usage(), MemoryStore()
+def _recording() -> tuple[Client, Recorder, MemoryStore]:
+    ambient, memory = Ambient.system(), MemoryStore()
     recorder = Recorder(memory)
-    stack = compose(recorder, ambient=ambient, retry=RetryPolicy(), usage=usage)
-    return OpenStore(stack, StoreSpec("memory", "floor"), usage, ambient), recorder, memory
+    return Client(recorder, ambient=ambient, spec=StoreSpec("memory", "floor")), recorder, memory
 
 
 def plans(part: Sequence[Step], number: int, *, at_once: bool) -> list[Plan]:

@@ -1,7 +1,7 @@
 """The workflow that is measured: steps of 1 KiB, one after the other. And how it is left unfinished."""
 
 from holdfast import runs
-from holdfast.objects import OpenStore
+from holdfast.objects import Client
 
 RESULT = "x" * 1024
 
@@ -27,13 +27,13 @@ class Workload:
 
         self._workflow = bench
 
-    async def run(self, store: OpenStore, run_id: str, steps: int) -> None:
+    async def run(self, store: Client, run_id: str, steps: int) -> None:
         """From the first request to success, whether or not some steps are recorded already."""
         outcome = await self._workflow.start(store, steps, run_id=run_id)
         if outcome.unwrap() != steps:
             raise RuntimeError(f"a run of {steps} steps returned {outcome.result}")
 
-    async def leave_unfinished(self, store: OpenStore, run_id: str, steps: int) -> None:
+    async def leave_unfinished(self, store: Client, run_id: str, steps: int) -> None:
         """Record all steps, and nothing more."""
         self._dies = True
         try:

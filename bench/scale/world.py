@@ -15,10 +15,10 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest.accept import Submission
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.submit import identity_of
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, compose
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.pipeline.options import Options
 from holdfast.sim.clock import BEGINNING_NS, SimClock
 from holdfast.sim.ingest_kit import authority
@@ -109,11 +109,11 @@ class _Fleet:
             self._agents, self._minutes, self._batches, samples, self._rounds, taken, derived, _stored(self._shelf)
         )
 
-    def _open(self) -> OpenStore:
+    def _open(self) -> Client:
         ambient = Ambient(self._clock, random.Random(self._rng.random()))
         usage, spec = Usage(), StoreSpec.parse("memory:")
         backend = MemoryStore(self._shelf, clock=self._clock)
-        return OpenStore(compose(backend, ambient=ambient, retry=spec.retry, usage=usage), spec, usage, ambient)
+        return Client(backend, ambient=ambient, retry=spec.retry, usage=usage, spec=spec)
 
     async def _agent(self, number: int, collectors: list[Collector]) -> None:
         await asyncio.sleep(self._rng.uniform(0, BATCH_S))
@@ -125,7 +125,7 @@ class _Fleet:
             self._batches += 1
             await asyncio.sleep(BATCH_S)
 
-    async def _drive(self, store: OpenStore, stop: asyncio.Event) -> None:
+    async def _drive(self, store: Client, stop: asyncio.Event) -> None:
         options = Options(settle_ns=SETTLE_S * 1_000_000_000)
         while not stop.is_set():
             ran = await pipeline.run(store, ["reconcile", "rollup", "index"], options=options)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.lib import table
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.session import Ontology
 from holdfast.pipeline.datasource import frame

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from bench.lib import table
 from bench.spark.read import Customer, rows_of
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline import load
 from holdfast.pipeline.datasource import frame
 

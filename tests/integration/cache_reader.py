@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.cache.cached import Cached
+from holdfast.objects.cache import DiskCache
 from holdfast.objects.memory import MemoryStore
+from tests.unit.objects.caching import Caching
 
 KEYS = [f"fixed/{number}" for number in range(60)]
 MAX_BYTES = 400_000
@@ -29,18 +30,13 @@ async def filled_store() -> MemoryStore:
     return store
 
 
-def cache_in(folder: Path, store: MemoryStore) -> Cached:
-    return Cached(
-        store,
-        folder,
-        max_bytes=MAX_BYTES,
-        namespace="shared",
-        immutable=lambda _: True,
-        ambient=Ambient.system(),
-    )
+def cache_in(folder: Path, store: MemoryStore) -> Caching:
+    ambient = Ambient.system()
+    cache = DiskCache(folder, max_bytes=MAX_BYTES, namespace="shared", immutable=lambda _: True, ambient=ambient)
+    return Caching(store, ambient=ambient, cache=cache)
 
 
-async def use(cache: Cached, rng: random.Random) -> None:
+async def use(cache: Caching, rng: random.Random) -> None:
     key = rng.choice(KEYS)
     body = body_of(key)
     match rng.randrange(8):

@@ -15,10 +15,10 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest.accept import Accepted
 from holdfast.ingest.authority import Acceptance, Place, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, backend, compose, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import backend, open_store
 from holdfast.objects.store import ADDRESSED
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.gc.options import GcOptions
 from tests.integration.pipeline_driver import Mortal
 from tests.unit.pipeline.gc_desk import frame
@@ -42,9 +42,10 @@ async def collect(uri: str, name: str, variant: str, count: str) -> None:
 
 async def sweep(uri: str, prefix: str, nth: str, when: str) -> None:
     spec = StoreSpec.parse(uri, load())
-    ambient, usage = Ambient.system(), Usage()
-    stack = compose(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, usage=usage)
-    async with OpenStore(stack, spec, usage, ambient) as store:
+    ambient = Ambient.system()
+    async with Client(
+        Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, spec=spec
+    ) as store:
         await pipeline.run(store, ["gc"], options=IMPATIENT, request={"kinds": ["orphans"], "apply": True})
 
 

@@ -22,13 +22,13 @@ from typing import Any, TypeVar
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.local import LocalStore
 from holdfast.objects.memory import content_version
-from holdfast.objects.observe import Usage
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Written
+from holdfast.objects.usage import Usage
 from tests.unit.objects.local_kit import contents, files, staged
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ def race(folder: Path) -> dict[str, int]:
 
     async def work(say: Say) -> None:
         ambient = Ambient(SystemClock(), random.Random(os.getpid()))
-        store = compose(LocalStore(folder), ambient=ambient, retry=RetryPolicy(), usage=Usage())
+        store = Client(LocalStore(folder), ambient=ambient, retry=RetryPolicy(), usage=Usage())
         os.close(start)
         os.read(ready, 1)
         for number in range(NAMES):

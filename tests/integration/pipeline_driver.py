@@ -15,11 +15,11 @@ import sys
 from holdfast import pipeline
 from holdfast.base.config import load
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, backend, compose
+from holdfast.objects.open import backend
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.spark import SparkEngine
 
 RUN_ID = re.compile(r"pipeline\.[a-z]+-\d{8}T\d{12}-[0-9a-f]{8}")
@@ -54,9 +54,8 @@ class Mortal(Layer):
 
 async def main(uri: str, prefix: str, nth: str, when: str, master: str = "inline", *jobs: str) -> None:
     spec = StoreSpec.parse(uri, load())
-    ambient, usage = Ambient.system(), Usage()
-    stack = compose(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, usage=usage)
-    store = OpenStore(stack, spec, usage, ambient)
+    ambient = Ambient.system()
+    store = Client(Mortal(backend(spec), prefix, int(nth), when), ambient=ambient, retry=spec.retry, spec=spec)
     engine = pipeline.Inline(store) if master == "inline" else SparkEngine.at(spec, master)
     try:
         await pipeline.run(store, jobs, engine=engine, options=pipeline.Options(lease_ttl_ms=300, merge_after_ns=0))

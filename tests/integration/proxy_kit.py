@@ -15,10 +15,9 @@ from pydantic import SecretStr
 from holdfast.base.clock import SystemClock
 from holdfast.base.config import RetrySection, S3Section, Settings
 from holdfast.base.ids import Ambient
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import Bench, Effort, judge
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import backend
+from holdfast.objects.conformance.laws import LAWS, Bench, Effort, judge
+from holdfast.objects.open import backend
+from holdfast.objects.uri import StoreSpec
 from holdfast.sim.proxy import FaultProxy
 from tests.integration.servers import S3Server
 

@@ -12,12 +12,13 @@ from typing import ParamSpec, TypeVar
 
 from holdfast.base.errors import Contended
 from holdfast.base.ids import Ambient
-from holdfast.objects.cloud import CloudStore, CloudTarget
-from holdfast.objects.observe import Usage
+from holdfast.objects.client import Client
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import CREATE, IfMatch, Lost, Mode, Store, Written
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,12 +44,12 @@ def in_processes(count: int, function: Callable[P, R], *args: P.args, **kwargs: 
         return [future.result() for future in [pool.submit(function, *args, **kwargs) for _ in range(count)]]
 
 
-def settled(target: CloudTarget) -> Store:
+def settled(target: StoreSpec) -> Store:
     """The production stack."""
-    return compose(CloudStore(target, environ={}), ambient=Ambient.system(), retry=RETRY, usage=Usage())
+    return Client(CloudStore(target, environ={}), ambient=Ambient.system(), retry=RETRY, usage=Usage())
 
 
-def race(target: CloudTarget, keys: list[str], *, tasks: int, update: bool, settle: bool, processes: int = 1) -> Report:
+def race(target: StoreSpec, keys: list[str], *, tasks: int, update: bool, settle: bool, processes: int = 1) -> Report:
     """Every task writes every key once, if it is absent or, with ``update``, still what it was at the start."""
 
     async def run() -> Report:
@@ -68,7 +69,7 @@ def race(target: CloudTarget, keys: list[str], *, tasks: int, update: bool, sett
     return asyncio.run(run())
 
 
-def count_up(target: CloudTarget, key: str, *, tasks: int, edits: int, processes: int = 1) -> int:
+def count_up(target: StoreSpec, key: str, *, tasks: int, edits: int, processes: int = 1) -> int:
     """Every task adds one to the register ``edits`` times; returns how often somebody was told that it was done."""
 
     async def run() -> int:
@@ -87,7 +88,7 @@ def count_up(target: CloudTarget, key: str, *, tasks: int, edits: int, processes
     return asyncio.run(run())
 
 
-async def counted(target: CloudTarget, key: str) -> int:
+async def counted(target: StoreSpec, key: str) -> int:
     register: Register[int] = Register(settled(target), key, Plain("test.counter"), Ambient.system())
     found = await register.read()
     return 0 if found is None else found.value

@@ -14,8 +14,8 @@ from holdfast import objects
 from holdfast.base.config import RetrySection, S3Section, Settings
 from holdfast.base.ids import Ambient
 from holdfast.objects.memory import MemoryStore, content_version
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import backend
+from holdfast.objects.open import backend
+from holdfast.objects.uri import StoreSpec
 from tests.integration.servers import S3Server
 
 
@@ -28,7 +28,7 @@ class Place:
     keys: Callable[[], list[str]]
     settings: Settings = field(default_factory=Settings)
 
-    def open(self) -> AbstractAsyncContextManager[objects.OpenStore]:
+    def open(self) -> AbstractAsyncContextManager[objects.Client]:
         return objects.open(self.uri, settings=self.settings)
 
     def connect(self) -> AbstractContextManager[Any]:

@@ -27,7 +27,7 @@ from holdfast.base.config import load
 from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.objects import open as open_store
-from holdfast.objects.cloud import CloudTarget  # noqa: F401  # imported here, so that no child has to
+from holdfast.objects.uri import StoreSpec  # noqa: F401  # imported here, so that no child has to
 
 Say = Callable[[str], object]
 

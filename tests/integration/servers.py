@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
-from holdfast.objects.cloud import CloudTarget
+from holdfast.objects.uri import StoreSpec
 
 _START_SECONDS = 30
 _XML = "{http://s3.amazonaws.com/doc/2006-03-01/}"
@@ -34,8 +34,8 @@ class S3Server:
     access_key: str
     secret_key: str
 
-    def target(self, bucket: str, prefix: str = "", **options: str) -> CloudTarget:
-        return CloudTarget(
+    def target(self, bucket: str, prefix: str = "", **options: str) -> StoreSpec:
+        return StoreSpec(
             "s3",
             bucket,
             prefix,

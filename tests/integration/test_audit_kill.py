@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import pipeline
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline import audited
 from tests.tidy.tree import ROOT
 from tests.unit.pipeline.field import Field

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.objects.lawbook import LAWS
+from holdfast.objects.conformance.laws import LAWS
 from tests.integration.scripted_server import Answer, ScriptedServer, error_body
 from tests.integration.servers import S3Server, free_port
 

@@ -15,7 +15,7 @@ from holdfast.ingest import layout
 from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.quarantine import conflicts
 from holdfast.ingest.resolutions import Resolution, Resolutions
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
@@ -39,7 +39,7 @@ def started(place: Place, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **place.environ}, stdout=subprocess.PIPE, text=True)
 
 
-async def audit(store: OpenStore) -> None:
+async def audit(store: Client) -> None:
     """An audit as it stands on record: through a moment of the store's, before anything is judged by it."""
     ident = store.ambient.ids.unique()
     began = audited.began_key(ident)
@@ -49,7 +49,7 @@ async def audit(store: OpenStore) -> None:
     await store.put(record.key, record.encode("w"), CREATE)
 
 
-async def collect(store: OpenStore) -> dict[str, int]:
+async def collect(store: Client) -> dict[str, int]:
     await audit(store)
     [ran] = await pipeline.run(
         store, ["gc"], options=IMPATIENT, request={"kinds": ["orphans"], "apply": True}, wait_ms=60_000
@@ -59,7 +59,7 @@ async def collect(store: OpenStore) -> dict[str, int]:
     return found
 
 
-async def resolve(store: OpenStore) -> int:
+async def resolve(store: Client) -> int:
     found = [each async for each in conflicts(store) if isinstance(each, ConflictManifest)]
     for each in found:
         await Resolutions(store, store.ambient).decide(

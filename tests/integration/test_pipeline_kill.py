@@ -11,7 +11,8 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.metrics.manifest import Kind
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.platform import census
 from holdfast.platform.census import Emits
 from holdfast.platform.session import Session
@@ -133,7 +134,7 @@ def test_one_driver_after_the_other_is_killed_over_s3(place: Place) -> None:
     asyncio.run(check(field))
 
 
-async def counted(store: OpenStore) -> list[set[tuple[str, str]]]:
+async def counted(store: Client) -> list[set[tuple[str, str]]]:
     """Who emitted what, as of every commit of the feed."""
     async with Session(store, store.ambient, census.TYPES) as onto:
         head = (await onto.info()).commit_id
@@ -141,7 +142,7 @@ async def counted(store: OpenStore) -> list[set[tuple[str, str]]]:
     return [{(each.left_key, each.right_key) for each in commit} for commit in found]
 
 
-async def emitting(store: OpenStore) -> None:
+async def emitting(store: Client) -> None:
     field = Field(store)
     await emit(field, 0, web_1=("load", "disk"), web_2=("load", "disk"))
     await emit(field, 1, web_1=("load", "disk"), web_2=("load",))

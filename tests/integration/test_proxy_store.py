@@ -16,8 +16,8 @@ from holdfast.base.errors import Ambiguous, Conflict, Fenced, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects import CREATE, IfMatch, Lost, Plain, Register, Store, Version, Written
 from holdfast.objects.lease import Grant, Lease
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import backend
+from holdfast.objects.open import backend
+from holdfast.objects.uri import StoreSpec
 from holdfast.sim.proxy import (
     CUT,
     FIRST,
@@ -55,7 +55,7 @@ def address(proxy: FaultProxy, bucket: str, timeout_ms: int = 30_000) -> str:
 @asynccontextmanager
 async def opened(
     s3_server: S3Server, bucket: str, plan: Plan, *, attempts: int = 30
-) -> AsyncIterator[tuple[objects.OpenStore, FaultProxy]]:
+) -> AsyncIterator[tuple[objects.Client, FaultProxy]]:
     """A store whose first request under the plan is the test's own."""
     async with (
         FaultProxy(s3_server.endpoint) as proxy,

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.errors import NoBucket
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Version
+from holdfast.objects.uri import StoreSpec
 from tests.integration import clients
 from tests.integration.scripted_server import (
     HANG_UP,
@@ -35,7 +36,7 @@ def each_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 def store_at(endpoint: str, **options: str) -> CloudStore:
-    target = CloudTarget("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS)
+    target = StoreSpec("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS)
     return CloudStore(target, environ=ENVIRON)
 
 
@@ -259,7 +260,7 @@ async def test_without_credentials_the_instance_is_asked_and_the_store_never(
     status: int, expected: type[HoldfastError]
 ) -> None:
     async with ScriptedServer(Answer(200)) as server, ScriptedServer(Answer(status)) as instance:
-        target = CloudTarget("s3", "bucket", options=(("endpoint", server.endpoint),))
+        target = StoreSpec("s3", "bucket", options=(("endpoint", server.endpoint),))
         store = CloudStore(target, environ={"AWS_EC2_METADATA_SERVICE_ENDPOINT": instance.endpoint})
         for mode in (CREATE, IF_MATCH, OVERWRITE):
             trouble = await caught(store.put("k", b"x", mode))
@@ -272,7 +273,7 @@ async def test_without_credentials_the_instance_is_asked_and_the_store_never(
 async def test_without_credentials_and_without_an_instance_the_answer_comes_soon(deaf_port: int) -> None:
     environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{deaf_port}"}
     async with ScriptedServer(Answer(200)) as server:
-        store = CloudStore(CloudTarget("s3", "bucket", options=(("endpoint", server.endpoint),)), environ=environ)
+        store = CloudStore(StoreSpec("s3", "bucket", options=(("endpoint", server.endpoint),)), environ=environ)
         trouble = await caught(store.get("k"))
         assert isinstance(trouble, Denied)
         assert "AWS_ACCESS_KEY_ID" in (trouble.remedy or "")

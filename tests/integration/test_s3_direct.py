@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Invalid, Unavailable
-from holdfast.objects.cloud import CloudStore, CloudTarget, pool
+from holdfast.objects.cloud import CloudStore, pool
 from holdfast.objects.cloud.http1 import Connection
 from holdfast.objects.store import CREATE, IfMatch, Version, Written
+from holdfast.objects.uri import StoreSpec
 from tests.integration.scripted_server import SILENCE, Answer, ScriptedServer, error_body
 from tests.integration.servers import S3Server, free_port
 from tests.tidy.tree import ROOT
@@ -28,7 +29,7 @@ OK = Answer(200, b"hello", {"etag": '"e1"', "last-modified": "Wed, 21 Oct 2015 0
 
 
 def store_at(endpoint: str, **options: str) -> CloudStore:
-    return CloudStore(CloudTarget("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS), environ={})
+    return CloudStore(StoreSpec("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS), environ={})
 
 
 async def until_closed(server: ScriptedServer) -> None:
@@ -201,9 +202,10 @@ def test_a_store_outlives_a_loop_that_was_not_shut_down(s3_server: S3Server, buc
 
 FORGETFUL = """
 import asyncio, sys
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud import CloudStore
+from holdfast.objects.uri import StoreSpec
 keys = (("access_key_id", sys.argv[3]), ("secret_access_key", sys.argv[4]))
-store = CloudStore(CloudTarget("s3", sys.argv[2], "", (("endpoint", sys.argv[1]),), keys), environ={})
+store = CloudStore(StoreSpec("s3", sys.argv[2], "", (("endpoint", sys.argv[1]),), keys), environ={})
 asyncio.run(store.put("k", b"x"))
 print("done")
 """
@@ -339,8 +341,8 @@ async def test_a_name_that_cannot_be_one(host: str) -> None:
 
 
 def test_a_proxy_or_a_role_is_left_to_obstore() -> None:
-    target = CloudTarget("s3", "bucket", "", (("endpoint", "http://127.0.0.1:1"),), KEYS)
-    role = CloudTarget("s3", "bucket", "", (("endpoint", "http://127.0.0.1:1"),))
+    target = StoreSpec("s3", "bucket", "", (("endpoint", "http://127.0.0.1:1"),), KEYS)
+    role = StoreSpec("s3", "bucket", "", (("endpoint", "http://127.0.0.1:1"),))
     assert CloudStore(target, environ={})._client.direct is not None
     assert CloudStore(target, environ={"HTTPS_PROXY": "http://127.0.0.1:2"})._client.direct is None
     assert CloudStore(role, environ={})._client.direct is None

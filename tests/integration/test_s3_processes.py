@@ -11,12 +11,13 @@ ROOT = Path(__file__).parents[2]
 OPEN = """
 import asyncio, os, sys
 from holdfast.base.errors import HoldfastError
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud import CloudStore
+from holdfast.objects.uri import StoreSpec
 
 def open_store():
     options = (("endpoint", sys.argv[1]),)
     keys = (("access_key_id", sys.argv[3]), ("secret_access_key", sys.argv[4]))
-    return CloudStore(CloudTarget("s3", sys.argv[2], "", options, keys), environ={})
+    return CloudStore(StoreSpec("s3", sys.argv[2], "", options, keys), environ={})
 
 def use(store):
     "A write and a listing: the first is ours, the second goes through obstore."

@@ -5,10 +5,11 @@ import re
 import pytest
 
 from holdfast.base.clock import parse_iso
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.credentials import Keys
 from holdfast.objects.cloud.sigv4 import Signer
 from holdfast.objects.store import CREATE, IfMatch, Version
+from holdfast.objects.uri import StoreSpec
 from tests.integration import clients
 from tests.integration.scripted_server import Answer, ScriptedServer
 
@@ -54,7 +55,7 @@ async def test_obstore_signs_alike(key: str, token: str | None) -> None:
     secrets += [("session_token", token)] if token else []
     async with ScriptedServer(OK) as server:
         options = (("endpoint", server.endpoint), ("region", "eu-north-1"), ("sse", "AES256"))
-        target = CloudTarget("s3", "bucket", "", options, tuple(secrets))
+        target = StoreSpec("s3", "bucket", "", options, tuple(secrets))
         store = CloudStore(target, environ=clients.THROUGH_OBSTORE)
         await store.put(key, b"some bytes", CREATE)
         await store.put(key, b"", IfMatch(Version('"e0"')))

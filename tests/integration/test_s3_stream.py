@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Unavailable
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Pieces
+from holdfast.objects.uri import StoreSpec
 from tests.integration.servers import S3Server
 
 MIB = 1024 * 1024

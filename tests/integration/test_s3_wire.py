@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.store import LARGE_BYTES, PART_BYTES
-from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,
@@ -21,6 +22,8 @@ from holdfast.objects.store import (
     Version,
     Written,
 )
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from tests.integration import clients
 from tests.integration.scripted_server import Answer, Reply, Request, ScriptedServer, error_body
 
@@ -32,13 +35,13 @@ OK = Answer(
 )
 
 
-def target(server: ScriptedServer, scheme: str = "s3", **options: str) -> CloudTarget:
+def target(server: ScriptedServer, scheme: str = "s3", **options: str) -> StoreSpec:
     secrets = {
         "s3": KEYS,
         "gs": (("bearer_token", "token"),),
         "az": (("account_key", base64.b64encode(b"k" * 32).decode()),),
     }[scheme]
-    return CloudTarget(scheme, "bucket", "", (("endpoint", server.endpoint), *options.items()), secrets)
+    return StoreSpec(scheme, "bucket", "", (("endpoint", server.endpoint), *options.items()), secrets)
 
 
 @pytest.fixture(params=clients.BOTH, ids=clients.IDS)
@@ -100,7 +103,7 @@ async def test_encryption_and_session_token_pass_through(environ: dict[str, str]
     async with ScriptedServer(OK) as server:
         secrets = (*KEYS, ("session_token", "temporary"))
         options = (("endpoint", server.endpoint), ("sse", "aws:kms"), ("sse_kms_key_id", "my-key"))
-        store = CloudStore(CloudTarget("s3", "bucket", "", options, secrets), environ=environ)
+        store = CloudStore(StoreSpec("s3", "bucket", "", options, secrets), environ=environ)
         await store.put("k", b"x", CREATE)
         headers = server.requests[0].headers
         assert headers["x-amz-server-side-encryption"] == "aws:kms"
@@ -121,7 +124,7 @@ async def test_the_environment_gives_what_the_target_leaves_open() -> None:
     }
     async with ScriptedServer(OK) as server:
         here = {**environ, "AWS_ENDPOINT_URL_S3": server.endpoint}
-        await CloudStore(CloudTarget("s3", "bucket"), environ=here).get("k")
+        await CloudStore(StoreSpec("s3", "bucket"), environ=here).get("k")
         await CloudStore(target(server, region="venus-1"), environ={**here, "AWS_ENDPOINT_URL_S3": "http://x"}).get("k")
         from_environ, given = (request.headers for request in server.requests)
         assert "Credential=from-environ/" in from_environ["authorization"]
@@ -196,7 +199,7 @@ async def test_parts_are_counted_as_the_requests_that_they_are(environ: dict[str
     requests: list[Request] = []
     usage = Usage()
     async with ScriptedServer(multipart(requests)) as server:
-        store = Observed(CloudStore(target(server), environ=environ), usage)
+        store = Client(CloudStore(target(server), environ=environ), ambient=Ambient.system(), usage=usage)
         for size, mode in ((LARGE_BYTES + 1, OVERWRITE), (LARGE_BYTES + PART_BYTES, ADDRESSED), (LARGE_BYTES, CREATE)):
             before = usage.requests("put")
             requests.clear()
@@ -204,7 +207,7 @@ async def test_parts_are_counted_as_the_requests_that_they_are(environ: dict[str
             assert usage.requests("put") - before == len(requests)
     assert usage.requests() == (2 + 5) + (2 + 5) + 1
     assert (
-        CloudStore(CloudTarget("az", "b", options=(("account", "a"),)), environ=environ).put_requests(
+        CloudStore(StoreSpec("az", "b", options=(("account", "a"),)), environ=environ).put_requests(
             LARGE_BYTES + 1, OVERWRITE
         )
         == 1 + 5

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from holdfast.base.config import S3Section, Settings
-from holdfast.objects.spec import StoreSpec
+from holdfast.objects.uri import StoreSpec
 from tests.integration.servers import S3Server, running_ministack
 from tests.leftovers import adopt
 

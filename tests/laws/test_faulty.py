@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import Bench, Effort, Finding, judge
+from holdfast.objects.conformance.laws import LAWS, Bench, Effort, Finding, judge
 from holdfast.objects.retry import RetryPolicy
 from tests.fakes.stores import FAULTY, RACES, Factory, racing
 

@@ -6,11 +6,10 @@ import pytest
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.examine import examine
-from holdfast.objects.lawbook import LAWS, ODD_KEYS
-from holdfast.objects.laws import Effort, Law
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import backend
+from holdfast.objects.conformance.examination import examine
+from holdfast.objects.conformance.laws import LAWS, ODD_KEYS, Effort, Law
+from holdfast.objects.open import backend
+from holdfast.objects.uri import StoreSpec
 
 HARD = Effort(races=8, rounds=10, keys=5_000, large_bytes=64 * 1024 * 1024)
 on_every_backend = pytest.mark.parametrize("spec", ["memory", "local", "s3"], indirect=True)

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.base.errors import NotFound
-from holdfast.objects.cache.cached import Cached
 from holdfast.objects.store import CREATE, NotModified, Version
-from tests.unit.objects.caching import World
+from tests.unit.objects.caching import Caching, World
 
 KEYS = ("fixed/a", "fixed/b", "fixed/a/b", "loose")
 ENTRIES = 3
@@ -59,7 +58,7 @@ async def check_answers(world: World, script: list[tuple]) -> None:
     assert sum(cache.stats.failures for cache in caches) == 0
 
 
-async def step(world: World, cache: Cached, verb: str, key: Any, *rest: Any) -> None:
+async def step(world: World, cache: Caching, verb: str, key: Any, *rest: Any) -> None:
     truth = None if verb == "delete_many" else await world.store.find(key)
     match verb:
         case "put":
@@ -91,7 +90,7 @@ async def step(world: World, cache: Cached, verb: str, key: Any, *rest: Any) -> 
                 assert path.read_bytes() == truth.body
 
 
-async def read(cache: Cached, verb: str, key: str, *rest: int) -> object:
+async def read(cache: Caching, verb: str, key: str, *rest: int) -> object:
     if verb == "range":
         return (await cache.range(key, *sorted(rest))).body
     if verb == "pinned":

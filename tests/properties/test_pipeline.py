@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from holdfast import pipeline
 from holdfast.base.errors import Conflict, Fenced
 from holdfast.metrics.windows import Windows
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.pipeline import Options
 from tests.unit.pipeline.field import START, Field, agrees
 
@@ -53,7 +54,7 @@ async def test_other_windows_give_a_new_generation_of_every_hour_that_is_asked_f
         assert await agrees(store, field.batches, ["30s", "1h"]) > 0
 
 
-async def drive(store: OpenStore) -> str:
+async def drive(store: Client) -> str:
     try:
         await pipeline.run(store, options=SMALL_UNITS, takeover=True)
     except (Fenced, Conflict) as error:

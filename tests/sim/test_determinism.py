@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
+from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, Store
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
@@ -55,8 +57,8 @@ class Bare(Scenario):
         troubles = Troubles(crashes=2, pauses=2, jumps=2, skew_ms=1_000, drift_ppm=100, within_ms=500)
         return cls(faults=faults, troubles=troubles)
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return backend
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        return Client(backend, ambient=ambient, retry=RetryPolicy(attempts=1))
 
     def begin(self, world: World) -> None:
         for name in ("anna", "ben", "cleo"):

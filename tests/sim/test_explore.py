@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.client import Client
 from holdfast.objects.register import History
-from holdfast.objects.retry import Retrying
 from holdfast.objects.store import Store
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.explore import Limits, explore, follow
@@ -54,13 +53,13 @@ class WithoutHistory(RegisterCounter):
 
 
 class WithoutReadBack(StoreCas):
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return NoReadBack(Retrying(Observed(backend, Usage()), self.retry, ambient))
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        return NoReadBack(backend, ambient=ambient, retry=self.retry)
 
 
 class TakenWhenContended(StoreCas):
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return ContendedMeansTaken(Retrying(Observed(backend, Usage()), self.retry, ambient), self.retry, ambient)
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        return ContendedMeansTaken(backend, ambient=ambient, retry=self.retry)
 
 
 class WithoutBoundary(Names):

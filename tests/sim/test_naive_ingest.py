@@ -22,9 +22,8 @@ from holdfast.ingest.orphans import Fate, OrphanKeeper, Treated
 from holdfast.ingest.rebuild import Rebuild
 from holdfast.ingest.references import list_accepted
 from holdfast.ingest.spool import Spool, Spooled, Taken, pending_key
-from holdfast.objects.layer import Layer
-from holdfast.objects.observe import Observed, Usage
-from holdfast.objects.retry import Retrying, RetryPolicy
+from holdfast.objects.client import Client
+from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, Lost, Mode, Store, Written
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import ACKNOWLEDGED, KNOWN, ONCE, ONE_MANIFEST, RESOLVES
@@ -48,8 +47,8 @@ class EchoIsDuplicate(IngestAccept):
 
     collectors: int = 1
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return NoReadBack(Retrying(Observed(backend, Usage()), self.retry, ambient))
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        return NoReadBack(backend, ambient=ambient, retry=self.retry)
 
 
 class ManifestFirst(Collector):
@@ -354,13 +353,13 @@ def test_live_state_lacks_what_others_had_not_told_when_a_collector_began() -> N
 class FoundsBlindly(IngestAuthority):
     """Everybody writes the authority that it found missing."""
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return Unconditionally(super().stack(backend, ambient))
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        return Unconditionally(backend, ambient=ambient, retry=self.retry)
 
 
-class Unconditionally(Layer):
+class Unconditionally(Client):
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        return await self.inner.put(key, body, OVERWRITE)
+        return await super().put(key, body, OVERWRITE)
 
 
 def test_an_authority_that_is_written_without_a_condition_is_two() -> None:

@@ -5,12 +5,8 @@ from contextlib import suppress
 from holdfast.base import codec
 from holdfast.base.errors import Contended, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.layer import Layer
-from holdfast.objects.observe import Observed, Usage
-from holdfast.objects.retry import Retrying
-from holdfast.objects.settle import Settled
+from holdfast.objects.client import Client
 from holdfast.objects.store import OVERWRITE, Create, IfMatch, Lost, Mode, Store, Written
-from holdfast.sim.scenario import Scenario
 from holdfast.sim.scenarios.register_foreign import RegisterForeign
 from holdfast.sim.scenarios.store_cas import StoreCas
 from tests.sim.naive import first_broken, rules
@@ -18,17 +14,17 @@ from tests.sim.naive import first_broken, rules
 SEEDS = range(1, 400)
 
 
-class NoReadBack(Layer):
+class NoReadBack(Client):
     """412 is a lost race and an open outcome is tried again: the classic retry loop around a conditional write."""
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        for _ in range(8):
+        for _ in range(20):
             with suppress(Unavailable):
-                return await self.inner.put(key, body, mode)
+                return await self._send(key, body, mode)
         raise Unavailable(f"{key}: gave up", maybe_applied=True)
 
 
-class TokenOnly(Settled):
+class TokenOnly(Client):
     """Our write id is in there, so the object must be ours."""
 
     async def _read_back(self, key: str, body: bytes, mode: Create | IfMatch) -> Written | Lost | None:
@@ -40,47 +36,42 @@ class TokenOnly(Settled):
         return verdict
 
 
-class ContendedMeansTaken(Settled):
+class ContendedMeansTaken(Client):
     """409 says that somebody else is writing, so the race is lost."""
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         try:
-            return await self.inner.put(key, body, mode)
+            return await self._send(key, body, mode)
         except Contended:
             return Lost()
         except Unavailable:
             return await super().put(key, body, mode)
 
 
-class ContendedMeansUntouched(Settled):
+class ContendedMeansUntouched(Client):
     """409 says that nothing was written, so giving up is safe."""
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         try:
-            return await self.inner.put(key, body, mode)
+            return await self._send(key, body, mode)
         except Contended as error:
             raise Unavailable(f"{key}: nothing was written") from error
         except Unavailable:
             return await super().put(key, body, mode)
 
 
-def bare(scenario: Scenario, backend: Store, ambient: Ambient) -> Store:
-    """The stack up to where settling begins."""
-    return Retrying(Observed(backend, Usage()), scenario.retry, ambient)
-
-
 def test_without_read_back_an_own_write_is_reported_as_lost() -> None:
     class Naive(StoreCas):
-        def stack(self, backend: Store, ambient: Ambient) -> Store:
-            return NoReadBack(bare(self, backend, ambient))
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return NoReadBack(backend, ambient=ambient, retry=self.retry)
 
     assert "no false conflict" in rules(first_broken(Naive, SEEDS))
 
 
 def test_a_write_id_over_foreign_bytes_is_not_our_write() -> None:
     class Naive(RegisterForeign):
-        def stack(self, backend: Store, ambient: Ambient) -> Store:
-            return TokenOnly(bare(self, backend, ambient), self.retry, ambient)
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return TokenOnly(backend, ambient=ambient, retry=self.retry)
 
     assert "no lost update" in rules(first_broken(Naive, SEEDS))
 
@@ -95,15 +86,15 @@ def test_without_a_write_id_equal_bytes_are_mistaken_for_the_same_write() -> Non
 
 def test_409_is_no_lost_race() -> None:
     class Naive(StoreCas):
-        def stack(self, backend: Store, ambient: Ambient) -> Store:
-            return ContendedMeansTaken(bare(self, backend, ambient), self.retry, ambient)
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return ContendedMeansTaken(backend, ambient=ambient, retry=self.retry)
 
     assert "no false conflict" in rules(first_broken(Naive, SEEDS))
 
 
 def test_409_is_no_proof_that_nothing_was_written() -> None:
     class Naive(StoreCas):
-        def stack(self, backend: Store, ambient: Ambient) -> Store:
-            return ContendedMeansUntouched(bare(self, backend, ambient), self.retry, ambient)
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return ContendedMeansUntouched(backend, ambient=ambient, retry=self.retry)
 
     assert "no false conflict" in rules(first_broken(Naive, SEEDS))

@@ -7,12 +7,9 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Fenced, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.cache import Cached
+from holdfast.objects.client import Client
 from holdfast.objects.lease import Grant, Lease, LeaseState
-from holdfast.objects.observe import Observed, Usage
 from holdfast.objects.register import Absent, Applied, History, RecentOperations, Unknown
-from holdfast.objects.retry import Retrying
-from holdfast.objects.settle import Settled
 from holdfast.objects.store import CREATE, Lost, Page, Store
 from holdfast.sim.scenarios.lease import LeaseTenants
 from holdfast.sim.scenarios.lease_fenced_writes import LeaseFencedWrites
@@ -59,24 +56,24 @@ class HeirTakenForARival(Lease):
             raise Fenced(f"{self.key}: taken over by {state.owner_id}")
 
 
-class RestartedListing(Retrying):
+class RestartedListing(Client):
     """A listing that fails is begun again."""
 
     async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         for _ in range(20):
             try:
-                async for page in self.inner.list(prefix, after=after, delimiter=delimiter):
+                async for page in self._pages(prefix, after, delimiter):
                     yield page
                 return
             except Unavailable:
                 continue
 
 
-class CacheThatKeepsDeleted(Cached):
+class KeepsDeleted(Client):
     """Immutable objects never change, so why forget one?"""
 
     async def delete(self, key: str) -> None:
-        await self.inner.delete(key)
+        await self.backend.delete(key)
 
 
 def test_a_register_without_history_applies_an_edit_twice() -> None:
@@ -133,23 +130,16 @@ def test_a_name_that_was_deleted_is_taken_again_without_a_boundary() -> None:
 
 def test_a_cache_that_does_not_forget_shows_a_process_what_it_deleted() -> None:
     class Naive(StoreCache):
-        def cached(self, process: Process) -> Store:
-            disk = process.world.disk
-            return CacheThatKeepsDeleted(
-                process.store,
-                disk,
-                max_bytes=1 << 20,
-                namespace="sim",
-                immutable=lambda _: True,
-                ambient=process.ambient,
-            )
+        def cached(self, process: Process) -> Client:
+            cached = super().cached(process)
+            return KeepsDeleted(process.backend, ambient=process.ambient, retry=self.retry, cache=cached.cache)
 
     assert "one's own deletes are seen" in rules(first_broken(Naive, SEEDS))
 
 
 def test_a_listing_that_is_begun_again_has_keys_twice() -> None:
     class Naive(StoreListing):
-        def stack(self, backend: Store, ambient: Ambient) -> Store:
-            return Settled(RestartedListing(Observed(backend, Usage()), self.retry, ambient), self.retry, ambient)
+        def stack(self, backend: Store, ambient: Ambient) -> Client:
+            return RestartedListing(backend, ambient=ambient, retry=self.retry)
 
     assert "listings are true" in rules(first_broken(Naive, SEEDS))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.runs import children
 from holdfast.runs.control import request_cancel
@@ -63,7 +63,7 @@ class AtOnce(RunsCancel):
 
     name: ClassVar[str] = "at-once"
 
-    async def request(self, store: OpenStore) -> Any:
+    async def request(self, store: Client) -> Any:
         return await request_cancel(store, PARENT, now=True)
 
 

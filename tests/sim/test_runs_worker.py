@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.runs.index import Rebuilt, RunIndex
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenarios.runs_worker import INDEXED, OVER, RunsWorker
@@ -32,7 +32,7 @@ class Unrepaired(RunsWorker):
 
     name: ClassVar[str] = "unrepaired"
 
-    async def repair(self, store: OpenStore) -> Rebuilt:
+    async def repair(self, store: Client) -> Rebuilt:
         return Rebuilt()
 
 

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from holdfast import pipeline
 from holdfast.base.codec import Document
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.datasource import frame as table
 from holdfast.pipeline.engine import Progress, Task

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.objects.spec import StoreSpec
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.session import Spark, start
 from holdfast.pipeline.spark import SparkEngine
 from tests.integration.conftest import bucket, ministack, s3_server

@@ -11,7 +11,7 @@ import sys
 
 from holdfast import pipeline
 from holdfast.base.codec import Document
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.datasource import frame
 from holdfast.pipeline.engine import unwatched

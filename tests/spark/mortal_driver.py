@@ -13,7 +13,7 @@ from holdfast import pipeline
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError
 from holdfast.cli.engines import hush_py4j
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import unwatched
 from holdfast.pipeline.errors import SparkFailed

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from holdfast import pipeline
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Engine, audited
 from holdfast.pipeline.audited import Audited
 from tests.spark.conftest import Engines
@@ -14,7 +15,7 @@ from tests.unit.pipeline.field import Field
 NOW = pipeline.Options(overlap_ns=0)
 
 
-async def audit(store: OpenStore, engine: Engine | None = None) -> Audited:
+async def audit(store: Client, engine: Engine | None = None) -> Audited:
     (ran,) = await pipeline.run(store, ["audit"], engine=engine, options=NOW)
     assert ran.status == "success", ran.error
     return await audited.read(store, ran.summary["audit_id"])

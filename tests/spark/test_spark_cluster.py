@@ -17,7 +17,8 @@ import pytest
 
 from holdfast import pipeline
 from holdfast.metrics.manifest import Kind
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.ontology import layout, loads
 from holdfast.ontology.verify import verify
 from holdfast.pipeline.gc import ontology as garbage
@@ -174,7 +175,7 @@ async def orphans_are_told_and_go(uri: str) -> None:
         assert ("ontology_staged_load", prefix) not in told(await audit(store))
 
 
-async def collected(store: OpenStore) -> dict[str, Any]:
+async def collected(store: Client) -> dict[str, Any]:
     (ran,) = await pipeline.run(store, ["gc"], request={"kinds": ["ontology"], "apply": True})
     assert ran.status == "success", ran.error
     return {**ran.summary["kinds"]["ontology"], "run_id": ran.run_id}

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast import pipeline
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.gc.options import GcOptions
 from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import Field, agrees

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from holdfast import pipeline
 from holdfast.base.config import Settings
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from tests.integration.servers import S3Server
 from tests.spark.conftest import Engines
 from tests.unit.pipeline.field import Field, agrees, derived_keys

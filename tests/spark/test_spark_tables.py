@@ -15,8 +15,9 @@ from holdfast.base.config import Settings
 from holdfast.bus import Bus
 from holdfast.ingest import references
 from holdfast.ingest.records import Gauge
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.session import Ontology
@@ -43,7 +44,7 @@ def _row(row: dict[str, Any]) -> str:
     return repr({name: sorted(value) if name == "labels" else value for name, value in row.items()})
 
 
-async def trade(store: OpenStore, commits: int, *, seed: int = 1) -> None:
+async def trade(store: Client, commits: int, *, seed: int = 1) -> None:
     rng = random.Random(seed)
     async with Ontology(store, store.ambient, [Customer, Product, Subscription, Order, Everything]) as onto:
         onto.ensure([Product(id=number) for number in range(3)])

@@ -14,8 +14,8 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.scratch import sweep
 from holdfast.metrics.manifest import Kind
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.session import FOLDER, Spark
 from tests.integration.run_places import folder
 from tests.integration.test_pipeline_kill import QUICK, killed

@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from holdfast.base.config import Settings
 from holdfast.base.errors import Conflict
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.ontology import layout
 from holdfast.ontology.errors import InvalidValue
 from holdfast.ontology.session import Ontology

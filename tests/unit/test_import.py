@@ -75,7 +75,7 @@ def test_import_of_the_package_alone_loads_almost_nothing(tmp_path: Path) -> Non
 def test_opening_a_backend_contacts_nothing(tmp_path: Path) -> None:
     code = """
 from holdfast.objects import StoreSpec
-from holdfast.objects.stack import backend
+from holdfast.objects.open import backend
 backend(StoreSpec.parse("memory:"))
 backend(StoreSpec.parse("file:never-used"))
 backend(StoreSpec.parse("s3://bucket?endpoint=http://127.0.0.1:9&region=us-east-1&anonymous=true&allow_http=true"))

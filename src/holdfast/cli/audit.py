@@ -21,7 +21,7 @@ from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_span
 
 if TYPE_CHECKING:
-    from holdfast.objects.stack import OpenStore
+    from holdfast.objects.client import Client
     from holdfast.pipeline.audited import Audited
 
 app = noun_app()
@@ -155,7 +155,7 @@ def list_audits(
 
 
 @asynccontextmanager
-async def _open(shell: Shell) -> "AsyncIterator[OpenStore]":
+async def _open(shell: Shell) -> "AsyncIterator[Client]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
     async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:

@@ -10,7 +10,7 @@ from holdfast.base.ids import Ambient
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ingest.authority import Acceptance, Authority, Place, add_alias, objection, promote, read_authority
 from holdfast.ingest.spool import open_spool
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 
 app = noun_app()
 

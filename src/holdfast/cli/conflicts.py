@@ -18,7 +18,8 @@ from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.quarantine import UnreadableConflict
 from holdfast.ingest.quarantine import conflicts as recorded
 from holdfast.ingest.resolutions import Decision, Resolution, Resolutions, find_by_hash
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 
 app = noun_app()
 
@@ -33,7 +34,7 @@ def conflicts() -> None:
 
 
 @asynccontextmanager
-async def _open(shell: Shell) -> AsyncIterator[OpenStore]:
+async def _open(shell: Shell) -> AsyncIterator[Client]:
     async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
         yield store
 

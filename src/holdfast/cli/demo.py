@@ -18,7 +18,7 @@ from holdfast.cli.acts.stage import Act, ProofFailed, Stage
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.spec import StoreSpec
+from holdfast.objects.uri import StoreSpec
 
 app = noun_app()
 

@@ -18,20 +18,18 @@ from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.certificate import (
+from holdfast.objects.conformance.certificate import (
     CERTIFICATE_KEY,
     LEAST,
     certify,
-    endpoint_of,
     too_little,
     write_certificate,
 )
-from holdfast.objects.examine import Connect, Examination, examine
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import BROKEN, UNJUDGED, Effort, Finding, Law
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import backend
+from holdfast.objects.conformance.examination import Connect, Examination, examine
+from holdfast.objects.conformance.laws import BROKEN, LAWS, UNJUDGED, Effort, Finding, Law
+from holdfast.objects.open import backend
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 
 app = noun_app()
 _EFFORT = Effort()
@@ -202,7 +200,7 @@ def as_document(report: Report) -> dict[str, Any]:
     effort = report.plan.effort
     return {
         "store": report.spec.uri,
-        "endpoint": endpoint_of(report.spec),
+        "endpoint": report.spec.endpoint,
         "ok": report.ok,
         "broken": report.broken,
         "unjudged": report.unjudged,

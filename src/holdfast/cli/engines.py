@@ -12,14 +12,14 @@ from holdfast.cli.times import parse_span
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings
-    from holdfast.objects.stack import OpenStore
+    from holdfast.objects.client import Client
     from holdfast.pipeline import Engine, Options
 
 INLINE = "inline"
 
 
 @asynccontextmanager
-async def open_pipeline(shell: Shell) -> "AsyncIterator[OpenStore]":
+async def open_pipeline(shell: Shell) -> "AsyncIterator[Client]":
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # a help page needs none of it
 
     async with open_platform(shell.settings.store.uri, settings=shell.settings) as hf:
@@ -27,7 +27,7 @@ async def open_pipeline(shell: Shell) -> "AsyncIterator[OpenStore]":
 
 
 @asynccontextmanager
-async def open_as_collector_of_garbage(shell: Shell) -> "AsyncIterator[OpenStore]":
+async def open_as_collector_of_garbage(shell: Shell) -> "AsyncIterator[Client]":
     """With the credentials of the one role that may delete, where settings give any."""
     from holdfast.platform.open import open_platform  # noqa: PLC0415  # as above
 
@@ -46,7 +46,7 @@ def as_collector_of_garbage(settings: "Settings") -> "Settings":
 
 
 @asynccontextmanager
-async def engine_for(shell: Shell, store: "OpenStore", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
+async def engine_for(shell: Shell, store: "Client", master: str | None, conf: list[str]) -> "AsyncIterator[Engine]":
     from holdfast.pipeline import Inline  # noqa: PLC0415  # as above
 
     wanted = master or shell.settings.pipeline.master

@@ -19,7 +19,7 @@ from holdfast.cli import events_dead
 from holdfast.cli.runs_shared import check_choice
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.platform.open import open_platform
 
 app = noun_app()
@@ -36,7 +36,7 @@ def events() -> None:
 
 
 @asynccontextmanager
-async def open_bus(shell: Shell, namespace: str = "default") -> AsyncIterator[tuple[OpenStore, Bus]]:
+async def open_bus(shell: Shell, namespace: str = "default") -> AsyncIterator[tuple[Client, Bus]]:
     settings = shell.settings
     async with open_platform(settings.store.uri, settings=settings) as hf:
         yield hf.store, hf.bus(namespace)
@@ -298,7 +298,7 @@ def most_takers(found: list[HandlerStats]) -> int:
     return max((sum(ANY in each.types or one in each.types for each in found) for one in types), default=1)
 
 
-def show_stats(shell: Shell, store: OpenStore, found: list[HandlerStats]) -> None:
+def show_stats(shell: Shell, store: Client, found: list[HandlerStats]) -> None:
     takers = most_takers(found)
     requests, price = requests_per_million(takers), dollars_per_million(takers)
     columns = ("handler_id", "types", "open", "due", "settled")

@@ -7,7 +7,7 @@ import typer
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, Options
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 
 app = noun_app()
 

@@ -14,7 +14,7 @@ from holdfast.cli.pipeline_view import Watch
 from holdfast.cli.shell import Shell, noun_app
 
 if TYPE_CHECKING:
-    from holdfast.objects.stack import OpenStore
+    from holdfast.objects.client import Client
 
 app = noun_app()
 
@@ -158,7 +158,7 @@ def show(
     shell.run(work())
 
 
-async def _dry_run(store: "OpenStore", run_id: str) -> dict[str, Any]:
+async def _dry_run(store: "Client", run_id: str) -> dict[str, Any]:
     """What a run would have removed that was not to apply it."""
     from holdfast.pipeline.job import PREFIX  # noqa: PLC0415  # loads Arrow, which takes a while
     from holdfast.runs import describe  # noqa: PLC0415  # as above

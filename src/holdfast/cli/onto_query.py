@@ -13,7 +13,7 @@ from holdfast.cli import onto_words as words
 from holdfast.cli.answers import Answers
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.sql import moment_of
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.ontology import layout
 from holdfast.ontology.asked import (
     Wording,

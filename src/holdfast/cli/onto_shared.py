@@ -10,7 +10,8 @@ import typer
 
 from holdfast.base.errors import NotFound
 from holdfast.cli.shell import Shell
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.ontology import layout
 from holdfast.ontology.lock import Manners, WriteLock
 
@@ -42,14 +43,14 @@ def no_such_type(name: str, known: Iterable[str], *, which: str = "") -> NotFoun
 
 
 @asynccontextmanager
-async def open_ontology(shell: Shell) -> AsyncIterator[OpenStore]:
+async def open_ontology(shell: Shell) -> AsyncIterator[Client]:
     settings = shell.settings
     async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:
         yield store
 
 
 @asynccontextmanager
-async def my_turn(store: OpenStore, by: str) -> AsyncIterator[WriteLock]:
+async def my_turn(store: Client, by: str) -> AsyncIterator[WriteLock]:
     """The write lock, under a name of its own."""
     turn = WriteLock(store, f"{by} {store.ambient.ids.attempt()}", store.ambient, Manners())
     try:

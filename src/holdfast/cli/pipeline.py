@@ -20,8 +20,8 @@ from holdfast.cli.times import parse_moment, parse_span
 
 if TYPE_CHECKING:
     from holdfast.base.config import Settings
-    from holdfast.objects.spec import StoreSpec
-    from holdfast.objects.stack import OpenStore
+    from holdfast.objects.client import Client
+    from holdfast.objects.uri import StoreSpec
     from holdfast.pipeline import Engine, Options, Ran
     from holdfast.pipeline.drive import Preview
 
@@ -212,7 +212,7 @@ def _check_every(every_s: float | None, once: list[str], metrics: str | None) ->
         raise Invalid(f"--every takes whatever is due, and {once[0]} is for one run", remedy="give one of them")
 
 
-def _range(store: "OpenStore", since: str | None, until: str | None) -> dict[str, Any]:
+def _range(store: "Client", since: str | None, until: str | None) -> dict[str, Any]:
     now_ns = store.ambient.clock.wall_ns()
     given = {"since_ns": since, "until_ns": until}
     found = {name: parse_moment(text, now_ns) for name, text in given.items() if text is not None}
@@ -254,7 +254,7 @@ class Named:
 
 
 async def _show_plan(
-    shell: Shell, store: "OpenStore", jobs: list[str], options: "Options", request: dict[str, Any], named: Named
+    shell: Shell, store: "Client", jobs: list[str], options: "Options", request: dict[str, Any], named: Named
 ) -> None:
     from holdfast.pipeline.drive import preview  # noqa: PLC0415  # as above
 
@@ -270,7 +270,7 @@ async def _show_plan(
 
 async def _once(
     shell: Shell,
-    store: "OpenStore",
+    store: "Client",
     jobs: list[str],
     engine: "Engine",
     options: "Options",
@@ -299,7 +299,7 @@ async def _once(
 
 async def _serve(
     shell: Shell,
-    store: "OpenStore",
+    store: "Client",
     jobs: list[str],
     engine: "Engine",
     options: "Options",

@@ -20,7 +20,7 @@ from holdfast.ontology.decide import Policy
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from holdfast.objects.stack import OpenStore
+    from holdfast.objects.client import Client
     from holdfast.ontology.bulk import Landed
     from holdfast.pipeline.engine import Engine
 
@@ -95,7 +95,7 @@ def load(
 
 
 async def _loaded(
-    store: "OpenStore", typed: Any, wishes: Any, engine: "Engine", source: str, style: SourceFormat, watch: Watch
+    store: "Client", typed: Any, wishes: Any, engine: "Engine", source: str, style: SourceFormat, watch: Watch
 ) -> "Landed":
     from holdfast.pipeline.engine import Inline  # noqa: PLC0415  # as above
     from holdfast.pipeline.loading import land, staged  # noqa: PLC0415  # as above

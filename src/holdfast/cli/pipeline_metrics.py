@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.base.errors import Conflict, HoldfastError
 from holdfast.cli.metrics_http import new_registry, serve
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.pipeline import Ran
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 from holdfast.pipeline.status import lag_s
@@ -33,7 +33,7 @@ PATIENT_S = 60.0
 
 
 class Figures:
-    def __init__(self, store: OpenStore, every_s: float) -> None:
+    def __init__(self, store: Client, every_s: float) -> None:
         self._store = store
         self._every_s = every_s
         self._totals: dict[tuple[str, str], int] = defaultdict(int)

@@ -9,7 +9,7 @@ from holdfast.base.clock import iso
 from holdfast.cli.output import Output
 
 if TYPE_CHECKING:
-    from holdfast.objects.stack import OpenStore
+    from holdfast.objects.client import Client
     from holdfast.pipeline import Ran
     from holdfast.pipeline.drive import Preview
 
@@ -90,7 +90,7 @@ def plan_rows(found: "Sequence[Preview]") -> tuple[Sequence[str], list[Sequence[
     return columns, [(each.job, each.hour, each.generation, each.units, each.to_make, each.inputs) for each in found]
 
 
-async def show_status(out: Output, store: "OpenStore") -> None:
+async def show_status(out: Output, store: "Client") -> None:
     from holdfast.pipeline.status import listed_problems, status  # noqa: PLC0415  # loads Arrow, which takes a while
 
     found = await status(store, store.ambient)
@@ -115,7 +115,7 @@ async def show_status(out: Output, store: "OpenStore") -> None:
         out.table(("problem", "first_seen", "key", "message"), rows)
 
 
-async def show_history(out: Output, store: "OpenStore", job: str | None, limit: int) -> None:
+async def show_history(out: Output, store: "Client", job: str | None, limit: int) -> None:
     from holdfast.pipeline import history  # noqa: PLC0415  # loads Arrow, which takes a while
 
     found = await history(store, limit=limit, job=job)

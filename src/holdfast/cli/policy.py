@@ -8,8 +8,8 @@ from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.shell import Shell
 from holdfast.ingest.policy import Bucket, documents
 from holdfast.ingest.policy_check import BROKEN, Checked, PolicyCheck
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=False)
 PROVIDERS = ("aws",)

@@ -24,7 +24,7 @@ from holdfast.cli.runs_view import (
 )
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, span
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.runs.control import existing, find
 from holdfast.runs.describe import as_document, describe, with_payload
 from holdfast.runs.entry import TYPES
@@ -79,7 +79,7 @@ def list_runs(
     shell.run(work())
 
 
-async def show_list(out: Output, store: OpenStore, query: dict[str, Any], *, jsonl: bool) -> None:
+async def show_list(out: Output, store: Client, query: dict[str, Any], *, jsonl: bool) -> None:
     found = find(store, **query)
     if jsonl:
         async for summary in found:
@@ -191,7 +191,7 @@ def stats(context: typer.Context) -> None:
     shell.run(work())
 
 
-def show_stats(out: Output, store: OpenStore, found: Stats) -> None:
+def show_stats(out: Output, store: Client, found: Stats) -> None:
     usage = store.usage
     if out.as_json:
         cost = {"requests": usage.by_verb, "dollars": round(usage.dollars, 9)}

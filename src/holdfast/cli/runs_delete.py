@@ -18,7 +18,7 @@ from holdfast.cli.runs_shared import ENDED, check_choice, moment, open_runs
 from holdfast.cli.runs_view import COLUMNS, counted_runs, row, summary_document
 from holdfast.cli.shell import Shell
 from holdfast.cli.times import parse_span
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.runs import control
 from holdfast.runs.delete import Deleted
 from holdfast.runs.summary import RunSummary
@@ -83,7 +83,7 @@ async def _delete_old(shell: Shell, age_ns: int, statuses: list[str], *, dry_run
 
 
 async def _delete_all(
-    out: Output, store: OpenStore, run_ids: Sequence[str], *, force: bool
+    out: Output, store: Client, run_ids: Sequence[str], *, force: bool
 ) -> dict[str, Deleted | HoldfastError]:
     """One outcome per run, in the order of the runs."""
 

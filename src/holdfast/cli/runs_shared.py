@@ -10,7 +10,8 @@ import typer
 
 from holdfast.base.errors import Invalid
 from holdfast.cli.shell import Shell
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.runs import layout
 from holdfast.runs.run import FINISHED, Status
 
@@ -25,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def open_runs(shell: Shell) -> AsyncIterator[OpenStore]:
+async def open_runs(shell: Shell) -> AsyncIterator[Client]:
     """The store of ``--store``, with segments and payloads cached on disk where the settings ask for it."""
     settings = shell.settings
     async with open_store(settings.store.uri, settings=settings, immutable=layout.immutable) as store:

@@ -15,7 +15,7 @@ from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.runs_shared import ENDED, RunId, open_runs
 from holdfast.cli.runs_view import counted_runs
 from holdfast.cli.shell import Shell
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.runs import control
 from holdfast.runs.errors import RunFinished
 from holdfast.runs.history import read_history
@@ -153,7 +153,7 @@ def resume(
     shell.run(work())
 
 
-async def _state_for_mail(store: OpenStore, run_id: str, event: str, *, early: bool) -> tuple[str, str | None] | None:
+async def _state_for_mail(store: Client, run_id: str, event: str, *, early: bool) -> tuple[str, str | None] | None:
     """The run's status and what it waits for; None for a run that does not exist, where that is allowed."""
     if early and await read_history(store, run_id) is None:
         return None

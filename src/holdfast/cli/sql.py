@@ -13,7 +13,7 @@ import typer
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.cli.rows import Format, show
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.ontology import layout
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.times import LATEST, Moment, When

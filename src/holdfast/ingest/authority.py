@@ -21,8 +21,8 @@ from holdfast.base.errors import Corrupt, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
-from holdfast.objects.spec import StoreSpec
 from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
 
 FORMAT = "holdfast.authority"
 VERSION = 1

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast.base.errors import Invalid
-from holdfast.objects.redact import shown
+from holdfast.objects.uri import shown
 
 
 def check_url(url: str, option: str = "") -> str:

@@ -6,14 +6,12 @@ async with objects.open("file:./data") as store:
         case Lost(current): ...
 """
 
+from holdfast.objects.client import Client
 from holdfast.objects.lease import Grant, Held, Lease
-from holdfast.objects.observe import Usage
+from holdfast.objects.open import open_store as open  # noqa: A004  # objects.open(uri) is how it reads
 from holdfast.objects.register import UNCHANGED, Edited, Plain, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.scoped import Scoped
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
-from holdfast.objects.stack import open_store as open  # noqa: A004  # objects.open(uri) is how it reads
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,
@@ -29,12 +27,15 @@ from holdfast.objects.store import (
     Version,
     Written,
 )
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 
 __all__ = [
     "ADDRESSED",
     "CREATE",
     "OVERWRITE",
     "UNCHANGED",
+    "Client",
     "Edited",
     "Entry",
     "Grant",
@@ -45,7 +46,6 @@ __all__ = [
     "Meta",
     "NotModified",
     "Object",
-    "OpenStore",
     "Page",
     "Plain",
     "Register",

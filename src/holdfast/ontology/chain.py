@@ -22,7 +22,7 @@ from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import layout
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
 from holdfast.ontology.manifest import Manifest, parse
-from holdfast.ontology.redactions import disk_cache, finished, rewritten
+from holdfast.ontology.redactions import disk_cache, finished, rewritten, uncached
 from holdfast.ontology.refs import FileRef, Place, file_refs, file_row
 from holdfast.ontology.stats import StatsByPath
 
@@ -129,7 +129,7 @@ class Chain:
             done = await cache.holds(layout.redaction_key(place.path))
             if done and place != latest:
                 break
-            files = await rewritten(self.store if done else cache.inner, place)
+            files = await rewritten(self.store if done else uncached(self.store), place)
             if files is None:
                 return  # still under way: look again next time
             await cache.forget(files)

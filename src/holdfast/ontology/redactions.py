@@ -13,7 +13,8 @@ from typing import Any
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt
-from holdfast.objects.cache import Cached
+from holdfast.objects.cache import DiskCache
+from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
 from holdfast.ontology.manifest import REDACTS, Manifest
@@ -116,6 +117,10 @@ async def rewritten(store: Store, place: Place) -> list[str] | None:
     return [*files, *map(str, document.get("manifests", ()))]
 
 
-def disk_cache(store: Store) -> Cached | None:
-    found = getattr(store, "cache", None)
-    return found if isinstance(found, Cached) else None
+def disk_cache(store: Store) -> DiskCache | None:
+    return store.cache if isinstance(store, Client) else None
+
+
+def uncached(store: Store) -> Store:
+    """The same store, read without its disk cache."""
+    return store.uncached() if isinstance(store, Client) else store

@@ -14,7 +14,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
 from holdfast.base.findings import Finding, Tally
 from holdfast.metrics.audit_rules import RULES as DERIVED
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, Store
 from holdfast.pipeline import audit_hours, audit_ingest, audit_others, audited, layout, sources
 from holdfast.pipeline.audit_rules import strangers
@@ -166,7 +166,7 @@ class Audit:
 
     def _place(self) -> tuple[str, str | None]:
         """The prefix of the store, and its bucket."""
-        if not isinstance(self._store, OpenStore):
+        if not isinstance(self._store, Client):
             return "", None
         return self._store.spec.prefix, sources.bucket_of(self._store.spec)
 

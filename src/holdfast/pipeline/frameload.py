@@ -16,8 +16,8 @@ import pyarrow as pa
 from holdfast.base import codec
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
+from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk import Landed
 from holdfast.ontology.decide import Policy, Rules
 from holdfast.ontology.model import Mixin
@@ -48,7 +48,7 @@ class Staging:
 
 async def load(
     frame: "DataFrame",
-    store: OpenStore,
+    store: Client,
     of: type[Mixin] | str,
     *,
     on_conflict: Policy | str = Policy.ERROR,

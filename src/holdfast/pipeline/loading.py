@@ -19,9 +19,9 @@ import pyarrow as pa
 from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError, Invalid
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
 from holdfast.ontology import bulk, catalog, loads
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Rules

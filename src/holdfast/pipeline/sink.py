@@ -27,8 +27,8 @@ from holdfast.base.config import Settings
 from holdfast.base.config import load as load_settings
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.base.ids import Ambient
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk import Landed
 from holdfast.ontology.decide import Policy, Rules
 from holdfast.ontology.model import Mixin

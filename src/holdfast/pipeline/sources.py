@@ -19,9 +19,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.config import Settings
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.ingest import notices
-from holdfast.objects.spec import SCHEMES, StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Store
+from holdfast.objects.uri import SCHEMES, StoreSpec
 
 GROUP = 20_000
 Refused = Callable[[HoldfastError], None]

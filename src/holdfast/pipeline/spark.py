@@ -21,8 +21,8 @@ from holdfast.base.aio import blocking
 from holdfast.base.codec import Document
 from holdfast.base.errors import HoldfastError
 from holdfast.base.telemetry import logger
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.engine import Progress, Task
 from holdfast.pipeline.errors import SparkFailed
 from holdfast.pipeline.session import Spark, check_master, start, unanswered

@@ -13,10 +13,11 @@ from holdfast.base.config import Settings, load
 from holdfast.base.ids import Ambient
 from holdfast.base.opening import Opening
 from holdfast.base.portal import Connection
+from holdfast.objects.client import Client
 from holdfast.objects.lease import Lease
+from holdfast.objects.open import open_store
 from holdfast.objects.register import Plain, Register
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.runs.courier import carried_by
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.worker import Worked, worker
@@ -40,7 +41,7 @@ T = TypeVar("T")
 class Holdfast:
     """An open platform. Domains hang here as they are built; ``store`` is the ground under them."""
 
-    def __init__(self, store: OpenStore, settings: Settings | None = None) -> None:
+    def __init__(self, store: Client, settings: Settings | None = None) -> None:
         self.store = store
         self.settings = settings if settings is not None else Settings()
         self._outbox: Outbox | None = None

@@ -17,7 +17,7 @@ from typing import Any, overload
 from holdfast.base import codec, telemetry
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.runs import layout, mailbox, session
 from holdfast.runs.index import RunIndex
@@ -143,7 +143,7 @@ def _checked_tags(tags: Iterable[str]) -> list[str]:
 
 def ambient_of(store: Store) -> Ambient:
     """The clock and ids that a store was opened with."""
-    return store.ambient if isinstance(store, OpenStore) else Ambient.system()
+    return store.ambient if isinstance(store, Client) else Ambient.system()
 
 
 def _digest(given: Mapping[str, Any]) -> str:

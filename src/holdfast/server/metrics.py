@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.objects.observe import Usage
+from holdfast.objects.usage import Usage
 
 if TYPE_CHECKING:
     from holdfast.server.service import Service

@@ -23,7 +23,7 @@ from holdfast.base.config import IngestSection
 from holdfast.base.errors import Denied, HoldfastError, Invalid, Refused
 from holdfast.base.telemetry import logger
 from holdfast.ingest.lasting import lasting
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.connections import HEAD_BYTES, KEEP_ALIVE_S, ConnectionLimits, Connections
 from holdfast.server.service import OVERLAP_S, Service, Shutdown, open_service
@@ -63,7 +63,7 @@ class Address:
 
 
 async def run_collector(
-    store: OpenStore,
+    store: Client,
     section: IngestSection,
     *,
     query: bool = False,

@@ -37,8 +37,8 @@ from holdfast.ingest.reconciled import Reconciled
 from holdfast.ingest.resolutions import Resolutions
 from holdfast.ingest.spool import Spool, holds_spool, open_spool
 from holdfast.ingest.submit import inspect_frame
-from holdfast.objects.certificate import StartCheck, start_check
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
+from holdfast.objects.conformance.certificate import StartCheck, start_check
 from holdfast.server.intake import Intake
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
@@ -106,7 +106,7 @@ class _LimitedExit:
 @dataclass
 class Service:
     section: IngestSection
-    store: OpenStore
+    store: Client
     authority: Authority
     check: StartCheck
     acceptor: Collector | SpoolCollector
@@ -252,7 +252,7 @@ class Service:
 
 @asynccontextmanager
 async def open_service(
-    store: OpenStore,
+    store: Client,
     section: IngestSection,
     *,
     query: bool = False,
@@ -325,7 +325,7 @@ def _warn(service: Service) -> None:
         )
 
 
-async def _tokens(store: OpenStore, section: IngestSection) -> TokenFile:
+async def _tokens(store: Client, section: IngestSection) -> TokenFile:
     if section.tokens is None:
         raise Invalid("a collector needs a token file", remedy="give --tokens PATH; `holdfast tokens add` makes one")
     tokens = TokenFile(section.tokens, store.ambient.clock)
@@ -354,7 +354,7 @@ def _check_folder(folder: Path, place: Place, standing: Authority | None) -> Non
 
 
 def _compose(
-    store: OpenStore,
+    store: Client,
     section: IngestSection,
     authority: Authority,
     check: StartCheck,

@@ -20,18 +20,35 @@ from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, Self
 
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Contended, Invalid, NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.observe import Usage
+from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
-from holdfast.objects.store import Store
+from holdfast.objects.store import Lost, Mode, Overwrite, Store, Written
+from holdfast.objects.uri import StoreSpec
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import NO_FAULTS, NO_TROUBLES, Faults, Troubles
 from holdfast.sim.world import World
 
 AT_ONCE = RetryPolicy(attempts=20, base_ms=0, max_ms=0)
-"""Without pauses between attempts the only choices left in a small world are those of the wire."""
+"""Without delays between attempts the only choices left in a small world are those of the wire."""
+
+
+SPEC = StoreSpec("memory", "sim")
+
+
+class Unsettled(Client):
+    """Leaves 412s and open outcomes to its caller, to show that a protocol finds out by itself what happened."""
+
+    async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
+        budget = self._budget()
+        while True:
+            try:
+                return await self._send(key, body, mode)
+            except Unavailable as error:
+                certain = not (error.maybe_applied or isinstance(error, Contended))
+                if not (certain or isinstance(mode, Overwrite)) or not await budget.another():
+                    raise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +74,9 @@ class Scenario(ABC):
     def check(self, world: World) -> Iterator[Violation]:
         """What went wrong, judged by the history of operations and by what landed on the true store."""
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return compose(backend, ambient=ambient, retry=self.retry, usage=Usage())
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        """What a process works with. Tests return a naive ``Client`` instead, to see the scenario fail."""
+        return Client(backend, ambient=ambient, retry=self.retry, spec=SPEC)
 
     @classmethod
     def description(cls) -> str:

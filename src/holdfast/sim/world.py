@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Store
 from holdfast.sim.clock import SimClock
@@ -32,8 +33,8 @@ from holdfast.sim.wire import QUIET_S, Wire
 T = TypeVar("T")
 
 Actor = Callable[["Process"], Coroutine[Any, Any, None]]
-Stack = Callable[[Store, Ambient], Store]
-"""What stands between a process and its backend: in production ``holdfast.objects.stack.compose``."""
+Stack = Callable[[Store, Ambient], Client]
+"""Makes the client of a process over its backend."""
 
 UNWINDING_ROUNDS = 100
 """How often a task that is left over may swallow its cancellation."""

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import NotFound, Unavailable
-from holdfast.objects.cache import Cached
+from holdfast.objects.cache import DiskCache
+from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.sql.duck import MissingFile
 
@@ -40,8 +41,7 @@ class LocalFiles:
     def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
         self._folder = folder
-        found = getattr(store, "cache", None)
-        self._cache = found if isinstance(found, Cached) else None
+        self._caching = store if isinstance(store, Client) and store.cache is not None else None
         self._pins = AsyncExitStack()
         self.requests = 0
         """Objects asked for since the session began; those that the disk cache answered included."""
@@ -55,8 +55,8 @@ class LocalFiles:
                 return linked
             if size is None or size <= WHOLE_BYTES:
                 await blocking(path.write_bytes, (await self._store.get(key)).body)
-            elif self._cache is not None:
-                return await self._pins.enter_async_context(self._cache.pinned(key))
+            elif self._caching is not None:
+                return await self._pins.enter_async_context(self._caching.pinned(key))
             else:
                 await self._by_ranges(key, path, size)
         except NotFound as error:
@@ -66,22 +66,27 @@ class LocalFiles:
     @property
     def kept(self) -> bool:
         """Whether whole objects stay on this machine, for other sessions."""
-        return self._cache is not None
+        return self._caching is not None
 
     async def link(self, key: str, name: str) -> Path | None:
         """Another name for an object that lies on the same disk; None for others."""
         path = self._folder / name
-        return path if self._cache is None and await self._store.link(key, path) is not None else None
+        return path if self._caching is None and await self._store.link(key, path) is not None else None
 
     @property
     def folders(self) -> list[Path]:
         """Where files may be, besides the folder that was given."""
-        return [] if self._cache is None else [self._cache.root]
+        cache = self._disk_cache
+        return [] if cache is None else [cache.root]
 
     async def forget(self, key: str) -> None:
         """A copy in the disk cache is of before a change: ask the store next time."""
-        if self._cache is not None:
-            await self._cache.forget([key])
+        if (cache := self._disk_cache) is not None:
+            await cache.forget([key])
+
+    @property
+    def _disk_cache(self) -> DiskCache | None:
+        return None if self._caching is None else self._caching.cache
 
     async def _by_ranges(self, key: str, path: Path, size: int) -> None:
         """All of one object: if it is replaced between two of the ranges, all of the other."""

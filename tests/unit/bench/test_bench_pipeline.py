@@ -12,7 +12,7 @@ from bench.pipeline.fleet import FRAME_SCRAPES, HOUR, HOUR_NS, SCRAPES, SERIES, 
 from bench.pipeline.memory import watched
 from bench.pipeline.peers import duckdb_seconds
 from holdfast.ingest.frame import decode
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
 
 HOSTS = 2

@@ -7,10 +7,10 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Event, Options, Retry
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
+from holdfast.objects.usage import Usage
 
 AT_ONCE = Retry(attempts=3, base_ms=0, max_ms=0, jitter_ms=0)
 
@@ -69,7 +69,7 @@ class Desk:
         ambient = Ambient(clock, random.Random(next(self._seeds)))
         backend = MemoryStore(self.shelf, clock=self.watch)
         retry = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
-        store = compose(backend, ambient=ambient, retry=retry, usage=self.usage)
+        store = Client(backend, ambient=ambient, retry=retry, usage=self.usage)
         return Bus(store, ambient, namespace, Options(**{"retry": AT_ONCE, "poll_ms": 10, **options}))
 
     def spent(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ import pytest
 from holdfast import objects, runs
 from holdfast.base.config import load
 from holdfast.cli.main import run
-from holdfast.objects import OpenStore
+from holdfast.objects import Client
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class RunsDesk:
         self.uri = uri
         self._capsys = capsys
 
-    def do(self, work: Callable[[OpenStore], Awaitable[T]]) -> T:
+    def do(self, work: Callable[[Client], Awaitable[T]]) -> T:
         """Something with the store, as an application would."""
 
         async def opened() -> T:

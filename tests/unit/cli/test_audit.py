@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.cli.audit_page import page_of
 from holdfast.cli.main import run
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline.audited import Audited
 from tests.unit.pipeline.field import Field
 

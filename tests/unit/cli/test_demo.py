@@ -24,9 +24,10 @@ from holdfast.cli.acts.stage import Act, ProofFailed, Stage, prove
 from holdfast.cli.demo import run_demo
 from holdfast.cli.main import run
 from holdfast.cli.output import Output
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.objects.register import Edited, Register
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.uri import StoreSpec
 
 Capture = pytest.CaptureFixture[str]
 
@@ -148,7 +149,7 @@ class Sabotaged(Stage):
     """Somebody takes one from every counter before it is looked at."""
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[OpenStore]:
+    async def open(self) -> AsyncIterator[Client]:
         async with open_store(self.spec, ambient=self.ambient) as store:
             async for key in store.keys("demo/"):
                 document = codec.decode((await store.get(key)).body, key=key)
@@ -167,7 +168,7 @@ class TestProofsCanFail:
     async def test_an_acknowledged_increment_that_is_gone(self, tmp_path: Path) -> None:
         class TakesTwenty(Sabotaged):
             @asynccontextmanager
-            async def open(self) -> AsyncIterator[OpenStore]:
+            async def open(self) -> AsyncIterator[Client]:
                 for _ in range(20):  # more than may have landed without a word
                     async with super().open():
                         pass

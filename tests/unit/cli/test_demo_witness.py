@@ -17,7 +17,7 @@ from holdfast.cli.acts import agents, bus, census, count, ontology, pipeline, pl
 from holdfast.cli.acts.stage import ProofFailed, Stage
 from holdfast.ingest.frame import decode, encode, pack
 from holdfast.ingest.records import Counter, Gauge, Histogram, Log, Record
-from holdfast.objects.spec import StoreSpec
+from holdfast.objects.uri import StoreSpec
 
 
 @dataclass(frozen=True)

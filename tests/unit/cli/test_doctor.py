@@ -12,13 +12,12 @@ from holdfast.cli.doctor import Plan, run_doctor
 from holdfast.cli.main import run
 from holdfast.cli.output import Output
 from holdfast.objects import stack
-from holdfast.objects.certificate import CERTIFICATE_KEY, read_certificate
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import Bench, Effort, Law
+from holdfast.objects.conformance.certificate import CERTIFICATE_KEY, read_certificate
+from holdfast.objects.conformance.laws import LAWS, Bench, Effort, Law
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import StoreSpec
 from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
 from tests.fakes.stores import FAULTY, SharedMemoryStore, over_one_shelf
 
 QUICK = Effort(races=5, rounds=4, keys=20, large_bytes=1_000)

@@ -14,7 +14,7 @@ from holdfast.cli.main import run
 from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.quarantine import conflicts
 from holdfast.ingest.resolutions import Resolution, Resolutions
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import ADDRESSED, CREATE
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited

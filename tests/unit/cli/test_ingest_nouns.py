@@ -17,7 +17,7 @@ from holdfast.ingest.authority import Acceptance, Authority, Place, open_authori
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.records import Log
 from holdfast.ingest.spool import ABOUT, FOLDER
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.sim import ingest_kit as kit
 
 

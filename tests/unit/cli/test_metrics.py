@@ -14,7 +14,7 @@ from holdfast.base.clock import iso
 from holdfast.cli.main import run
 from holdfast.cli.plot import sparkline
 from holdfast.ingest.records import Counter, Gauge, Log
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field
 
 MINUTE = 60 * SECOND

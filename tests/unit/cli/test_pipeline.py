@@ -18,7 +18,7 @@ import pytest
 from holdfast.cli.main import run
 from holdfast.ingest.layout import ACCEPTED_BY_TIME
 from holdfast.ingest.marks import Mark
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from tests.unit.pipeline.field import Field
 
 

@@ -5,8 +5,9 @@ import asyncio
 from holdfast import pipeline
 from holdfast.base.errors import Conflict, HoldfastError
 from holdfast.cli.pipeline_metrics import Figures
+from holdfast.objects.client import Client
 from holdfast.objects.lease import Lease
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline import layout
 from holdfast.pipeline.checkpoint import Checkpoint, Checkpoints
 
@@ -19,7 +20,7 @@ def lag_in(figures: Figures) -> float | None:
     return found[0] if found else None
 
 
-async def at(store: OpenStore, ago_s: int) -> None:
+async def at(store: Client, ago_s: int) -> None:
     """Where the other driver is."""
     through_ns = store.ambient.clock.wall_ns() - ago_s * 1_000_000_000
     await Checkpoints(store, store.ambient).advance(str(ago_s), Checkpoint(through_ns))

@@ -9,7 +9,7 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.errors import Invalid
 from holdfast.cli.main import run
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 
 Capture = pytest.CaptureFixture[str]
 

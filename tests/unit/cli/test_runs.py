@@ -14,7 +14,7 @@ from holdfast.cli import runs as runs_command
 from holdfast.cli.nouns import NOUNS, load
 from holdfast.cli.runs_shared import open_runs
 from holdfast.cli.shell import Shell
-from holdfast.objects import OpenStore
+from holdfast.objects import Client
 from tests.tidy.tree import ROOT
 from tests.unit.cli.runs_desk import RunsDesk, bulky, desk_in, nap, order
 
@@ -124,10 +124,10 @@ class TestList:
 
     def test_listing_thousands_reads_no_journal(self, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
         desk = RunsDesk("memory:thousands", capsys)
-        stores: list[OpenStore] = []
+        stores: list[Client] = []
 
         @asynccontextmanager
-        async def watched(shell: Shell) -> AsyncIterator[OpenStore]:
+        async def watched(shell: Shell) -> AsyncIterator[Client]:
             async with open_runs(shell) as store:
                 stores.append(store)
                 yield store
@@ -143,7 +143,7 @@ class TestList:
             assert store.usage.requests() == store.usage.requests("list", "runs-index") + 1, "and the format is checked"
 
 
-async def _three_thousand(store: OpenStore) -> None:
+async def _three_thousand(store: Client) -> None:
     for number in range(3000):
         tags = [f"kind={'odd' if number % 2 else 'even'}"]
         if number < 1000:
@@ -258,7 +258,7 @@ class TestDump:
     def test_a_damaged_journal_is_reported_with_its_offset(self, desk: RunsDesk) -> None:
         desk.ship("r")
 
-        async def damage(store: OpenStore) -> bytes:
+        async def damage(store: Client) -> bytes:
             found = await store.get("runs/r/journal.jsonl")
             lines = found.body.splitlines(keepends=True)
             await store.put("runs/r/journal.jsonl", b"".join([*lines[:3], b"{broken\n", *lines[4:]]))
@@ -303,7 +303,7 @@ class TestReindex:
         desk.ship("a")
         desk.start(order, "hat", run_id="b")
 
-        async def lose(store: OpenStore) -> None:
+        async def lose(store: Client) -> None:
             await store.delete_many([key async for key in store.keys("runs-index/")])
 
         desk.do(lose)

@@ -18,19 +18,19 @@ Capture = pytest.CaptureFixture[str]
 BROKEN = '''
 from holdfast.objects.store import CREATE, Lost
 from holdfast.sim.scenarios.store_cas import StoreCas
-from holdfast.objects.layer import Layer
+from holdfast.objects.client import Client
 
-class Forgetful(Layer):
+class Forgetful(Client):
     """Says that it lost whenever it is told so."""
     async def put(self, key, body, mode=CREATE):
-        return await self.inner.put(key, body, mode)
+        return await self._send(key, body, mode)
 
 class Broken(StoreCas):
     """A scenario that fails."""
     name = "broken"
 
     def stack(self, backend, ambient):
-        return Forgetful(backend)
+        return Forgetful(backend, ambient=ambient, retry=self.retry)
 
     def check(self, world):
         yield from super().check(world)

@@ -8,11 +8,11 @@ from holdfast.ingest.accept import Submission
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.manifest import AcceptedManifest
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
-from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.desk import Watch
@@ -28,10 +28,10 @@ class AcceptDesk:
     def ambient(self) -> Ambient:
         return Ambient(self.watch, random.Random(next(self._seeds)))
 
-    def store(self, *script: str, usage: Usage | None = None, attempts: int = 3) -> Store:
+    def store(self, *script: str, usage: Usage | None = None, attempts: int = 3) -> Client:
         backend = Scripted(*script, inner=MemoryStore(self.shelf, clock=self.watch))
         retry = RetryPolicy(attempts=attempts, base_ms=0, max_ms=0)
-        return compose(backend, ambient=self.ambient(), retry=retry, usage=usage if usage is not None else Usage())
+        return Client(backend, ambient=self.ambient(), retry=retry, usage=usage, spec=StoreSpec("memory", "desk"))
 
     def collector(
         self, name: str = "collector-1", *script: str, usage: Usage | None = None, attempts: int = 3

@@ -12,8 +12,8 @@ from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.spool import Spool
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.observe import Usage
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
+from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from tests.unit.ingest.accept_desk import AcceptDesk
 

@@ -6,7 +6,7 @@ from holdfast.base import codec
 from holdfast.base.errors import Corrupt, NotFound, Refused
 from holdfast.ingest import layout
 from holdfast.ingest.authority import Acceptance, Authority, Place, add_alias, open_authority, promote, read_authority
-from holdfast.objects.spec import StoreSpec
+from holdfast.objects.uri import StoreSpec
 from tests.unit.ingest.accept_desk import AcceptDesk
 
 HOME = Place("s3", "http://one:9000", "fleet", "telemetry")

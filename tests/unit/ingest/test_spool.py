@@ -24,8 +24,8 @@ from holdfast.ingest.spool import ABOUT, BALLAST, FOLDER, FORMAT, NOTES, RESERVE
 from holdfast.objects.layer import Layer
 from holdfast.objects.local import LocalStore
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.observe import Usage
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
+from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.spool_desk import SpoolDesk, TightDisk

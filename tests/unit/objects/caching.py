@@ -5,12 +5,14 @@ import random
 from pathlib import Path
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.cache.cached import Cached
+from holdfast.objects.cache import CacheStats, DiskCache
 from holdfast.objects.cache.space import charged
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.observe import Observed, Usage
+from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Object, Store
+from holdfast.objects.usage import Usage
 
 
 class Clock:
@@ -47,6 +49,15 @@ class Gate(Layer):
         return found
 
 
+class Caching(Client):
+    """A client that has a disk cache."""
+
+    @property
+    def stats(self) -> CacheStats:
+        assert self.cache is not None
+        return self.cache.stats
+
+
 class World:
     """A store, what was asked of it, and any number of caches in one folder over it."""
 
@@ -57,16 +68,18 @@ class World:
         self.usage = Usage()
         self.ambient = Ambient(Clock(), random.Random(7))
 
-    def cache(self, inner: Store | None = None, *, namespace: str = "store") -> Cached:
+    def cache(self, inner: Store | None = None, *, namespace: str = "store") -> "Caching":
         """As a process that starts now would have it."""
-        return Cached(
-            Observed(inner if inner is not None else self.store, self.usage),
+        cache = DiskCache(
             self.folder,
             max_bytes=self.max_bytes,
             namespace=namespace,
             immutable=lambda key: key.startswith("fixed/"),
             ambient=self.ambient,
         )
+        backend = inner if inner is not None else self.store
+        retry = RetryPolicy(attempts=1)
+        return Caching(backend, ambient=self.ambient, retry=retry, usage=self.usage, cache=cache)
 
     @property
     def requests(self) -> dict[str, int]:

@@ -7,7 +7,7 @@ import pytest
 from holdfast import objects
 from holdfast.base import codec
 from holdfast.errors import Corrupt, Incompatible
-from holdfast.objects.format import FORMAT_KEY, FORMAT_NAME, check_format
+from holdfast.objects.open import FORMAT_KEY, FORMAT_NAME, check_format
 
 
 async def opened_over(folder: Path, body: bytes | None) -> int:

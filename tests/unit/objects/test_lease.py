@@ -9,12 +9,12 @@ import pytest
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Conflict, Corrupt, Denied, Fenced, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.lease import Grant, Held, Lease
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import Store
+from holdfast.objects.usage import Usage
 
 QUICK = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
 TTL_MS = 30_000
@@ -41,7 +41,7 @@ class Room:
         self.watch = Watch()
         self.usage = Usage()
         self.shelf = Shelf()
-        self.store: Store = compose(MemoryStore(self.shelf), ambient=self.ambient(0), retry=QUICK, usage=self.usage)
+        self.store: Store = Client(MemoryStore(self.shelf), ambient=self.ambient(0), retry=QUICK, usage=self.usage)
 
     def ambient(self, seed: int) -> Ambient:
         return Ambient(self.watch, random.Random(seed))
@@ -185,7 +185,7 @@ async def test_a_failed_renewal_makes_the_grant_unsafe_until_one_succeeds() -> N
                 raise Unavailable("down")
             return await super().put(key, body, mode)
 
-    store = compose(Flaky(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
+    store = Client(Flaky(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
     lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
     grant = await granted(lease)
     Flaky.down = True
@@ -232,7 +232,7 @@ async def test_a_renewal_under_way_does_not_bring_back_what_is_released(first: s
                 await go_on.wait()
             return early or await super().put(key, body, mode)
 
-    store = compose(Slow(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
+    store = Client(Slow(room.shelf), ambient=room.ambient(1), retry=QUICK, usage=Usage())
     lease = Lease(store, "meta/lock.json", "a", room.ambient(2), ttl_ms=TTL_MS)
     grant = await granted(lease)
     Slow.held = True

@@ -14,7 +14,7 @@ from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
 from holdfast.objects.local.locks import Locks
 from holdfast.objects.memory import content_version
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import (
     ADDRESSED,
     CREATE,

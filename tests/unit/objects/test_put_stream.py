@@ -7,13 +7,14 @@ import pytest
 
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, content_version
-from holdfast.objects.observe import Usage
+from holdfast.objects.open import open_store
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.scoped import Scoped
-from holdfast.objects.stack import OpenStore, compose, open_store
 from holdfast.objects.store import Pieces, Written
+from holdfast.objects.usage import Usage
 
 PIECES = [b"a" * 1000, b"", b"b" * 70_000, b"c"]
 WHOLE = b"".join(PIECES)
@@ -44,7 +45,7 @@ async def test_all_of_it_is_there(address: str) -> None:
         assert _puts(store) == (2, 2 * len(WHOLE))
 
 
-def _puts(store: OpenStore) -> tuple[int, int]:
+def _puts(store: Client) -> tuple[int, int]:
     tallies = [tally for (verb, _), tally in store.usage.tallies.items() if verb == "put"]
     return sum(tally.requests for tally in tallies), sum(tally.sent_bytes for tally in tallies)
 
@@ -80,6 +81,6 @@ class Failing(Layer):
 async def test_another_try_begins_with_the_first_piece() -> None:
     failing = Failing(MemoryStore())
     policy = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
-    store = compose(failing, ambient=Ambient.system(), retry=policy, usage=Usage())
+    store = Client(failing, ambient=Ambient.system(), retry=policy, usage=Usage())
     await store.put_stream("key", pieces)
     assert (failing.tries, (await store.get("key")).body) == (2, WHOLE)

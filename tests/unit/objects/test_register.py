@@ -8,12 +8,12 @@ import pytest
 from holdfast.base import codec
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Invalid
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.register import UNCHANGED, Plain, RecentOperations, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import Store
+from holdfast.objects.usage import Usage
 
 QUICK = RetryPolicy(attempts=5, base_ms=0, max_ms=0)
 FORMAT = Plain("test.counter")
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self) -> None:
         self.shelf = Shelf()
         self.usage = Usage()
-        self.store: Store = compose(MemoryStore(self.shelf), ambient=ambient(), retry=QUICK, usage=self.usage)
+        self.store: Store = Client(MemoryStore(self.shelf), ambient=ambient(), retry=QUICK, usage=self.usage)
 
     def register(self, keep: int = 64, seed: int = 2, policy: RetryPolicy = QUICK) -> Register[int]:
         return Register(self.store, "counter", FORMAT, ambient(seed), history=RecentOperations(keep), policy=policy)
@@ -101,7 +101,7 @@ async def test_of_two_callers_with_one_operation_the_slower_is_not_told_that_its
                 await twin.edit("elect", lambda _: 2)
             return await super().put(key, body, mode)
 
-    overtaken = compose(Overtaken(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
+    overtaken = Client(Overtaken(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
     slower: Register[int] = Register(overtaken, "counter", FORMAT, ambient(5), policy=QUICK)
     edited = await slower.edit("elect", lambda _: 1)
     assert (edited.value, edited.sequence, edited.replayed) == (2, 2, True)
@@ -135,7 +135,7 @@ async def test_landed_then_overwritten_is_not_applied_twice() -> None:
                 return await super().put(key, body, mode)
             return outcome
 
-    overtaken = compose(Overtaken(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
+    overtaken = Client(Overtaken(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
     editor: Register[int] = Register(overtaken, "counter", FORMAT, ambient(5), policy=QUICK)
     edited = await editor.edit("ours", plus_one)
     assert (edited.value, edited.sequence, edited.replayed) == (2, 2, False)
@@ -159,7 +159,7 @@ async def test_too_far_behind_is_ambiguous() -> None:
                     await desk.register(keep=3, seed=10 + number).edit(f"rival-{number}", plus_one)
             return await super().put(key, body, mode)
 
-    swamped = compose(Swamped(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
+    swamped = Client(Swamped(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
     editor: Register[int] = Register(swamped, "counter", FORMAT, ambient(5), history=RecentOperations(3), policy=QUICK)
     with pytest.raises(Ambiguous, match="it remembers 3"):
         await editor.edit("ours", plus_one)
@@ -195,7 +195,7 @@ async def test_losing_every_race_is_a_conflict_and_applies_nothing() -> None:
             await desk.register(seed=100 + turn).edit(f"rival-{turn}", plus_one)
             return await super().put(key, body, mode)
 
-    hostile = compose(Hostile(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
+    hostile = Client(Hostile(desk.shelf), ambient=ambient(), retry=QUICK, usage=Usage())
     editor: Register[int] = Register(hostile, "counter", FORMAT, ambient(5), policy=QUICK)
     with pytest.raises(Conflict, match="lost 5 races"):
         await editor.edit("ours", plus_one)

@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.base.errors import Ambiguous, Conflict
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.register import Plain, RecentOperations, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
+from holdfast.objects.usage import Usage
 
 FORMAT = Plain("test.counter")
 KEEP = 8
@@ -57,7 +57,7 @@ class Desk:
         ambient = Ambient(self.clock, random.Random(seed))
         usage = self.usage if backend is not None else Usage()
         retry = RetryPolicy(attempts=5, base_ms=0, max_ms=0)
-        store = compose(backend or MemoryStore(self.shelf), ambient=ambient, retry=retry, usage=usage)
+        store = Client(backend or MemoryStore(self.shelf), ambient=ambient, retry=retry, usage=usage)
         return Register(store, "counter", FORMAT, ambient, history=RecentOperations(KEEP), policy=_policy(attempts))
 
     async def rivals(self, edits: int) -> None:

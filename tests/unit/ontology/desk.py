@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import Store
+from holdfast.objects.usage import Usage
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.delta import Expectation, Intent, Row
 from holdfast.ontology.drift import Drift, diff
@@ -74,7 +74,7 @@ class Desk:
         self.ambient = Ambient(SystemClock(), random.Random(seed))
         backend: Store = wrap(self.bare) if wrap is not None else self.bare
         retry = RetryPolicy(attempts=4, base_ms=0, max_ms=0)
-        self.store = compose(backend, ambient=self.ambient, retry=retry, usage=self.usage)
+        self.store = Client(backend, ambient=self.ambient, retry=retry, usage=self.usage)
         self.reader = PlainReader(self.bare)
         self.plain = PlainWriter(self.bare)
         self.writers = 0

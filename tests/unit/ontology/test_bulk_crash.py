@@ -7,12 +7,12 @@ import pytest
 
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Part, Store, Written
+from holdfast.objects.usage import Usage
 from holdfast.ontology import layout, loads
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Policy, Rules
@@ -128,7 +128,7 @@ async def test_the_answer_of_any_write_may_be_lost() -> None:
     for at in range(1, MOST):
         store = MemoryStore()
         forgetful = Forgetful(store, at)
-        stack = compose(forgetful, ambient=Ambient.system(), retry=retry, usage=Usage())
+        stack = Client(forgetful, ambient=Ambient.system(), retry=retry, usage=Usage())
         try:
             await driven(stack)
         except HoldfastError:

@@ -12,12 +12,11 @@ import pytest
 
 from holdfast.base.errors import Conflict, Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Observed, Usage
-from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.settle import Settled
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
+from holdfast.objects.usage import Usage
 from holdfast.ontology import layout, lock
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.lock import Manners, WriteLock
@@ -68,8 +67,7 @@ class Town:
 
     def store(self, seed: int) -> tuple[Store, Ambient]:
         ambient = Ambient(self.clock, random.Random(seed))
-        observed = Observed(Distant(self.bare, self.seconds), self.usage)
-        return Settled(observed, RetryPolicy(), ambient), ambient
+        return Client(Distant(self.bare, self.seconds), ambient=ambient, usage=self.usage), ambient
 
     def session(self, name: str, manners: Manners | None = None, *, ahead_ms: int = 0) -> Committer:
         store, ambient = self.store(len(self.locks))

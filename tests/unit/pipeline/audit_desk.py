@@ -9,10 +9,10 @@ from typing import Any
 from holdfast import pipeline
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, compose
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.options import Options
@@ -44,7 +44,7 @@ class HandClock:
 
 @dataclass
 class Place:
-    store: OpenStore
+    store: Client
     clock: HandClock
     backend: MemoryStore
     options: Options = field(default_factory=Options)
@@ -83,6 +83,5 @@ async def place(seed: int = 1, *, shelf: Shelf | None = None, now_ns: int = STAR
     ambient = Ambient(clock, random.Random(seed))
     usage = Usage()
     spec = StoreSpec.parse("memory:")
-    stack = compose(backend, ambient=ambient, retry=spec.retry, usage=usage)
-    async with OpenStore(stack, spec, usage, ambient) as store:
+    async with Client(backend, ambient=ambient, retry=spec.retry, usage=usage, spec=spec) as store:
         yield Place(store, clock, backend)

@@ -10,9 +10,9 @@ from holdfast.ingest.frame import Limits, decode, encode, pack
 from holdfast.ingest.marks import Marks
 from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.pipeline import Options, audited
 from holdfast.platform.metrics import Metrics
 from tests.unit.ingest.accept_desk import AcceptDesk
@@ -67,15 +67,16 @@ class Fleet:
         self.numbers = iter(range(1_000))
         self.store = self.opened(self.desk.ambient())
 
-    def opened(self, ambient: Ambient) -> OpenStore:
-        return OpenStore(self.desk.store(usage=self.usage), StoreSpec("memory", "desk"), self.usage, ambient)
+    def opened(self, ambient: Ambient) -> Client:
+        backend = self.desk.store().backend
+        return Client(backend, ambient=ambient, usage=self.usage, spec=StoreSpec("memory", "desk"))
 
     async def begun(self, name: str, *script: str) -> Process:
         process = Process(self, name, *script)
         await process.tell()
         return process
 
-    async def reconcile(self, *, limit: int = 20_000, by: OpenStore | None = None) -> list[dict[str, Any]]:
+    async def reconcile(self, *, limit: int = 20_000, by: Client | None = None) -> list[dict[str, Any]]:
         options = Options(batches_at_once=limit)
         ran = await pipeline.run(by or self.store, ["reconcile"], options=options, takeover=by is not None)
         assert {each.status for each in ran} <= {"success"}
@@ -98,7 +99,7 @@ class Fleet:
         assert ran.status == "success"
         return [layout.session_in(key) or "" async for key in self.store.keys(layout.MARKS)]
 
-    async def listed_manifests(self, *, by: OpenStore | None = None) -> int:
+    async def listed_manifests(self, *, by: Client | None = None) -> int:
         """How often all manifests were listed by a reconciler that runs now."""
         before = self.usage.requests("list", "accepted")
         await self.reconcile(by=by)

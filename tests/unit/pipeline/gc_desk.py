@@ -11,12 +11,12 @@ from holdfast.ingest.accept import Submission
 from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Observed, Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import ADDRESSED, CREATE, Object, Store
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.engine import Inline
@@ -48,16 +48,16 @@ class GcDesk:
     def store(self) -> Store:
         return MemoryStore(self.shelf, clock=self.watch)
 
-    def opened(self) -> OpenStore:
+    def opened(self) -> Client:
         """A store whose tasks have this desk's clock."""
-        return OpenStore(self.store, StoreSpec("memory", "desk"), self.usage, self.ambient)
+        return Client(self.store, ambient=self.ambient, usage=self.usage, spec=StoreSpec("memory", "desk"))
 
     @property
     def ambient(self) -> Ambient:
         return Ambient(self.watch, random.Random(7))
 
     def env(self, store: Store | None = None) -> Env:
-        own = Observed(self.store, self.usage) if store is None else store
+        own = Client(self.store, ambient=self.ambient, usage=self.usage) if store is None else store
         return Env(own, self.ambient, Inline(own), Options(gc=self.options))
 
     def later(self, span_ns: int) -> None:

@@ -8,8 +8,8 @@ from holdfast.ingest.frame import Limits
 from holdfast.ingest.records import Counter, Gauge, Log
 from holdfast.metrics import layout
 from holdfast.metrics.manifest import Generation, Kind, UnitManifest
+from holdfast.objects.client import Client
 from holdfast.objects.memory import Shelf
-from holdfast.objects.stack import OpenStore
 from holdfast.objects.store import Store
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.merge import Merge
@@ -35,13 +35,13 @@ async def current(store: Store, hour: int = FIRST) -> Generation:
     return found
 
 
-async def merge(store: OpenStore, options: Options = AT_ONCE) -> Document:
+async def merge(store: Client, options: Options = AT_ONCE) -> Document:
     """One run of the job, whatever is marked."""
     env = Env(store, store.ambient, Inline(store), options)
     return await Merge(env).run(Straight(store.ambient.ids.unique()), {})
 
 
-async def filled(store: OpenStore, *, rounds: int = 3, agents: int = 8) -> Field:
+async def filled(store: Client, *, rounds: int = 3, agents: int = 8) -> Field:
     """One hour of several agents, reconciled in rounds and derived in the end, in several buckets."""
     field = Field(store)
     for turn in range(rounds):

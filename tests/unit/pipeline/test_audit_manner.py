@@ -253,7 +253,7 @@ async def test_what_is_seen_once_is_not_believed() -> None:
     blinked: set[str] = set()
     async with place() as here:
         await batches(here, 3)
-        here.store.inner = Blinks(here.store.inner)
+        here.store.backend = Blinks(here.store.backend)
         assert wrong(await here.audit(scopes=["ingest"])) == set()
         assert blinked
         entry = Entry(min([key async for key in here.store.keys(ingest.ACCEPTED)]), 0, 0)

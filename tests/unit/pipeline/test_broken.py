@@ -9,7 +9,8 @@ from holdfast.ingest.reconcile import Finding
 from holdfast.ingest.records import Gauge
 from holdfast.metrics import layout as derived
 from holdfast.metrics.manifest import Kind
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
 from holdfast.pipeline import due, layout, problems
 from tests.unit.pipeline.field import HOUR, SECOND, START, Field, agrees, generations
@@ -27,17 +28,17 @@ async def accept(field: Field, agent: str, boot: str, first: int, at: int) -> Ac
     return await field.accept(agent, boot, gauges(first, at), at_ns=Ambient.system().clock.wall_ns())
 
 
-async def run(store: OpenStore, request: dict | None = None) -> list[pipeline.Ran]:
+async def run(store: Client, request: dict | None = None) -> list[pipeline.Ran]:
     ran = await pipeline.run(store, request=request)
     assert {each.status for each in ran} <= {"success"}, [each.document() for each in ran]
     return ran
 
 
-async def told(store: OpenStore, finding: Finding) -> list[str]:
+async def told(store: Client, finding: Finding) -> list[str]:
     return [each.problem.key for each in await problems.of(store, finding, 100)]
 
 
-async def hours_of(store: OpenStore) -> dict[int, int]:
+async def hours_of(store: Client) -> dict[int, int]:
     return {each.hour: each.number for each in await generations(store, Kind.ROLLUP)}
 
 

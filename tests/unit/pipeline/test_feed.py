@@ -7,7 +7,8 @@ import pytest
 from holdfast import pipeline
 from holdfast.base.ids import Ambient
 from holdfast.ingest.records import Gauge
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.feed import Feed
 from holdfast.pipeline.options import Env, Options
@@ -27,21 +28,21 @@ async def emit(field: Field, hour: int, **metrics: tuple[str, ...]) -> None:
         await field.accept(agent.replace("_", "-"), "boot", records, at_ns=Ambient.system().clock.wall_ns())
 
 
-async def state(store: OpenStore) -> set[tuple[str, str]]:
+async def state(store: Client) -> set[tuple[str, str]]:
     async with session(store) as onto:
         return {(one.left_key, one.right_key) for one in await onto.all(Emits)}
 
 
-def session(store: OpenStore) -> Session:
+def session(store: Client) -> Session:
     return Session(store, store.ambient, census.TYPES)
 
 
-async def commits(store: OpenStore) -> int:
+async def commits(store: Client) -> int:
     async with session(store) as onto:
         return (await onto.info()).commit_id
 
 
-async def fed(store: OpenStore, options: Options = ONE_HOUR) -> list[int]:
+async def fed(store: Client, options: Options = ONE_HOUR) -> list[int]:
     ran = await pipeline.run(store, options=options)
     assert {each.status for each in ran} <= {"success"}
     return [commit for each in ran if each.job == "feed" for commit in each.summary["commits"]]

@@ -11,7 +11,8 @@ from holdfast.ingest.frame import Limits
 from holdfast.ingest.live import Live
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.records import Gauge
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
 from holdfast.pipeline import Inline, Options, discover, problems
 from holdfast.pipeline.checkpoint import Checkpoints
@@ -41,7 +42,7 @@ async def gathered(field: Field, first: int = 0, *, at_ns: int | None = None) ->
     return manifests
 
 
-async def reconcile(store: OpenStore) -> dict[str, Any]:
+async def reconcile(store: Client) -> dict[str, Any]:
     ran = await pipeline.run(store, ["reconcile"])
     assert [each.status for each in ran] == ["success"] * len(ran)
     return ran[-1].summary if ran else {}

@@ -12,8 +12,8 @@ from holdfast.metrics import layout
 from holdfast.metrics.manifest import Generation, Kind
 from holdfast.metrics.windows import Windows
 from holdfast.objects.layer import Layer
-from holdfast.objects.observe import Usage
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
+from holdfast.objects.usage import Usage
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from holdfast.base.errors import Conflict, Invalid
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.ontology import layout
 from holdfast.ontology.bulk import Landed
 from holdfast.ontology.compact import Compactor
@@ -24,7 +25,7 @@ from tests.unit.ontology.bulk_kit import CUSTOMER_ID, Customer, customers, table
 from tests.unit.pipeline.gc_desk import GcDesk
 
 
-async def loaded(store: OpenStore, typed: Typed, rows: pa.Table, *, tasks: int = 2, **wanted: Any) -> Landed:
+async def loaded(store: Client, typed: Typed, rows: pa.Table, *, tasks: int = 2, **wanted: Any) -> Landed:
     load = store.ambient.ids.unique()
     parts = []
     for task in range(tasks):

@@ -11,8 +11,9 @@ from holdfast.ingest.records import Gauge
 from holdfast.metrics import layout, listing
 from holdfast.metrics.manifest import Kind
 from holdfast.metrics.windows import Windows
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.layout import MERGE, due_key
@@ -47,7 +48,7 @@ async def derived_rollups(store: Store) -> dict[str, bytes]:
     return {key: body for key, body in (await derived_keys(store)).items() if key.startswith(layout.ROLLUP)}
 
 
-def questions(store: OpenStore) -> list[Callable[[], Awaitable[Any]]]:
+def questions(store: Client) -> list[Callable[[], Awaitable[Any]]]:
     metrics = Metrics(store, store.ambient, Limits())
     logs = Logs(store, store.ambient, Limits())
     return [
@@ -56,7 +57,7 @@ def questions(store: OpenStore) -> list[Callable[[], Awaitable[Any]]]:
     ]
 
 
-async def cost(store: OpenStore, question: Callable[[], Awaitable[Any]]) -> dict[str, int]:
+async def cost(store: Client, question: Callable[[], Awaitable[Any]]) -> dict[str, int]:
     before = dict(store.usage.by_verb)
     await question()
     return {

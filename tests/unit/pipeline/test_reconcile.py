@@ -23,9 +23,10 @@ from holdfast.ingest.frame import Limits
 from holdfast.ingest.quarantine import record_conflict
 from holdfast.ingest.records import Gauge
 from holdfast.metrics.manifest import Kind
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.objects.store import OVERWRITE
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline import Inline, Options, discover, drive, problems, sources
 from holdfast.pipeline.checkpoint import Checkpoints
 from holdfast.pipeline.options import Env
@@ -47,13 +48,13 @@ def gauges(first: int, count: int = 3, at: int = START) -> dict[int, Gauge]:
     return {seq: Gauge("load", float(seq), at + seq * SECOND) for seq in range(first, first + count)}
 
 
-async def reconcile(store: OpenStore, request: dict | None = None) -> dict:
+async def reconcile(store: Client, request: dict | None = None) -> dict:
     ran = await pipeline.run(store, ["reconcile"], request=request)
     assert [each.status for each in ran] == ["success"] * len(ran)
     return ran[-1].summary if ran else {}
 
 
-async def found(store: OpenStore) -> list[tuple[str, str]]:
+async def found(store: Client) -> list[tuple[str, str]]:
     return [(str(each.problem.finding), each.problem.key) for each in await problems.every(store)]
 
 

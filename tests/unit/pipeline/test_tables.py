@@ -12,7 +12,8 @@ from holdfast import pipeline
 from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.bus import Bus
 from holdfast.ingest.records import Gauge
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.session import Ontology
@@ -31,7 +32,7 @@ SHOP = (Customer, Product, Subscription, Order, Everything)
 
 async def late(field: Field) -> None:
     """Batches that are accepted now, with records of long ago; one of them repeats numbers."""
-    now = field.store.ambient.clock.wall_ns() if isinstance(field.store, OpenStore) else 0
+    now = field.store.ambient.clock.wall_ns() if isinstance(field.store, Client) else 0
     for begin in (500, 503):
         records = {n: Gauge("load", float(n), START + n * 10**9, {"cpu": "1"}) for n in range(begin, begin + 6)}
         await field.accept("agent-1", "boot-1", records, at_ns=now)
@@ -41,7 +42,7 @@ def bag(table: pa.Table) -> list[str]:
     return sorted(map(repr, table.to_pylist()))
 
 
-async def trade(store: OpenStore, commits: int = 8, *, seed: int = 1) -> None:
+async def trade(store: Client, commits: int = 8, *, seed: int = 1) -> None:
     """Inserts, updates and retractions of a few customers and what they hold."""
     rng = random.Random(seed)
     async with Ontology(store, store.ambient, SHOP) as onto:
@@ -58,7 +59,7 @@ async def trade(store: OpenStore, commits: int = 8, *, seed: int = 1) -> None:
             await onto.commit()
 
 
-async def compact(store: OpenStore) -> None:
+async def compact(store: Client) -> None:
     await Compactor(store, store.ambient).compact(TypeId("entity", "Customer"))
 
 
@@ -85,13 +86,13 @@ async def test_types_have_the_rows_of_sql_however_they_are_divided(compacted: bo
             assert bag(await everything(store, {"table": "Customer", "columns": "tier, ID"})) == bag(rows)
 
 
-async def planned(store: OpenStore, options: dict[str, str], *terms: Condition) -> tuple[Any, list[Any], Wanted]:
+async def planned(store: Client, options: dict[str, str], *terms: Condition) -> tuple[Any, list[Any], Wanted]:
     table = await find(store, Given.of(options))
     wanted = Wanted(tuple(table.schema.names), Conditions(terms), 100)
     return table, await table.plan(store, wanted), wanted
 
 
-async def kept(store: OpenStore, options: dict[str, str], *terms: Condition) -> tuple[int, list[dict[str, Any]]]:
+async def kept(store: Client, options: dict[str, str], *terms: Condition) -> tuple[int, list[dict[str, Any]]]:
     """How many parts there are, and their rows."""
     table, found, wanted = await planned(store, options, *terms)
     rows = [row for part in found async for batch in table.read(store, part, wanted) for row in batch.to_pylist()]
@@ -168,7 +169,7 @@ async def test_slices_of_a_column_have_what_the_whole_table_has(monkeypatch: pyt
             assert bag(part) == bag(whole.select([column])), column
 
 
-def received(store: OpenStore) -> int:
+def received(store: Client) -> int:
     return sum(each.received_bytes for each in store.usage.tallies.values())
 
 

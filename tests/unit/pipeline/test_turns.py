@@ -9,7 +9,7 @@ from holdfast.base.errors import Conflict
 from holdfast.cli.output import Output
 from holdfast.cli.pipeline_view import Watch
 from holdfast.objects.lease import Lease
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 from holdfast.pipeline import layout
 
 LONG_MS = 3_600_000

@@ -12,8 +12,8 @@ from holdfast.base import codec
 from holdfast.base.config import Settings, StoreSection
 from holdfast.base.errors import Incompatible, Invalid, NotFound
 from holdfast.objects import CREATE, IfMatch, Lost, NotModified, Written
-from holdfast.objects.format import FORMAT_KEY, FORMAT_NAME
 from holdfast.objects.memory import MemoryStore
+from holdfast.objects.open import FORMAT_KEY, FORMAT_NAME
 from holdfast.ontology import Entity, Field
 
 

@@ -10,8 +10,9 @@ import pytest
 from holdfast import pipeline
 from holdfast.ingest.frame import Limits
 from holdfast.ingest.records import Counter, Gauge, Log
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.open import open_store
 from holdfast.objects.store import Object, Page
 from holdfast.platform.logs import Logs
 from holdfast.platform.metrics import Metrics
@@ -24,7 +25,7 @@ MOST = 200
 class Interrupted(Layer):
     """A store at whose request number ``at`` something else happens first."""
 
-    def __init__(self, inner: OpenStore, at: int, event: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, inner: Client, at: int, event: Callable[[], Awaitable[Any]]) -> None:
         super().__init__(inner)
         self._left = at
         self._event = event
@@ -48,7 +49,7 @@ class Interrupted(Layer):
             await self._event()
 
 
-async def filled(store: OpenStore, *, gathered: bool) -> None:
+async def filled(store: Client, *, gathered: bool) -> None:
     """Some batches are rolled up; others, late and over the same numbers, are not."""
     field, now = Field(store), time.time_ns()
     await field.accept("a", "0", {n: Counter("c", n, START + n * SECOND) for n in range(4, 9)}, at_ns=now)

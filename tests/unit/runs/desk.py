@@ -4,11 +4,10 @@ import random
 from collections import Counter
 
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, compose
+from holdfast.objects.uri import StoreSpec
 
 
 class Watch:
@@ -36,12 +35,11 @@ class Desk:
         """How often each step really ran."""
         self._seeds = iter(range(1, 1_000))
 
-    def store(self) -> OpenStore:
+    def store(self) -> Client:
         ambient = Ambient(self.watch, random.Random(next(self._seeds)))
-        usage = Usage()
         retry = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
-        stack = compose(MemoryStore(self.shelf, clock=self.watch), ambient=ambient, retry=retry, usage=usage)
-        return OpenStore(stack, StoreSpec("memory", "desk"), usage, ambient)
+        backend = MemoryStore(self.shelf, clock=self.watch)
+        return Client(backend, ambient=ambient, retry=retry, spec=StoreSpec("memory", "desk"))
 
     def journal(self, run_id: str) -> list[str]:
         body = self.shelf.objects[f"runs/{run_id}/journal.jsonl"].body

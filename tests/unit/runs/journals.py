@@ -6,11 +6,11 @@ from typing import Any
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.stack import compose
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
+from holdfast.objects.usage import Usage
 from holdfast.runs import layout
 from holdfast.runs.entry import Draft
 from holdfast.runs.history import History, read_history
@@ -30,7 +30,7 @@ class Archive:
         self.backend = backend if backend is not None else MemoryStore(self.shelf, clock=clock)
         self.usage = Usage()
         self.ambient = Ambient(clock if clock is not None else SystemClock(), random.Random(seed))
-        self.store = compose(self.backend, ambient=self.ambient, retry=QUICK, usage=self.usage)
+        self.store = Client(self.backend, ambient=self.ambient, retry=QUICK, usage=self.usage)
 
     async def history(self, run_id: str = "r") -> History:
         found = await read_history(self.store, run_id)

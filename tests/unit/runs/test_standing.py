@@ -8,7 +8,8 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Fenced, Invalid, Unavailable
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
+from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.entry import Draft
 from holdfast.runs.journal import Journal, read_history
 from holdfast.runs.session import what_counts
@@ -16,32 +17,26 @@ from holdfast.runs.standing import Suspended
 from tests.unit.runs.desk import Desk
 
 
-class Refusing:
+class Refusing(Client):
     """A store whose next ``puts`` of the journal fail, and certainly did nothing."""
 
-    def __init__(self, inner: OpenStore) -> None:
-        self._inner = inner
-        self.puts = 0
+    puts = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def put(self, key: str, body: bytes, *more: Any) -> Any:
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         if key.endswith("journal.jsonl") and self.puts > 0:
             self.puts -= 1
             raise Unavailable("not now")
-        return await self._inner.put(key, body, *more)
+        return await super().put(key, body, mode)
 
 
-def refusing(desk: Desk) -> tuple[OpenStore, Refusing]:
+def refusing(desk: Desk) -> Refusing:
     opened = desk.store()
-    store = Refusing(opened)
-    return OpenStore(store, opened.spec, opened.usage, opened.ambient), store  # type: ignore[arg-type]  # a store by shape
+    return Refusing(opened.backend, ambient=opened.ambient, spec=opened.spec)
 
 
 async def test_code_that_swallows_a_failed_write_takes_no_other_path() -> None:
     desk = Desk()
-    store, trouble = refusing(desk)
+    store = refusing(desk)
 
     @runs.workflow()
     async def work(ctx: runs.Context) -> Any:
@@ -49,7 +44,7 @@ async def test_code_that_swallows_a_failed_write_takes_no_other_path() -> None:
             desk.calls["first"] += 1
             return "first"
 
-        trouble.puts = 1 if desk.calls["first"] == 0 else 0
+        store.puts = 1 if desk.calls["first"] == 0 else 0
         try:
             first = await ctx.step("first", first_step)
         except Exception:  # noqa: BLE001  # the mistake that is tested

@@ -14,11 +14,11 @@ from holdfast.base.config import IngestSection
 from holdfast.ingest import Gauge
 from holdfast.ingest.frame import encode, pack
 from holdfast.ingest.records import Record
+from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore
-from holdfast.objects.observe import Usage
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, compose
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
 from holdfast.server.app import ingest_app, private_app
 from holdfast.server.connections import ConnectionLimits, Connections
 from holdfast.server.run import Address, Listener, bound
@@ -75,8 +75,8 @@ async def server_desk(
     token = add_token(tokens, ("web-*",), ambient)[1]
     usage = Usage()
     script = Scripted(inner=MemoryStore(desk.shelf, clock=desk.watch))
-    stack = compose(script, ambient=ambient, retry=RetryPolicy(attempts=2, base_ms=0, max_ms=0), usage=usage)
-    store = OpenStore(stack, StoreSpec.parse("memory:desk"), usage, ambient)
+    retry = RetryPolicy(attempts=2, base_ms=0, max_ms=0)
+    store = Client(script, ambient=ambient, retry=retry, usage=usage, spec=StoreSpec("memory", "desk"))
     section = IngestSection.model_validate({"tokens": tokens, **settings})
     async with open_service(store, section, query=query, overlap_s=overlap_s) as service:
         transports = [httpx.ASGITransport(app, False) for app in (ingest_app(service), private_app(service))]

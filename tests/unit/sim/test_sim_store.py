@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Contended, Invalid, NotFound, Unavailable
+from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, IfMatch, Lost, NotModified, Version, Written
 from holdfast.sim.faults import NO_FAULTS, Faults
 from holdfast.sim.loop import SimLoop
@@ -30,7 +31,7 @@ def outcome_of(work: Work, faults: Faults = NO_FAULTS, *, seed: int = 1) -> tupl
 
     loop, trace, root = SimLoop(), Trace(), Seed(seed)
     wire = TimedWire(loop, trace, faults, schedule=root.stream("schedule"), trouble=root.stream("faults"))
-    with World(root, loop, trace, wire, stack=lambda backend, ambient: backend) as world:
+    with World(root, loop, trace, wire, stack=lambda backend, ambient: Client(backend, ambient=ambient)) as world:
         world.start("client", actor)
         world.run()
         assert world.failures == []

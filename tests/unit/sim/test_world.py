@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Conflict, NotFound, Unavailable
+from holdfast.objects.client import Client
 from holdfast.sim.faults import NO_FAULTS, Faults, Troubles
 from holdfast.sim.history import Done, Failed, Open
 from holdfast.sim.loop import SimLoop
@@ -22,7 +23,14 @@ Actor = Callable[[Process], Coroutine[Any, Any, None]]
 def make_world(*, seed: int = 1, faults: Faults = NO_FAULTS, troubles: Troubles | None = None) -> World:
     loop, trace, root = SimLoop(), Trace(), Seed(seed)
     wire = TimedWire(loop, trace, faults, schedule=root.stream("schedule"), trouble=root.stream("faults"))
-    return World(root, loop, trace, wire, stack=lambda backend, ambient: backend, troubles=troubles or Troubles())
+    return World(
+        root,
+        loop,
+        trace,
+        wire,
+        stack=lambda backend, ambient: Client(backend, ambient=ambient),
+        troubles=troubles or Troubles(),
+    )
 
 
 def keys(world: World) -> list[str]:

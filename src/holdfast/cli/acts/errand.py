@@ -10,7 +10,7 @@ import json
 import sys
 
 from holdfast import runs
-from holdfast.objects.stack import open_store
+from holdfast.objects.open import open_store
 
 TURNS = 30
 

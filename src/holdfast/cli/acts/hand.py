@@ -12,8 +12,8 @@ import sys
 
 from holdfast.base.ids import Ambient
 from holdfast.cli.acts.counter import COUNTER, plus_one
+from holdfast.objects.open import open_store
 from holdfast.objects.register import Register
-from holdfast.objects.stack import open_store
 
 
 async def main(uri: str, key: str, name: str, turns: int) -> None:

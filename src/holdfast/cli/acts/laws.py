@@ -2,9 +2,8 @@
 
 from holdfast.base.errors import HoldfastError
 from holdfast.cli.acts.stage import ProofFailed, Stage, prove
-from holdfast.objects.examine import examine
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import Effort
+from holdfast.objects.conformance.examination import examine
+from holdfast.objects.conformance.laws import LAWS, Effort
 
 EFFORT = Effort(races=6, rounds=5, keys=1_001, large_bytes=4 * 1024 * 1024)
 

@@ -2,11 +2,12 @@
 
 from holdfast.cli.acts.counter import COUNTER, plus_one
 from holdfast.cli.acts.stage import Stage, prove
-from holdfast.objects.echo import Echoing
-from holdfast.objects.observe import Usage
+from holdfast.objects.client import Client
+from holdfast.objects.conformance.laws import Echoing
+from holdfast.objects.open import backend
 from holdfast.objects.register import Register
-from holdfast.objects.stack import backend, compose
 from holdfast.objects.store import CREATE, Lost
+from holdfast.objects.usage import Usage
 
 WRITES = 20
 
@@ -21,7 +22,7 @@ async def settled(stage: Stage) -> str:
 
         usage = Usage()
         for kind in (Echoing.LOSE, Echoing.REPEAT):
-            store = compose(Echoing(bare, kind), ambient=stage.ambient, retry=stage.spec.retry, usage=usage)
+            store = Client(Echoing(bare, kind), ambient=stage.ambient, retry=stage.spec.retry, usage=usage)
             register = Register(store, f"demo/{kind}", COUNTER, stage.ambient)
             for turn in range(WRITES):
                 stage.status = f"{kind}: write {turn + 1} of {WRITES}"

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.observe import DOLLARS_PER_REQUEST, Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import DOLLARS_PER_REQUEST, Usage
 
 HAND = "holdfast.cli.acts.hand"
 
@@ -94,7 +95,7 @@ class Stage:
             self.spent[verb] = self.spent.get(verb, 0) + count
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[OpenStore]:
+    async def open(self) -> AsyncIterator[Client]:
         """The store, opened for one act; its requests go on the bill."""
         usage = Usage()
         try:

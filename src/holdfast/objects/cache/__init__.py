@@ -1,5 +1,6 @@
-"""Read-through disk cache for immutable objects, shared by the processes of a machine."""
+"""Disk cache for immutable objects, shared by the processes of a machine."""
 
-from holdfast.objects.cache.cached import Cached
+from holdfast.objects.cache.disk import DiskCache
+from holdfast.objects.cache.folder import CacheStats
 
-__all__ = ["Cached"]
+__all__ = ["CacheStats", "DiskCache"]

@@ -1,8 +1,7 @@
 """Cloud stores: ``s3://``, ``gs://`` and ``az://``. obstore is used here and nowhere else.
 
 * ``store``        the port's verbs, one request each
-* ``target``       which bucket, and with which options: frozen and picklable
-* ``client``       from a target and its surroundings to a client, every choice made explicit
+* ``client``       from a store's address and its surroundings to a client, every choice made explicit
 * ``verbs``        what clients do with one object; ``direct`` does it over HTTP by itself, ``sdk`` through obstore
 * ``http1``        a connection, ``pool`` those to one server, ``sigv4`` signatures
 * ``credentials``  where S3 keys come from
@@ -12,6 +11,5 @@
 """
 
 from holdfast.objects.cloud.store import CloudStore
-from holdfast.objects.cloud.target import CloudTarget
 
-__all__ = ["CloudStore", "CloudTarget"]
+__all__ = ["CloudStore"]

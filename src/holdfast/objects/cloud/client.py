@@ -34,8 +34,8 @@ from holdfast.objects.cloud.credentials import (
 from holdfast.objects.cloud.direct import Bucket, Direct, is_straight
 from holdfast.objects.cloud.errors import Place
 from holdfast.objects.cloud.sdk import Backend, Sdk
-from holdfast.objects.cloud.target import CloudTarget, check_endpoint
 from holdfast.objects.cloud.versions import Etags, Generations, Versions
+from holdfast.objects.uri import StoreSpec, check_endpoint
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config, S3Credential
@@ -49,7 +49,7 @@ _REQUEST_MS = 30_000
 class Client:
     """Nothing of obstore's is made before it is wanted."""
 
-    target: CloudTarget
+    target: StoreSpec
     make: Callable[[], Backend]
     place: Place
     versions: Versions
@@ -70,7 +70,7 @@ class Client:
         return Sdk(self.backend, self.versions)
 
 
-def connect(target: CloudTarget, environ: Environ) -> Client:
+def connect(target: StoreSpec, environ: Environ) -> Client:
     client = {"s3": _s3, "gs": _gs, "az": _az}[target.scheme](target, environ)
     if client.direct is None:
         _ = client.backend  # settings that cannot work are refused at once
@@ -80,7 +80,7 @@ def connect(target: CloudTarget, environ: Environ) -> Client:
 class _Aws:
     """S3 settings by precedence: the target, the AWS environment, the profile (read only if it comes to that)."""
 
-    def __init__(self, target: CloudTarget, environ: Environ) -> None:
+    def __init__(self, target: StoreSpec, environ: Environ) -> None:
         self._target = target
         self._environ = environ
 
@@ -94,7 +94,7 @@ class _Aws:
         return given or from_environ or self.profile.values.get(in_profile)
 
 
-def _s3(target: CloudTarget, environ: Environ) -> Client:
+def _s3(target: StoreSpec, environ: Environ) -> Client:
     aws = _Aws(target, environ)
     region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
     given = aws.find("endpoint", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), "endpoint_url")
@@ -121,14 +121,14 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
 
     def make() -> Backend:
         return S3Store(
-            target.bucket,
+            target.place,
             config=config,
             client_options=http,
             retry_config=_NO_RETRIES,
             credential_provider=_provider(credentials) if isinstance(credentials, Keys) else None,
         )
 
-    place = Place("s3", target.bucket, endpoint, credentials.source, WHERE_TO_PUT_KEYS)
+    place = Place("s3", target.place, endpoint, credentials.source, WHERE_TO_PUT_KEYS)
     unquoted = target.switch("unquoted_if_match", default=False)
     direct = None
     if is_straight(environ) and not isinstance(credentials, Role):
@@ -136,7 +136,7 @@ def _s3(target: CloudTarget, environ: Environ) -> Client:
     return Client(target, make, place, Etags(unquoted=unquoted), not config["disable_bulk_delete"], direct)
 
 
-def _check_headers(target: CloudTarget, region: str, key_id: str | None, credentials: Credentials) -> None:
+def _check_headers(target: StoreSpec, region: str, key_id: str | None, credentials: Credentials) -> None:
     """What goes into headers must fit into one, wherever it was found."""
     keys = credentials if isinstance(credentials, Keys) else None
     values = {
@@ -153,23 +153,23 @@ def _check_headers(target: CloudTarget, region: str, key_id: str | None, credent
             )
 
 
-def _bucket(target: CloudTarget, endpoint: str, region: str, *, in_host: bool, unquoted: bool) -> Bucket:
+def _bucket(target: StoreSpec, endpoint: str, region: str, *, in_host: bool, unquoted: bool) -> Bucket:
     named = {
         "x-amz-server-side-encryption": target.text("sse"),
         "x-amz-server-side-encryption-aws-kms-key-id": target.text("sse_kms_key_id"),
     }
     return Bucket(
         address=check_endpoint(target.uri, endpoint),
-        path="" if in_host else f"/{quote(target.bucket)}",
+        path="" if in_host else f"/{quote(target.place)}",
         region=region,
         unquoted_if_match=unquoted,
         encryption=tuple((name, value) for name, value in named.items() if value),
-        connect_seconds=target.millis("connect_timeout_ms", default=_CONNECT_MS) / 1000,
-        request_seconds=target.millis("request_timeout_ms", default=_REQUEST_MS) / 1000,
+        connect_seconds=target.number("connect_timeout_ms", default=_CONNECT_MS) / 1000,
+        request_seconds=target.number("request_timeout_ms", default=_REQUEST_MS) / 1000,
     )
 
 
-def _gs(target: CloudTarget, environ: Environ) -> Client:
+def _gs(target: StoreSpec, environ: Environ) -> Client:
     """Credentials that the target does not have, obstore takes from ``GOOGLE_*`` by itself."""
     given = target.endpoint or environ.get("GOOGLE_BASE_URL")
     endpoint = (given or "https://storage.googleapis.com").rstrip("/")
@@ -183,14 +183,14 @@ def _gs(target: CloudTarget, environ: Environ) -> Client:
     http = _http(target, endpoint)
 
     def make() -> Backend:
-        return GCSStore(target.bucket, config=config, client_options=http, retry_config=_NO_RETRIES)
+        return GCSStore(target.place, config=config, client_options=http, retry_config=_NO_RETRIES)
 
     source, remedy = "the application default credentials", "set GOOGLE_APPLICATION_CREDENTIALS"
-    place = Place("gs", target.bucket, endpoint, source, remedy)
+    place = Place("gs", target.place, endpoint, source, remedy)
     return Client(target, make, place, Generations())
 
 
-def _az(target: CloudTarget, environ: Environ) -> Client:
+def _az(target: StoreSpec, environ: Environ) -> Client:
     """Credentials that the target does not have, obstore takes from ``AZURE_*`` by itself."""
     account = target.text("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME")
     if not account:
@@ -209,28 +209,28 @@ def _az(target: CloudTarget, environ: Environ) -> Client:
     http = _http(target, endpoint)
 
     def make() -> Backend:
-        return AzureStore(target.bucket, config=config, client_options=http, retry_config=_NO_RETRIES)
+        return AzureStore(target.place, config=config, client_options=http, retry_config=_NO_RETRIES)
 
     source, remedy = f"the credentials of account {account}", "set AZURE_STORAGE_ACCOUNT_KEY"
-    place = Place("az", target.bucket, endpoint, source, remedy)
+    place = Place("az", target.place, endpoint, source, remedy)
     return Client(target, make, place, Etags())
 
 
-def _http(target: CloudTarget, endpoint: str) -> "ClientConfig":
+def _http(target: StoreSpec, endpoint: str) -> "ClientConfig":
     plain = check_endpoint(target.uri, endpoint).scheme == "http"
     if plain and not target.switch("allow_http", default=True):
         raise Invalid(f"{target.uri}: {endpoint} has no TLS, and allow_http is false", remedy="use an https endpoint")
     return {
         "allow_http": plain,
-        "connect_timeout": timedelta(milliseconds=target.millis("connect_timeout_ms", default=_CONNECT_MS)),
-        "timeout": timedelta(milliseconds=target.millis("request_timeout_ms", default=_REQUEST_MS)),
+        "connect_timeout": timedelta(milliseconds=target.number("connect_timeout_ms", default=_CONNECT_MS)),
+        "timeout": timedelta(milliseconds=target.number("request_timeout_ms", default=_REQUEST_MS)),
     }
 
 
-def _with_bucket(target: CloudTarget, endpoint: str) -> str:
+def _with_bucket(target: StoreSpec, endpoint: str) -> str:
     """The endpoint with the bucket in its host name, so that it means the same server in both styles."""
     parts = check_endpoint(target.uri, endpoint)
-    host = parts.netloc if parts.netloc.startswith(f"{target.bucket}.") else f"{target.bucket}.{parts.netloc}"
+    host = parts.netloc if parts.netloc.startswith(f"{target.place}.") else f"{target.place}.{parts.netloc}"
     return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
 
 

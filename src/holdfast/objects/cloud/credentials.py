@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.base.errors import Denied, Invalid
-from holdfast.objects.cloud.target import CloudTarget
+from holdfast.objects.uri import StoreSpec
 
 Environ = Mapping[str, str]
 
@@ -62,7 +62,7 @@ class Profile:
     values: Mapping[str, str] = field(repr=False)
 
 
-def find_credentials(target: CloudTarget, environ: Environ, read: Callable[[], Profile]) -> Credentials:
+def find_credentials(target: StoreSpec, environ: Environ, read: Callable[[], Profile]) -> Credentials:
     """``read`` gives the profile; the AWS files are left alone when keys are found before them."""
     if target.switch("anonymous", default=False):
         return Unsigned()
@@ -77,7 +77,7 @@ def find_credentials(target: CloudTarget, environ: Environ, read: Callable[[], P
     return _of_profile(target, environ, read())
 
 
-def _of_profile(target: CloudTarget, environ: Environ, profile: Profile) -> Credentials:
+def _of_profile(target: StoreSpec, environ: Environ, profile: Profile) -> Credentials:
     names = ("access_key_id", "secret_access_key", "session_token")
     values = {name: profile.values.get(f"aws_{name}") for name in names}
     if keys := _keys(f"profile {profile.name!r} of the AWS files", values):
@@ -90,7 +90,7 @@ def _of_profile(target: CloudTarget, environ: Environ, profile: Profile) -> Cred
     return _role(target, environ)
 
 
-def read_profile(target: CloudTarget, environ: Environ) -> Profile:
+def read_profile(target: StoreSpec, environ: Environ) -> Profile:
     """The profile that the target or the environment names; otherwise ``default``, which may be missing."""
     named = target.text("profile") or environ.get("AWS_PROFILE")
     name = named or "default"
@@ -123,7 +123,7 @@ def _keys(source: str, values: Mapping[str, str | None]) -> Keys | None:
     return None
 
 
-def _role(target: CloudTarget, environ: Environ) -> Role:
+def _role(target: StoreSpec, environ: Environ) -> Role:
     for variable, source in _ROLE_VARIABLES.items():
         if environ.get(variable):
             return Role(source)

@@ -30,7 +30,6 @@ from holdfast.objects.cloud.failure import Failure
 from holdfast.objects.cloud.http1 import Broken, Refused
 from holdfast.objects.cloud.sdk import Backend, Sdk, nanoseconds
 from holdfast.objects.cloud.slots import Slots
-from holdfast.objects.cloud.target import CloudTarget
 from holdfast.objects.cloud.verbs import Found, Verbs
 from holdfast.objects.store import (
     OVERWRITE,
@@ -51,6 +50,7 @@ from holdfast.objects.store import (
     check_key,
     check_prefix,
 )
+from holdfast.objects.uri import StoreSpec
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore import ObjectMeta
@@ -66,7 +66,7 @@ _RAISED = (Broken, Refused, BaseError, OSError)
 
 
 class CloudStore(Store):
-    def __init__(self, target: CloudTarget, *, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, target: StoreSpec, *, environ: Mapping[str, str] | None = None) -> None:
         self.target = target
         self._client = client = connect(target, os.environ if environ is None else environ)
         self._place = client.place

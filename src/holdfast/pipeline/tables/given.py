@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.base.config import load
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.objects.spec import StoreSpec
+from holdfast.objects.uri import StoreSpec
 
 COMMON = ("store", "table", "path", "columns", "partitions", "config")
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

@@ -35,8 +35,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.base.errors import HoldfastError
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore, open_store
+from holdfast.objects.client import Client
+from holdfast.objects.open import open_store
+from holdfast.objects.uri import StoreSpec
 from holdfast.pipeline.tables.conditions import Condition, Conditions, Operator
 from holdfast.pipeline.tables.find import find
 from holdfast.pipeline.tables.given import Given
@@ -141,7 +142,7 @@ def wanted_of(given: Given, table: Table, schema: StructType) -> Wanted:
     return Wanted(names, partitions=given.whole("partitions", least=1))
 
 
-def with_store(spec: StoreSpec, use: Callable[[OpenStore], Coroutine[Any, Any, T]]) -> T:
+def with_store(spec: StoreSpec, use: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """What ``use`` gives, on a loop and a store of its own."""
 
     async def work() -> T:
@@ -152,7 +153,7 @@ def with_store(spec: StoreSpec, use: Callable[[OpenStore], Coroutine[Any, Any, T
 
 
 def batches(
-    spec: StoreSpec, schema: StructType, read: Callable[[OpenStore], AsyncIterator[pa.RecordBatch]]
+    spec: StoreSpec, schema: StructType, read: Callable[[Client], AsyncIterator[pa.RecordBatch]]
 ) -> Iterator[pa.RecordBatch]:
     """Batches as Spark wants them, one after the other, on a loop that lives as long as somebody takes them."""
     wanted = to_arrow_schema(schema, timezone="UTC")
@@ -166,7 +167,7 @@ def batches(
             runner.run(_closed(store, found))
 
 
-async def _opened(spec: StoreSpec) -> OpenStore:
+async def _opened(spec: StoreSpec) -> Client:
     return await open_store(spec)
 
 
@@ -174,7 +175,7 @@ async def _following(found: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | N
     return await anext(found, None)
 
 
-async def _closed(store: OpenStore, found: Any) -> None:
+async def _closed(store: Client, found: Any) -> None:
     try:
         await found.aclose()
     finally:

@@ -12,6 +12,7 @@ from holdfast.ingest.accept import Answer, Submission
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.manifest import ConflictManifest
 from holdfast.ingest.orphans import OrphanKeeper
+from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.ingest import accepted_once, replayed
@@ -67,7 +68,7 @@ class IngestAccept(Scenario):
             retry=retries(rng),
         )
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
         return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:

@@ -14,6 +14,7 @@ from holdfast.ingest.agent.sender import Backoff
 from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.records import Gauge, Log, Record
+from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.agent_kit import Road, SimDisk, SimFolder, SimTransport
@@ -74,7 +75,7 @@ class IngestAgents(Scenario):
             retry=retries(rng),
         )
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
         return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:

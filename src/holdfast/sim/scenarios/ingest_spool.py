@@ -15,6 +15,7 @@ from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.landing import Landed, SpoolCollector
 from holdfast.ingest.notes import Notes, NotesOptions
 from holdfast.ingest.spool import Spool
+from holdfast.objects.client import Client
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Store, Written
@@ -114,7 +115,7 @@ class IngestSpool(Scenario):
             retry=retries(rng),
         )
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
         return super().stack(self.outage.over(backend, ambient), ambient)
 
     def begin(self, world: World) -> None:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from holdfast.objects.lawbook import LAWS
-from holdfast.objects.laws import Bench, Effort
+from holdfast.objects.conformance.laws import LAWS, Bench, Effort
 from holdfast.objects.retry import RetryPolicy
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Self
 from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.retry import Retrying, RetryPolicy
+from holdfast.objects.client import Client
+from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Store, Written
 from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Draft, Order, draw
@@ -35,7 +36,7 @@ from holdfast.sim.clock import SimClock
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done
 from holdfast.sim.ontology_kit import Form, lie, plain_commit
-from holdfast.sim.scenario import AT_ONCE, Scenario, retries
+from holdfast.sim.scenario import AT_ONCE, SPEC, Scenario, Unsettled, retries
 from holdfast.sim.store import at_once
 from holdfast.sim.world import Process, World
 
@@ -132,8 +133,10 @@ class OntologyCommit(Scenario):
             written = at_once(world.truth.put(key, body))
             world.landed("origin", key, body, written.version if isinstance(written, Written) else None)
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return super().stack(backend, ambient) if self.settled else Retrying(backend, self.retry, ambient)
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        if self.settled:
+            return super().stack(backend, ambient)
+        return Unsettled(backend, ambient=ambient, retry=self.retry, spec=SPEC)
 
     # --- writers of ours ---
 

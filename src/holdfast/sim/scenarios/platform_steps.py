@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from holdfast.bus import Event
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
 from holdfast.platform.durable import BusCourier
 from holdfast.runs.context import Context
 from holdfast.runs.courier import carried_by
@@ -83,7 +80,7 @@ class PlatformSteps(Scenario):
         process.world.failures.append(f"{process.name} could not bring its runs to an end in {ROUNDS} rounds")
 
     async def call(self, process: Process, run_id: str) -> Outcome:
-        store = OpenStore(process.store, StoreSpec("memory", "sim"), Usage(), process.ambient)
+        store = process.store
         with carried_by(self.courier(process.store, process.ambient)):
             outcome = await self.workflow(process).start(store, run_id=run_id)
             if outcome.status == "failed" and outcome.finished:

@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
+from holdfast.objects.client import Client
 from holdfast.runs.context import Context
 from holdfast.runs.control import request_cancel
 from holdfast.runs.errors import Cancelled
@@ -92,11 +90,11 @@ class RunsCancel(Scenario):
             if isinstance(outcome, Done) and outcome.value in ("cancelled", "cancelling", "success"):
                 return
 
-    async def request(self, store: OpenStore) -> Any:
+    async def request(self, store: Client) -> Any:
         return await request_cancel(store, PARENT)
 
-    def open(self, process: Process) -> OpenStore:
-        return OpenStore(process.store, StoreSpec("memory", "sim"), Usage(), process.ambient)
+    def open(self, process: Process) -> Client:
+        return process.store
 
     def workflows(self, process: Process) -> Workflow:
         async def effect(ctx: Context, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from holdfast.base.clock import iso
 from holdfast.base.errors import Corrupt, Fenced, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.retry import Retrying
+from holdfast.objects.client import Client
 from holdfast.objects.store import IfMatch, Lost, Store
 from holdfast.runs import layout
 from holdfast.runs.entry import Draft, Entry
@@ -22,7 +22,7 @@ from holdfast.sim.checkers.journal import READABLE, Generation, course, well_for
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.history import Done, Failed, Open, Outcome
-from holdfast.sim.scenario import Scenario, retries
+from holdfast.sim.scenario import SPEC, Scenario, Unsettled, retries
 from holdfast.sim.world import Process, World
 
 RUN = "r"
@@ -87,8 +87,10 @@ class RunsJournal(Scenario):
         if self.plain:
             world.start("plain", self.plain_writer)
 
-    def stack(self, backend: Store, ambient: Ambient) -> Store:
-        return super().stack(backend, ambient) if self.settled else Retrying(backend, self.retry, ambient)
+    def stack(self, backend: Store, ambient: Ambient) -> Client:
+        if self.settled:
+            return super().stack(backend, ambient)
+        return Unsettled(backend, ambient=ambient, retry=self.retry, spec=SPEC)
 
     def opening(self, token: str) -> dict[str, Any]:
         """What a session puts into its start, besides what the journal does."""

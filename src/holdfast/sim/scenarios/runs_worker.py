@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from holdfast.base.errors import HoldfastError
-from holdfast.objects.observe import Usage
+from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
 from holdfast.runs.context import Context
 from holdfast.runs.control import reindex
 from holdfast.runs.index import Rebuilt
@@ -118,17 +116,17 @@ class RunsWorker(Scenario):
                 await self.settle(process, store)
                 return
 
-    async def answer_all(self, store: OpenStore) -> None:
+    async def answer_all(self, store: Client) -> None:
         """Deliver to the runs that have no mail at all; those that have are to be found by the repair."""
         pages = [page async for page in store.list("runs/", delimiter=True)]
         for folder in (folder for page in pages for folder in page.folders):
             if not [key async for key in store.keys(f"{folder}mail/")]:
                 await deliver(store, folder.split("/")[1], "go", "yes", key="once")
 
-    async def repair(self, store: OpenStore) -> Rebuilt:
+    async def repair(self, store: Client) -> Rebuilt:
         return await reindex(store)
 
-    async def settle(self, process: Process, store: OpenStore) -> None:
+    async def settle(self, process: Process, store: Client) -> None:
         """Repair until there is nothing left to repair, once all that was on its way has landed."""
         for _ in range(ROUNDS):
             await asyncio.sleep(QUIET_S)
@@ -174,8 +172,8 @@ class RunsWorker(Scenario):
         yield from _index_is_right(world)
 
 
-def open_store(process: Process) -> OpenStore:
-    return OpenStore(process.store, StoreSpec("memory", "sim"), Usage(), process.ambient)
+def open_store(process: Process) -> Client:
+    return process.store
 
 
 def _ends(world: World) -> dict[str, str]:

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 from holdfast.base.errors import HoldfastError
-from holdfast.objects.observe import Usage
-from holdfast.objects.spec import StoreSpec
-from holdfast.objects.stack import OpenStore
 from holdfast.runs.context import Context
 from holdfast.runs.errors import StepFailed
 from holdfast.runs.workflow import Workflow, deliver, workflow
@@ -82,7 +79,7 @@ class RunsWorkflow(Scenario):
             world.start("operator", self.operator)
 
     async def caller(self, process: Process) -> None:
-        store = OpenStore(process.store, StoreSpec("memory", "sim"), Usage(), process.ambient)
+        store = process.store
         work = self.workflow(process)
         for turn in range(CALLS):
             if self.waits and turn == CALLS // 3:  # the operator may be dead for good
@@ -96,7 +93,7 @@ class RunsWorkflow(Scenario):
         process.world.failures.append(f"{process.name} called {CALLS} times, and the run is not finished")
 
     async def operator(self, process: Process) -> None:
-        store = OpenStore(process.store, StoreSpec("memory", "sim"), Usage(), process.ambient)
+        store = process.store
         await asyncio.sleep(process.rng.random())
         while True:
             try:

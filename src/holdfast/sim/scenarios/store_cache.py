@@ -1,11 +1,12 @@
-"""The disk cache of immutable objects on top of the stack, with a folder that two processes share."""
+"""The disk cache of immutable objects in a client, with a directory that two processes share."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from holdfast.objects.cache import Cached
+from holdfast.objects.cache import DiskCache
+from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, Object, Store
 from holdfast.sim.checkers.reading import true_reads
 from holdfast.sim.checkers.violation import Violation
@@ -43,15 +44,15 @@ class StoreCache(Scenario):
             world.start(f"reader{number + 1}", self.reader)
         world.start("stranger", self.stranger)
 
-    def cached(self, process: Process) -> Store:
-        return Cached(
-            process.store,
+    def cached(self, process: Process) -> Client:
+        cache = DiskCache(
             process.world.disk,
             max_bytes=1 << 20,
             namespace="sim",
             immutable=lambda key: key.startswith(FOLDER),
             ambient=process.ambient,
         )
+        return Client(process.backend, ambient=process.ambient, retry=self.retry, cache=cache)
 
     async def reader(self, process: Process) -> None:
         await self._work(process, self.cached(process))

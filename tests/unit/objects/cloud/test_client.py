@@ -4,16 +4,17 @@ import pytest
 from obstore.exceptions import GenericError
 
 from holdfast.base.errors import Invalid
-from holdfast.objects.cloud import CloudStore, CloudTarget
+from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.client import connect
 from holdfast.objects.cloud.failure import Failure
+from holdfast.objects.uri import StoreSpec
 from tests.unit.objects.cloud import dumps
 
 KEYS = (("access_key_id", "key"), ("secret_access_key", "secret"))
 
 
-def s3(**options: str) -> CloudTarget:
-    return CloudTarget("s3", "bucket", "", tuple(options.items()), KEYS)
+def s3(**options: str) -> StoreSpec:
+    return StoreSpec("s3", "bucket", "", tuple(options.items()), KEYS)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,9 @@ def test_without_an_endpoint_it_is_the_cloud_itself() -> None:
                 dumps.answered(GenericError, 500, None, address=f"https://{host}s3.eu-north-1.amazonaws.com{base}k")
             )
         )
-    google = CloudTarget("gs", "bucket", secrets=(("bearer_token", "t"),))
+    google = StoreSpec("gs", "bucket", secrets=(("bearer_token", "t"),))
     assert connect(google, {}).place.endpoint == "https://storage.googleapis.com"
-    azure = CloudTarget("az", "container", options=(("account", "a"), ("anonymous", "true")))
+    azure = StoreSpec("az", "container", options=(("account", "a"), ("anonymous", "true")))
     assert connect(azure, {}).place.endpoint == "https://a.blob.core.windows.net"
 
 
@@ -54,9 +55,9 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
     with pytest.raises(Invalid, match="'host' is not an address"):
         CloudStore(s3(), environ={"AWS_ENDPOINT_URL": "host"})
     with pytest.raises(Invalid, match="which storage account"):
-        CloudStore(CloudTarget("az", "container"), environ={})
+        CloudStore(StoreSpec("az", "container"), environ={})
     with pytest.raises(Invalid, match="these settings do not work"):
-        CloudStore(CloudTarget("gs", "bucket", secrets=(("service_account_key", "not json"),)), environ={})
+        CloudStore(StoreSpec("gs", "bucket", secrets=(("service_account_key", "not json"),)), environ={})
 
 
 @pytest.mark.parametrize("odd", ["a\n", "a\r\nx-amz-acl: public-read", "é"])
@@ -65,7 +66,7 @@ def test_what_no_header_can_hold_is_refused_and_not_shown(odd: str) -> None:
     environs = [{name: odd} for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION")]
     for environ in environs:
         with pytest.raises(Invalid, match="no request can carry") as caught:
-            CloudStore(CloudTarget("s3", "bucket"), environ={**keys, **environ})
+            CloudStore(StoreSpec("s3", "bucket"), environ={**keys, **environ})
         assert odd not in str(caught.value)
     with pytest.raises(Invalid, match="the sse_kms_key_id holds"):
         CloudStore(s3(sse="aws:kms", sse_kms_key_id=odd), environ={})

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.base.errors import Denied, Invalid
-from holdfast.objects.cloud import CloudTarget
 from holdfast.objects.cloud.credentials import (
     Credentials,
     Keys,
@@ -14,6 +13,7 @@ from holdfast.objects.cloud.credentials import (
     find_credentials,
     read_profile,
 )
+from holdfast.objects.uri import StoreSpec
 
 IN_SETTINGS = (("access_key_id", "AK-settings"), ("secret_access_key", "SK-settings"))
 IN_ENVIRON = {"AWS_ACCESS_KEY_ID": "AK-env", "AWS_SECRET_ACCESS_KEY": "SK-env", "AWS_SESSION_TOKEN": "token-env"}
@@ -35,72 +35,72 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(target: CloudTarget, environ: dict[str, str]) -> Credentials:
+def found(target: StoreSpec, environ: dict[str, str]) -> Credentials:
     return find_credentials(target, environ, lambda: read_profile(target, environ))
 
 
 def test_settings_come_first_and_take_no_token_from_elsewhere(home: Path) -> None:
-    target = CloudTarget("s3", "bucket", secrets=IN_SETTINGS)
+    target = StoreSpec("s3", "bucket", secrets=IN_SETTINGS)
     assert found(target, {**IN_ENVIRON, "HOME": str(home)}) == Keys(
         "the keys in the settings", "AK-settings", "SK-settings", None
     )
 
 
 def test_then_the_environment(home: Path) -> None:
-    keys = found(CloudTarget("s3", "bucket"), {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "work"})
+    keys = found(StoreSpec("s3", "bucket"), {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "work"})
     assert keys == Keys("AWS_ACCESS_KEY_ID in the environment", "AK-env", "SK-env", "token-env")
 
 
 def test_then_the_profile(home: Path) -> None:
-    target = CloudTarget("s3", "bucket")
+    target = StoreSpec("s3", "bucket")
     default = found(target, {"HOME": str(home)})
     assert default == Keys("profile 'default' of the AWS files", "AK-default", "SK%default", None)
     work = found(target, {"HOME": str(home), "AWS_PROFILE": "work"})
     assert work == Keys("profile 'work' of the AWS files", "AK-work", "SK-work", "token-work")
-    by_option = CloudTarget("s3", "bucket", options=(("profile", "work"),))
+    by_option = StoreSpec("s3", "bucket", options=(("profile", "work"),))
     assert found(by_option, {"HOME": str(home)}) == work
 
 
 def test_a_profile_that_the_address_names_is_the_one(home: Path) -> None:
     """Whoever writes ``?profile=work`` must not end up with another identity because of what is set elsewhere."""
-    target = CloudTarget("s3", "bucket", options=(("profile", "work"),), secrets=IN_SETTINGS)
+    target = StoreSpec("s3", "bucket", options=(("profile", "work"),), secrets=IN_SETTINGS)
     keys = found(target, {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "default"})
     assert keys == Keys("profile 'work' of the AWS files", "AK-work", "SK-work", "token-work")
     with pytest.raises(Denied, match="profile 'sso' holds no keys"):
-        found(CloudTarget("s3", "bucket", options=(("profile", "sso"),)), {**IN_ENVIRON, "HOME": str(home)})
+        found(StoreSpec("s3", "bucket", options=(("profile", "sso"),)), {**IN_ENVIRON, "HOME": str(home)})
 
 
 def test_the_files_can_be_elsewhere(home: Path, tmp_path: Path) -> None:
     environ = {"AWS_SHARED_CREDENTIALS_FILE": str(home / ".aws" / "credentials"), "HOME": str(tmp_path / "nowhere")}
-    assert isinstance(found(CloudTarget("s3", "bucket"), environ), Keys)
+    assert isinstance(found(StoreSpec("s3", "bucket"), environ), Keys)
 
 
 def test_a_profile_without_keys_is_not_passed_over_silently(home: Path) -> None:
     with pytest.raises(Denied, match="profile 'sso' holds no keys") as caught:
-        found(CloudTarget("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "sso"})
+        found(StoreSpec("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "sso"})
     assert "export-credentials --profile sso" in (caught.value.remedy or "")
 
 
 def test_a_profile_that_is_not_there(home: Path) -> None:
     with pytest.raises(Invalid, match="no profile 'wrok'"):
-        found(CloudTarget("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "wrok"})
+        found(StoreSpec("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "wrok"})
 
 
 def test_a_broken_file_is_named_and_not_quoted(home: Path) -> None:
     (home / ".aws" / "credentials").write_text("aws_secret_access_key = hunter2\n")
     with pytest.raises(Invalid, match="credentials is not an AWS settings file") as caught:
-        found(CloudTarget("s3", "bucket"), {"HOME": str(home)})
+        found(StoreSpec("s3", "bucket"), {"HOME": str(home)})
     assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", IN_ENVIRON.keys() - {"AWS_SESSION_TOKEN"})
 def test_half_a_key_is_an_error(name: str) -> None:
     with pytest.raises(Invalid, match="is missing"):
-        found(CloudTarget("s3", "bucket"), {name: "x"})
+        found(StoreSpec("s3", "bucket"), {name: "x"})
 
 
 def test_at_last_a_role(tmp_path: Path) -> None:
-    target, environ = CloudTarget("s3", "bucket"), {"HOME": str(tmp_path)}
+    target, environ = StoreSpec("s3", "bucket"), {"HOME": str(tmp_path)}
     assert found(target, environ) == Role("the instance's role")
     assert found(target, {**environ, "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://x"}) == Role("the container's role")
     with pytest.raises(Denied, match="no credentials were found") as caught:
@@ -109,12 +109,12 @@ def test_at_last_a_role(tmp_path: Path) -> None:
 
 
 def test_anonymous_beats_everything(home: Path) -> None:
-    target = CloudTarget("s3", "bucket", options=(("anonymous", "true"),), secrets=IN_SETTINGS)
+    target = StoreSpec("s3", "bucket", options=(("anonymous", "true"),), secrets=IN_SETTINGS)
     assert found(target, {**IN_ENVIRON, "HOME": str(home)}) == Unsigned()
 
 
 def test_no_secret_stands_in_a_repr(home: Path) -> None:
     environ = {"HOME": str(home), "AWS_PROFILE": "work"}
-    shown = repr(found(CloudTarget("s3", "bucket"), environ)) + repr(read_profile(CloudTarget("s3", "bucket"), environ))
+    shown = repr(found(StoreSpec("s3", "bucket"), environ)) + repr(read_profile(StoreSpec("s3", "bucket"), environ))
     assert "SK-work" not in shown
     assert "token-work" not in shown

@@ -1,0 +1,323 @@
+"""Client: the store that everything above works with. One object over one backend that validates, counts and retries.
+
+Every request is counted in ``usage``, retries included; a backend sends a request once. The client repeats without
+looking what is safe to repeat: reads, listings (resumed after the last item seen), deletes, unconditional writes, and
+conditional writes that certainly had no effect.
+
+The outcome of a conditional write is settled. Its PUT can land while the response is lost, or be delivered twice; the
+writer then gets a 412 for its own write. So after every 412, 409 and open outcome, first attempt included, the client
+reads the object back:
+
+* the whole body is ours: ``Written`` (control bodies carry a write id, so equal bytes mean the same write);
+* the condition still holds: the write has not landed, and is tried again, within the budget;
+* anything else: ``Lost``, with the object that was found.
+
+``Lost`` means "other bytes are there now". On an object that others may overwrite, ours may have landed before them:
+only a history can tell, and the shapes that keep one (``register``) look there for their operation.
+
+Under a key that names its bytes (``Addressed``) a 412 needs no read: the bytes are there, whoever wrote them. A 409 or
+an open outcome settles by existence and length.
+
+If the budget ends while a write may still land, the error is ``Ambiguous``; the outcome is never guessed.
+
+Keys that never change their bytes are answered by the disk cache, if the client has one; see ``cache``.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.base.errors import Ambiguous, Contended, Corrupt, Invalid, NotFound, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.cache import DiskCache
+from holdfast.objects.retry import Budget, RetryPolicy
+from holdfast.objects.store import (
+    OVERWRITE,
+    Addressed,
+    Create,
+    IfMatch,
+    Lost,
+    Meta,
+    Mode,
+    NotModified,
+    Object,
+    Overwrite,
+    Page,
+    Part,
+    Pieces,
+    Store,
+    Version,
+    Written,
+    check_write,
+)
+from holdfast.objects.uri import StoreSpec
+from holdfast.objects.usage import Usage
+
+T = TypeVar("T")
+
+BULK_DELETE = 1000
+"""Keys in one call of a backend's ``delete_many``: what fits into one DeleteObjects request of S3."""
+
+
+class Client(Store):
+    def __init__(
+        self,
+        backend: Store,
+        *,
+        ambient: Ambient,
+        retry: RetryPolicy | None = None,
+        usage: Usage | None = None,
+        cache: DiskCache | None = None,
+        spec: StoreSpec | None = None,
+    ) -> None:
+        self.backend = backend
+        self.ambient = ambient
+        self.usage = usage if usage is not None else Usage()
+        self.cache = cache
+        self._retry = retry if retry is not None else RetryPolicy()
+        self._spec = spec
+
+    @property
+    def spec(self) -> StoreSpec:
+        """The store's address, from which another process can open a client of its own."""
+        if self._spec is None:
+            raise Invalid("this client was made without an address", remedy="open the store by its URI")
+        return self._spec
+
+    def uncached(self) -> "Client":
+        """A client of the same store that answers everything from the store itself."""
+        return Client(self.backend, ambient=self.ambient, retry=self._retry, usage=self.usage, spec=self._spec)
+
+    async def get(self, key: str) -> Object:
+        cache = self._cache_for(key)
+        return await (self._fetch(key) if cache is None else cache.get(key, self._fetch))
+
+    async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        ask = partial(self._request, "get", key, lambda: self.backend.get_unless(key, version))
+        cache = self._cache_for(key)
+        return await (ask() if cache is None else cache.get_unless(key, version, ask, self._fetch))
+
+    async def head(self, key: str) -> Meta:
+        ask = partial(self._request, "head", key, lambda: self.backend.head(key))
+        cache = self._cache_for(key)
+        return await (ask() if cache is None else cache.head(key, ask))
+
+    async def range(self, key: str, start: int, end: int) -> Part:
+        ask = partial(self._request, "range", key, lambda: self.backend.range(key, start, end))
+        cache = self._cache_for(key) if 0 <= start <= end else None
+        return await (ask() if cache is None else cache.range(key, start, end, ask, self._fetch))
+
+    async def link(self, key: str, path: Path) -> int | None:
+        if self._cache_for(key) is not None:
+            return None
+        size = await self.backend.link(key, path)
+        if size is not None:
+            with self.usage.of("get", key) as tally:
+                tally.received_bytes += size
+        return size
+
+    def pinned(self, key: str) -> AbstractAsyncContextManager[Path]:
+        """A file with exactly the object's bytes, in place until the block ends. For programs that read by path."""
+        if self.cache is None:
+            raise Invalid("this client has no disk cache", remedy="set cache.dir in holdfast.toml")
+        return self.cache.pinned(key, self.get)
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        body = check_write(key, body, mode)
+        cache = self._cache_for(key)
+        if cache is None:
+            return await self._put(key, body, mode)
+        return await cache.put(key, mode, lambda: self._put(key, body, mode))
+
+    async def put_stream(self, key: str, pieces: Pieces) -> Written:
+        async with self._forgetting([key]):
+            return await self._repeat(lambda: self._send_stream(key, pieces))
+
+    def put_requests(self, size: int, mode: Mode) -> int:
+        return self.backend.put_requests(size, mode)
+
+    def delete_requests(self, keys: int) -> int:
+        return self.backend.delete_requests(keys)
+
+    async def delete(self, key: str) -> None:
+        async with self._forgetting([key]):
+            await self._request("delete", key, lambda: self.backend.delete(key))
+
+    async def delete_many(self, keys: Iterable[str]) -> None:
+        wanted = list(keys)
+        async with self._forgetting(wanted):
+            for start in range(0, len(wanted), BULK_DELETE):
+                await self._repeat(partial(self._send_deletes, wanted[start : start + BULK_DELETE]))
+
+    async def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
+        budget = self._budget()
+        last = after
+        while True:
+            try:
+                async for page in self._pages(prefix, last, delimiter):
+                    yield page
+                    # A page without items is not progress: a store that fails after one would be retried for ever.
+                    if (reached := _last_item(page, last)) != last:
+                        last, budget = reached, self._budget()
+                return
+            except Unavailable:
+                if not await budget.another():
+                    raise
+
+    async def close(self) -> None:
+        await self.backend.close()
+
+    # --- one conditional write ---
+
+    async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
+        """The retry-and-settle loop; see the docstring of the module."""
+        started_ns = self.ambient.clock.monotonic_ns()
+        budget: Budget | None = None
+        undecided = False
+        """An attempt of this write may have landed, or may still land."""
+        while True:
+            trouble: Unavailable | None = None
+            try:
+                outcome = await self._send(key, body, mode)
+                if isinstance(outcome, Written) or isinstance(mode, Addressed | Overwrite):
+                    return outcome
+                undecided = True  # the 412 may be the echo of our own write
+            except Unavailable as error:
+                trouble = error
+                undecided = undecided or error.maybe_applied or isinstance(error, Contended)
+            budget = budget or Budget(self._retry, self.ambient, started_ns)
+            if undecided and not isinstance(mode, Overwrite):
+                verdict = await self._look(key, body, mode, budget)
+                if verdict is not None:
+                    return verdict
+                if not await budget.another():
+                    raise _unsettled(key, trouble)
+            elif trouble is not None and not await budget.another():
+                raise trouble
+
+    async def _look(
+        self, key: str, body: bytes, mode: Create | Addressed | IfMatch, budget: Budget
+    ) -> Written | Lost | None:
+        """What the object itself says about our write; None while the condition still holds."""
+        while True:
+            try:
+                if isinstance(mode, Addressed):
+                    return await self._present(key, len(body))
+                return await self._read_back(key, body, mode)
+            except Unavailable as error:
+                if not await budget.another():
+                    raise _unsettled(key, error) from error
+
+    async def _read_back(self, key: str, body: bytes, mode: Create | IfMatch) -> Written | Lost | None:
+        try:
+            current = await self._fetch(key)
+        except NotFound:
+            return None if isinstance(mode, Create) else Lost(None)
+        if current.body == body:
+            return Written(current.version)
+        if isinstance(mode, IfMatch) and current.version == mode.version:
+            return None
+        return Lost(current)
+
+    async def _present(self, key: str, size: int) -> Written | None:
+        try:
+            found = await self._request("head", key, lambda: self.backend.head(key))
+        except NotFound:
+            return None
+        if found.size != size:
+            raise Corrupt(f"{key}: holds {found.size} bytes, but the bytes that its name stands for are {size}")
+        return Written(found.version)
+
+    # --- single requests, counted ---
+
+    async def _send(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
+        with self.usage.of("put", key) as tally:
+            tally.sent_bytes += len(body)
+            tally.requests += self.backend.put_requests(len(body), mode) - 1
+            return await self.backend.put(key, body, mode)
+
+    async def _send_stream(self, key: str, pieces: Pieces) -> Written:
+        sent = 0
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal sent
+            async for piece in pieces():
+                sent += len(piece)
+                yield piece
+
+        with self.usage.of("put", key) as tally:
+            try:
+                return await self.backend.put_stream(key, counted)
+            finally:
+                tally.sent_bytes += sent
+                tally.requests += self.backend.put_requests(sent, OVERWRITE) - 1
+
+    async def _send_deletes(self, keys: Sequence[str]) -> None:
+        with self.usage.of("delete", keys[0]) as tally:
+            tally.requests += self.backend.delete_requests(len(keys)) - 1
+            await self.backend.delete_many(keys)
+
+    async def _pages(self, prefix: str, after: str | None, delimiter: bool) -> AsyncIterator[Page]:
+        """One listing, one request per page. It is not retried."""
+        pages = aiter(self.backend.list(prefix, after=after, delimiter=delimiter))
+        tally = self.usage.of("list", prefix)
+        while True:
+            try:
+                page = await anext(pages)
+            except StopAsyncIteration:
+                return
+            except BaseException:
+                tally.requests += 1
+                tally.errors += 1
+                raise
+            tally.requests += 1
+            yield page
+
+    async def _fetch(self, key: str) -> Object:
+        return await self._request("get", key, lambda: self.backend.get(key))
+
+    async def _request(self, verb: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
+        """A request that is safe to repeat, until it is served."""
+        counts = self.usage.of(verb, key)
+
+        async def once() -> T:
+            with counts as tally:
+                found = await call()
+                if isinstance(found, Object | Part):
+                    tally.received_bytes += len(found.body)
+                return found
+
+        return await self._repeat(once)
+
+    async def _repeat(self, call: Callable[[], Awaitable[T]]) -> T:
+        budget = self._budget()
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                if not await budget.another():
+                    raise
+
+    def _budget(self) -> Budget:
+        return self._retry.start(self.ambient)
+
+    # --- the disk cache ---
+
+    def _cache_for(self, key: str) -> DiskCache | None:
+        return self.cache if self.cache is not None and self.cache.keeps(key) else None
+
+    def _forgetting(self, keys: Iterable[str]) -> AbstractAsyncContextManager[None]:
+        return self.cache.forgetting(keys) if self.cache is not None else nullcontext()
+
+
+def _last_item(page: Page, before: str | None) -> str | None:
+    """How far a listing has come with ``page``: its greatest key or folder."""
+    items = [entry.key for entry in page.entries[-1:]] + [*page.folders[-1:]]
+    return max(items, default=before)
+
+
+def _unsettled(key: str, trouble: Unavailable | None) -> Ambiguous:
+    cause = str(trouble) if trouble is not None else "the store refuses a condition that holds"
+    return Ambiguous(f"{key}: the write may or may not have landed ({cause})")

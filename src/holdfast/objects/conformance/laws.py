@@ -1,0 +1,545 @@
+"""The laws: what a store must do for Holdfast to be right on it, as plain async functions.
+
+Tests run them over every backend, the simulator over its faulty store, and ``holdfast doctor`` over a user's own
+bucket: the very same functions. A law gets a ``Bench`` and either returns a figure for the report or raises
+``Violation``. A law that held for N rounds is evidence, not proof; a violation is proof.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from holdfast.base.aio import map_bounded
+from holdfast.base.errors import Conflict, Denied, HoldfastError, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client
+from holdfast.objects.layer import Layer
+from holdfast.objects.lease import Grant, Lease
+from holdfast.objects.register import Plain, Register
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.scoped import Scoped
+from holdfast.objects.store import (
+    ADDRESSED,
+    CREATE,
+    OVERWRITE,
+    Entry,
+    IfMatch,
+    Lost,
+    Mode,
+    NotModified,
+    Overwrite,
+    Page,
+    Store,
+    Version,
+    Written,
+)
+from holdfast.objects.usage import Usage
+
+T = TypeVar("T")
+
+KEPT, BROKEN, UNJUDGED = "kept", "broken", "unjudged"
+CLEAN_UP_PASSES = 4
+
+
+class Violation(Exception):  # what was seen, not an error of ours
+    """The store did what it must not do. The message is the evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to look."""
+
+    races: int = 8
+    """Writers at once."""
+    rounds: int = 10
+    """Repetitions of every race."""
+    keys: int = 1_100
+    """Objects in the listing law; more than 1,000 makes real stores turn the page."""
+    large_bytes: int = 8 * 1024 * 1024
+
+
+class Bench:
+    """Where a law works: several clients of one store, under a prefix of its own.
+
+    ``backends`` are bare, one per client, so that a law can put a fault between the backend and the layers above it.
+    """
+
+    def __init__(
+        self, backends: Sequence[Store], *, prefix: str, ambient: Ambient, effort: Effort, retry: RetryPolicy
+    ) -> None:
+        self._backends = backends
+        self._prefix = prefix
+        self._retry = retry
+        self.ambient = ambient
+        self.effort = effort
+        self.usage = Usage()
+
+    def room(self, name: str) -> "Bench":
+        """The same bench under a deeper prefix."""
+        inside = Bench(
+            self._backends,
+            prefix=f"{self._prefix}{name}/",
+            ambient=self.ambient,
+            effort=self.effort,
+            retry=self._retry,
+        )
+        inside.usage = self.usage
+        return inside
+
+    def client(self, number: int = 0, *, fault: Callable[[Store], Store] | None = None) -> Store:
+        """Client ``number`` with the production stack on it, over ``fault`` if one is given."""
+        backend: Store = Scoped(self._backends[number % len(self._backends)], self._prefix)
+        if fault is not None:
+            backend = fault(backend)
+        return Client(backend, ambient=self.ambient, retry=self._retry, usage=self.usage)
+
+    def clients(self) -> list[Store]:
+        return [self.client(number) for number in range(self.effort.races)]
+
+    async def clean_up(self) -> None:
+        """Delete everything under the bench's prefix; a cancelled request may still land, so look again."""
+        store = self.client()
+        found = 0
+        for _ in range(CLEAN_UP_PASSES):
+            found = 0
+            async for page in store.list():
+                if page.entries:
+                    found += len(page.entries)
+                    await store.delete_many([entry.key for entry in page.entries])
+            if not found:
+                return
+        raise Unavailable(f"{found} objects were listed after they had been deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """One promise. ``breach`` says what would go wrong in production without it."""
+
+    name: str
+    promise: str
+    breach: str
+    run: Callable[[Bench], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    law: Law
+    verdict: str
+    figure: str
+    """What was measured, or the evidence of a violation."""
+    seconds: float
+    error: HoldfastError | None = None
+    """The error that ended the law, where it was not a violation that it saw itself."""
+
+    @property
+    def kept(self) -> bool:
+        return self.verdict == KEPT
+
+
+async def judge(bench: Bench, laws: Sequence[Law]) -> AsyncIterator[Finding]:
+    """Run the laws one by one. Missing permissions end the run: they say nothing about the store.
+
+    A law that the store could not serve to its end (a full disk, an overload, an editor that lost every one of too many
+    races) is neither kept nor broken: unjudged.
+    """
+    for law in laws:
+        began_ns = bench.ambient.clock.monotonic_ns()
+        room = bench.room(law.name)
+        trouble: HoldfastError | None = None
+        try:
+            verdict, figure = KEPT, await law.run(room)
+        except Violation as violation:
+            verdict, figure = BROKEN, str(violation)
+        except Denied:
+            raise
+        except (Unavailable, Conflict) as error:
+            verdict, figure, trouble = UNJUDGED, str(error), error
+        except HoldfastError as error:
+            verdict, figure, trouble = BROKEN, f"{type(error).__name__}: {error}", error
+        seconds = (bench.ambient.clock.monotonic_ns() - began_ns) / 1e9
+        yield Finding(law, verdict, figure, seconds, trouble)
+
+
+def demand(condition: bool, evidence: str) -> None:
+    """A law's one way to judge."""
+    if not condition:
+        raise Violation(evidence)
+
+
+class Echoing(Layer):
+    LOSE: Final = "lost-response"
+    REPEAT: Final = "delivered-twice"
+
+    def __init__(self, inner: Store, kind: str) -> None:
+        super().__init__(inner)
+        self._kind = kind
+        self._deaf = False
+
+    async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+        first = await self.inner.put(key, body, mode)
+        if isinstance(mode, Overwrite):
+            return first
+        if self._kind == self.REPEAT:
+            return await self.inner.put(key, body, mode)
+        self._deaf = not self._deaf
+        if self._deaf:
+            raise Unavailable(f"{key}: the response was dropped on purpose", maybe_applied=True)
+        return first
+
+
+ODD_KEYS = (
+    "plain",
+    "space in name",
+    "a+b=c&d;e,f",
+    "percent%41%2F%",
+    "hash#question?star*",
+    "quote'\"`",
+    "tilde~bang!dollar$at@",
+    "back\\slash",
+    "brackets[]{}()<>|^",
+    "colon:name",
+    "dot.",
+    ".hidden",
+    "...",
+    "UPPER",
+    "upper",
+    "Grüße",
+    "日本語/キー",
+    "emoji-😀",
+    "e\u0301-combining",
+    "long-" + "x" * 250,
+    "deep/" * 12 + "leaf",
+)
+
+
+async def round_trip(bench: Bench) -> str:
+    """Bytes come back as they went in, to every client, at once."""
+    writer, reader = bench.client(0), bench.client(1)
+    for number, body in enumerate((b"", b"x", bytes(range(256)) * 17)):
+        key = f"object-{number}"
+        demand(await reader.find(key) is None, f"{key}: there before it was written")
+        outcome = await writer.put(key, body)
+        demand(isinstance(outcome, Written), f"an unconditional write of {key} was answered {outcome}")
+        found = await reader.get(key)
+        demand(found.body == body, f"{key}: wrote {len(body)} bytes, another client read {len(found.body)}")
+        head = await reader.head(key)
+        demand(
+            head.size == len(body) and head.version == found.version, f"{key}: head says {head}, get {found.version}"
+        )
+        await writer.delete(key)
+        demand(await reader.find(key) is None, f"{key}: still readable after its delete was answered")
+    return "3 bodies, 2 clients"
+
+
+async def read_your_writes(bench: Bench) -> str:
+    """A read that begins after an overwrite was answered never returns the older bytes, and no read a mixture."""
+    writer, *readers = bench.clients()
+    rounds = bench.effort.rounds * 2
+    before: bytes | None = None
+    for number in range(rounds):
+        body = b"value %07d; " % number * 2_000
+        _, *glances = await _together([_written(writer, "cell", body), *(_glance(each) for each in readers[:3])])
+        for seen in glances:
+            demand(seen in (before, body), f"a read during overwrite {number} saw neither the old bytes nor the new")
+        reader = readers[number % len(readers)]
+        found, head = await reader.get("cell"), await reader.head("cell")
+        demand(found.body == body, f"read {found.body[:20]!r} after {body[:20]!r} was acknowledged")
+        demand(
+            head.version == found.version, f"head says {head.version}, get {found.version}, after overwrite {number}"
+        )
+        part = (await reader.range("cell", 0, 20)).body
+        demand(part == body[:20], f"a range has {part!r} after {body[:20]!r} was acknowledged")
+        before = body
+    return f"{rounds} overwrites"
+
+
+async def _glance(store: Store) -> bytes | None:
+    found = await store.find("cell")
+    return None if found is None else found.body
+
+
+async def odd_keys(bench: Bench) -> str:
+    """Keys are exact: odd characters, long components, names that differ only in case."""
+    store = bench.client()
+    for key in ODD_KEYS:
+        await store.put(key, key.encode())
+    for key in ODD_KEYS:
+        found = await store.find(key)
+        demand(found is not None, f"{key!r} was written and cannot be read")
+        demand(found is not None and found.body == key.encode(), f"{key!r} holds the bytes of another key")
+    listed = await _keys(store)
+    demand(listed == sorted(ODD_KEYS), f"listed {set(listed) ^ set(ODD_KEYS) or 'in another order'}")
+    return f"{len(ODD_KEYS)} keys"
+
+
+async def object_and_folder(bench: Bench) -> str:
+    """``a``, ``a/b`` and ``ab/c`` are three objects, each deleted alone; ``a/`` lists only what is under ``a/``."""
+    store = bench.client()
+    for key in ("a/b", "a", "ab/c", "a-b", "a0", "d", "d/e"):
+        await store.put(key, key.encode())
+    for key in ("a/b", "a", "ab/c", "d", "d/e"):
+        demand((await store.get(key)).body == key.encode(), f"{key} holds other bytes")
+    listed = await _keys(store)
+    demand(listed == ["a", "a-b", "a/b", "a0", "ab/c", "d", "d/e"], f"listed {listed}")
+    inside = await _keys(store, "a/")
+    demand(inside == ["a/b"], f"under a/ it listed {inside}")
+    for gone, stays in (("a", "a/b"), ("d/e", "d")):
+        await store.delete(gone)
+        demand(await store.find(gone) is None, f"{gone} was deleted and is there")
+        demand(await store.find(stays) is not None, f"{stays} went away with {gone}")
+    return "7 keys"
+
+
+async def create_exclusive(bench: Bench) -> str:
+    """Of many racing creators one is told that it won, and its bytes are there."""
+    for number in range(bench.effort.rounds):
+        await _one_winner(bench, f"race-{number}", None)
+    return f"{bench.effort.rounds} races of {bench.effort.races}"
+
+
+async def if_match_wins_once(bench: Bench) -> str:
+    """Of many writers that saw the same version one is told that it won."""
+    for number in range(bench.effort.rounds):
+        key = f"race-{number}"
+        await _one_winner(bench, key, await _written(bench.client(), key, b"first"))
+    return f"{bench.effort.rounds} races of {bench.effort.races}"
+
+
+async def _one_winner(bench: Bench, key: str, version: Version | None) -> None:
+    clients = bench.clients()
+    bodies = [f"{key} writer {n} {bench.ambient.ids.write_id()}".encode() for n in range(len(clients))]
+    mode = CREATE if version is None else IfMatch(version)
+    outcomes = await _together(client.put(key, body, mode) for client, body in zip(clients, bodies, strict=True))
+    winners = [n for n, outcome in enumerate(outcomes) if isinstance(outcome, Written)]
+    demand(len(winners) == 1, f"{key}: {len(winners)} of {len(clients)} racing writers were told that they won")
+    demand((await clients[0].get(key)).body == bodies[winners[0]], f"{key}: holds the bytes of a writer that lost")
+
+
+async def stale_write_refused(bench: Bench) -> str:
+    """A write over a version that is no longer there changes nothing."""
+    store = bench.client()
+    first = await _written(store, "cell", b"first")
+    await _written(store, "cell", b"second")
+    outcome = await store.put("cell", b"stale", IfMatch(first))
+    demand(isinstance(outcome, Lost), "a write over a stale version was answered as done")
+    demand((await store.get("cell")).body == b"second", "a write over a stale version replaced the bytes")
+    outcome = await store.put("cell", b"again", CREATE)
+    demand(isinstance(outcome, Lost), "a create over an existing object was answered as done")
+    demand((await store.get("cell")).body == b"second", "a create over an existing object replaced the bytes")
+    return "2 writes refused"
+
+
+async def if_match_needs_object(bench: Bench) -> str:
+    """If-match on a missing key is a lost race and creates nothing; a create takes the name."""
+    store = bench.client()
+    version = await _written(store, "gone", b"x")
+    await store.delete("gone")
+    await store.delete("gone")
+    outcome = await store.put("gone", b"y", IfMatch(version))
+    demand(outcome == Lost(None), f"if-match on a missing key was answered {outcome}")
+    demand(await store.find("gone") is None, "if-match on a missing key created it")
+    outcome = await store.put("gone", b"z", CREATE)
+    demand(isinstance(outcome, Written), "a deleted name could not be created again")
+    return "1 write refused"
+
+
+async def counters_exact(bench: Bench) -> str:
+    """Increments by many editors of one register add up."""
+    clients = bench.clients()
+    each = max(2, bench.effort.rounds // 2)
+
+    async def work(number: int, store: Store) -> None:
+        register = Register(store, "counter", Plain("holdfast.law"), bench.ambient)
+        for turn in range(each):
+            await register.edit(f"{number}-{turn}", lambda value: (value or 0) + 1)
+
+    await _together(work(number, store) for number, store in enumerate(clients))
+    final = await Register(clients[0], "counter", Plain("holdfast.law"), bench.ambient).read()
+    counted = final.value if final is not None else None
+    demand(
+        counted == each * len(clients),
+        f"{each * len(clients)} increments were acknowledged, the counter says {counted}",
+    )
+    return f"{len(clients)} editors, {each * len(clients)} increments"
+
+
+async def conditional_get(bench: Bench) -> str:
+    """A reader that has the current version is told so, and one that does not gets the bytes."""
+    store = bench.client()
+    first = await _written(store, "cell", b"first")
+    demand(await store.get_unless("cell", first) == NotModified(), "the same version was sent again")
+    second = await _written(store, "cell", b"second")
+    demand(second != first, "two different bodies have one version")
+    found = await store.get_unless("cell", first)
+    demand(not isinstance(found, NotModified) and found.body == b"second", "a change was hidden by a conditional get")
+    return "2 reads"
+
+
+async def ranges(bench: Bench) -> str:
+    """A range is cut at the object's end, and empty past it; parts tell of which bytes they are."""
+    store = bench.client()
+    await store.put("digits", b"0123456789")
+    for start, end, expected in ((0, 4, b"0123"), (8, 20, b"89"), (9, 10, b"9"), (10, 12, b""), (50, 60, b"")):
+        part = await store.range("digits", start, end)
+        demand((part.body, part.size) == (expected, 10), f"bytes {start} to {end} of ten digits came as {part}")
+    same = {(await store.range("digits", start, start + 2)).of for start in (0, 4, 8)}
+    demand(len(same) == 1, f"parts of one object are said to be of several: {same}")
+    await store.put("digits", b"9876543210")
+    other = (await store.range("digits", 0, 2)).of
+    demand(other not in same, "parts of an object and of what replaced it are said to be of one")
+    return "9 ranges"
+
+
+async def large_body(bench: Bench) -> str:
+    """A large object is written whole, conditionally and not, and its condition counts."""
+    store = bench.client()
+    size = bench.effort.large_bytes
+    block = bytes(bench.ambient.rng.getrandbits(8) for _ in range(1024))
+    body = (block * (size // len(block) + 1))[:size]
+    for key, mode in (("created", CREATE), ("addressed", ADDRESSED)):
+        outcome = await store.put(key, body, mode)
+        # Under a key that names its bytes, finding it taken (by an echo of this very write) is as good.
+        demand(isinstance(outcome, Written) or mode is ADDRESSED, f"{key}: not written")
+        demand((await store.head(key)).size == size, f"{key}: head tells another size")
+        demand((await store.get(key)).body == body, f"{key}: other bytes came back")
+    outcome = await store.put("created", body[::-1] + b"!", CREATE)
+    demand(isinstance(outcome, Lost), "a large create over an existing object was answered as done")
+    demand((await store.get("created")).body == body, "a large create over an existing object replaced the bytes")
+    return f"{size / 1024 / 1024:.0f} MiB"
+
+
+async def listing_complete(bench: Bench) -> str:
+    """A listing has every object that was acknowledged before it began, once, in order, with its size, on all pages."""
+    writer, reader = bench.client(0), bench.client(1)
+    sizes = {f"item/{number:06d}": number % 7 for number in range(bench.effort.keys)}
+    names = sorted(sizes)
+    await map_bounded(names, lambda name: writer.put(name, bytes(sizes[name])), limit=32)
+    # Others come and go in front while the pages are turned: whoever counts positions repeats objects, or skips some.
+    others = [f"item/!{number}" for number in range(3)]
+    for meanwhile in (partial(_spread, writer, others), partial(writer.delete_many, [*others, "item/!never"])):
+        entries = [entry for entry in await _turned(reader, "item/", meanwhile) if entry.key not in others]
+        seen = [entry.key for entry in entries]
+        missing = len(set(names) - set(seen))
+        demand(seen == names, f"{len(names)} objects written, {len(seen)} listed ({missing} missing)")
+        wrong = [entry for entry in entries if entry.size != sizes[entry.key]]
+        demand(not wrong, f"{len(wrong)} objects listed with a wrong size, such as {wrong[:1]}")
+    half = names[len(names) // 2]
+    rest = await _keys(reader, "item/", after=half)
+    demand(rest == names[len(names) // 2 + 1 :], f"after {half}: {len(rest)} listed")
+    folders = [folder async for page in reader.list(delimiter=True) for folder in page.folders]
+    demand(folders == ["item/"], f"with a delimiter: {folders}")
+    await writer.delete_many(names)
+    left = await _keys(reader, "item/")
+    demand(not left, f"{len(left)} objects listed after they were deleted")
+    return f"{len(names)} keys"
+
+
+async def _turned(store: Store, prefix: str, meanwhile: Callable[[], Awaitable[None]]) -> list[Entry]:
+    """A listing, with something else happening after its first page."""
+    pages: list[Page] = []
+    async for page in store.list(prefix):
+        if not pages:
+            await meanwhile()
+        pages.append(page)
+    return [entry for page in pages for entry in page.entries]
+
+
+async def listing_fresh(bench: Bench) -> str:
+    """Another client's listing shows a write, and its delete, at once."""
+    writer, reader = bench.client(0), bench.client(1)
+    for number in range(bench.effort.rounds):
+        key = f"fresh/{number:04d}"
+        await writer.put(key, b"x")
+        demand(key in await _keys(reader, "fresh/"), f"{key} was acknowledged and not listed")
+        if number % 2:
+            await writer.delete(key)
+            demand(key not in await _keys(reader, "fresh/"), f"{key} listed after its delete")
+    return f"{bench.effort.rounds} writes"
+
+
+async def lost_response_settles(bench: Bench) -> str:
+    """A write whose response is lost, or that is delivered twice, is reported as what it was: done, and done once."""
+    echoes = (Echoing.LOSE, Echoing.REPEAT)
+    each = max(2, bench.effort.rounds // 2)
+    for echo in echoes:
+        store = bench.client(fault=lambda inner, echo=echo: Echoing(inner, echo))  # type: ignore[misc]  # mypy and default arguments
+        created = await store.put(f"cell-{echo}", b"created " + echo.encode(), CREATE)
+        demand(isinstance(created, Written), f"{echo}: our own create was reported as a lost race")
+        register = Register(store, f"counter-{echo}", Plain("holdfast.law"), bench.ambient)
+        for turn in range(each):
+            await register.edit(f"turn-{turn}", lambda value: (value or 0) + 1)
+        final = await register.read()
+        counted = final.value if final is not None else None
+        demand(counted == each, f"{echo}: {each} increments were acknowledged, the counter says {counted}")
+    return f"{len(echoes) * (each + 1)} writes"
+
+
+async def lease_single_owner(bench: Bench) -> str:
+    """Of many contenders one gets the lease, and every change of owner raises the epoch."""
+    clients = bench.clients()
+    epochs: list[int] = []
+    for _ in range(bench.effort.rounds):
+        leases = [Lease(store, "lease", f"owner-{n}", bench.ambient) for n, store in enumerate(clients)]
+        answers = await _together(lease.try_acquire() for lease in leases)
+        grants = [(lease, answer) for lease, answer in zip(leases, answers, strict=True) if isinstance(answer, Grant)]
+        demand(len(grants) == 1, f"{len(grants)} of {len(clients)} contenders were granted one lease")
+        lease, grant = grants[0]
+        epochs.append(grant.epoch)
+        await lease.release(grant)
+    repeated = [epoch for epoch, times in Counter(epochs).items() if times > 1]
+    demand(epochs == sorted(epochs) and not repeated, f"epochs were granted as {epochs}")
+    return f"{bench.effort.rounds} rounds of {len(clients)}"
+
+
+async def _keys(store: Store, prefix: str = "", after: str | None = None) -> list[str]:
+    return [entry.key async for page in store.list(prefix, after=after) for entry in page.entries]
+
+
+async def _written(store: Store, key: str, body: bytes) -> Version:
+    outcome = await store.put(key, body)
+    if isinstance(outcome, Written):
+        return outcome.version
+    raise Violation(f"an unconditional write of {key} was answered {outcome}")
+
+
+async def _spread(store: Store, keys: list[str], at_once: int = 32) -> None:
+    await map_bounded(keys, lambda key: store.put(key, b"x"), limit=at_once)
+
+
+async def _together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All at once. The first failure stops the others: nobody may still be writing when the bench is cleaned up."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _law(name: str, breach: str, function: object) -> Law:
+    promise = " ".join((function.__doc__ or "").split())
+    return Law(name, promise, breach, function)  # type: ignore[arg-type]  # every function above has the shape
+
+
+LAWS: tuple[Law, ...] = (
+    _law("round-trip", "what you read is not what was written", round_trip),
+    _law("stale-write-refused", "conditions are ignored: every protocol here loses data", stale_write_refused),
+    _law("if-match-needs-object", "a deleted object comes back to life", if_match_needs_object),
+    _law("create-exclusive", "two writers both believe that they won a name", create_exclusive),
+    _law("if-match-wins-once", "an acknowledged update is silently overwritten", if_match_wins_once),
+    _law("counters-exact", "acknowledged increments are lost or doubled", counters_exact),
+    _law("lost-response-settles", "a retry doubles a write or reports a success as a failure", lost_response_settles),
+    _law("lease-single-owner", "two owners at once", lease_single_owner),
+    _law("read-your-writes", "readers see the past after a write was acknowledged", read_your_writes),
+    _law("conditional-get", "caches serve the past", conditional_get),
+    _law("listing-fresh", "recovery and clean-up overlook what was just written", listing_fresh),
+    _law("listing-complete", "recovery and clean-up overlook objects", listing_complete),
+    _law("object-and-folder", "one object hides another", object_and_folder),
+    _law("odd-keys", "keys are changed or confused", odd_keys),
+    _law("ranges", "partial reads return the wrong bytes", ranges),
+    _law("large-body", "large results are cut or refused", large_body),
+)

@@ -1,0 +1,94 @@
+"""From a URI to a client: the backend that the scheme names, the retry policy, the disk cache, the format check.
+
+``Client`` is the only thing between a backend and its users, in production, tests and the simulator alike.
+
+A store may hold ``meta/format.json`` with the version of its layout; none means version 1. A client that would change
+the layout in a way that older ones misread writes the object first, and older clients then refuse the store.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.base import codec
+from holdfast.base.config import CacheSection, Settings
+from holdfast.base.ids import Ambient
+from holdfast.base.opening import Opening
+from holdfast.objects.cache import DiskCache
+from holdfast.objects.client import Client
+from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.store import Store
+from holdfast.objects.uri import StoreSpec
+
+FORMAT_KEY = "meta/format.json"
+FORMAT_NAME = "holdfast.store"
+NEWEST = 1
+
+_shelves: dict[str, Shelf] = {}
+"""Named memory stores of this process."""
+
+
+def open_store(
+    address: str | StoreSpec,
+    *,
+    settings: Settings | None = None,
+    ambient: Ambient | None = None,
+    immutable: Callable[[str], bool] | None = None,
+    any_format: bool = False,
+) -> Opening[Client]:
+    """The store at ``address``, for an ``async with`` block or, awaited, until its ``close``.
+
+    One request checks that this client can read it, unless ``any_format``. Objects whose keys are ``immutable`` (see
+    ``cache``) are kept on disk, if the settings name a directory for them.
+    """
+
+    async def opened() -> Client:
+        spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
+        around = ambient if ambient is not None else Ambient.system()
+        cache = None
+        if immutable is not None and settings is not None:
+            cache = _disk_cache(settings.cache, spec, immutable, around)
+        client = Client(backend(spec), ambient=around, retry=spec.retry, cache=cache, spec=spec)
+        try:
+            if not any_format:
+                await check_format(client)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    return Opening(opened)
+
+
+async def check_format(store: Store) -> int:
+    """The version of the store's layout; ``Incompatible`` if it is newer than this client."""
+    found = await store.find(FORMAT_KEY)
+    if found is None:
+        return 1
+    document = codec.decode(found.body, key=FORMAT_KEY)
+    return codec.expect(document, format_name=FORMAT_NAME, newest=NEWEST, key=FORMAT_KEY)
+
+
+def backend(spec: StoreSpec) -> Store:
+    """The bare backend; nothing is contacted before its first use."""
+    if spec.scheme == "memory":
+        return MemoryStore(_shelves.setdefault(spec.place, Shelf()) if spec.place else Shelf())
+    if spec.scheme == "file":
+        from holdfast.objects.local import LocalStore  # noqa: PLC0415  # import only the backend that is used
+
+        unsafe = spec.switch("unsafe_network_filesystem", default=False)
+        return LocalStore(Path(spec.place), unsafe_network_filesystem=unsafe)
+    from holdfast.objects.cloud import CloudStore  # noqa: PLC0415  # importing obstore takes a while
+
+    return CloudStore(spec)
+
+
+def _disk_cache(
+    section: CacheSection, spec: StoreSpec, immutable: Callable[[str], bool], ambient: Ambient
+) -> DiskCache | None:
+    # A memory store of this name in another process holds other objects.
+    if section.dir is None or spec.scheme == "memory":
+        return None
+    namespace = " ".join([spec.uri, spec.text("endpoint") or "", spec.text("account") or ""]).rstrip()
+    return DiskCache(
+        section.dir, max_bytes=section.max_bytes, namespace=namespace, immutable=immutable, ambient=ambient
+    )

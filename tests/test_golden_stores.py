@@ -1,0 +1,274 @@
+"""Stores, a spool and a queue that an older version wrote: the code of now reads them whole, and goes on with them."""
+
+import asyncio
+import hashlib
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import runs
+from holdfast.base.config import BusSection, Settings
+from holdfast.ingest.agent.folder import DiskFolder
+from holdfast.ingest.agent.queue import open_queue
+from holdfast.ingest.agent.sender import Answer, Taken
+from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
+from holdfast.ingest.authority import Acceptance, Place, open_authority
+from holdfast.ingest.collector import CollectorOptions
+from holdfast.ingest.frame import Identity
+from holdfast.ingest.landing import SpoolCollector
+from holdfast.ingest.spool import open_spool
+from holdfast.ingest.submit import inspect_frame
+from holdfast.ontology import upgrader
+from holdfast.pipeline import run as run_pipeline
+from holdfast.platform.open import Holdfast, open_platform
+from tests.golden import story
+from tests.golden.story import BEGAN_NS, SECOND
+
+STORES = Path(__file__).parent / "golden" / "stores"
+QUICK = Settings(bus=BusSection(event_poll_ms=5, event_backoff_base_ms=1, event_backoff_max_ms=2, event_jitter_ms=0))
+LATER_NS = BEGAN_NS + 30 * 86_400 * SECOND
+
+upgrader(story.CustomerV2, from_version=1, to_version=2)(story.split_name)
+
+
+@pytest.fixture
+def copied(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy of one golden store, in a folder that may be written to."""
+    return Path(shutil.copytree(STORES / request.param, tmp_path / request.param))
+
+
+def of(kind: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("copied", [kind], indirect=True, ids=[kind])
+
+
+def expected(copied: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((copied / "expected.json").read_text(encoding="utf-8"))
+    return found
+
+
+@asynccontextmanager
+async def opened(folder: Path, *, ns: int = LATER_NS) -> AsyncIterator[Holdfast]:
+    made, _ = story.ambient(7, ns)
+    async with open_platform(f"file:{folder}", settings=QUICK, ambient=made) as hf:
+        yield hf
+
+
+def test_no_golden_store_is_left_out_or_written_again() -> None:
+    lines = (STORES / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    told = {name.removeprefix("./"): digest for digest, _, name in (line.partition("  ") for line in lines)}
+    found = {
+        str(path.relative_to(STORES)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in STORES.rglob("*")
+        if path.is_file() and path.name != "SHA256SUMS"
+    }
+    assert found == told
+
+
+@of("ontology")
+async def test_an_ontology_is_read_as_of_every_commit(copied: Path) -> None:
+    told = expected(copied)
+    types = {"Customer": story.CustomerV2, "Product": story.Product, "Subscription": story.Subscription}
+    async with opened(copied / "store") as hf, hf.ontology(*types.values()) as onto:
+        assert (await onto.info()).commit_id == told["head"]
+        for commit, rows in told["as_of"].items():
+            for name, python in types.items():
+                found = sorted(map(repr, await onto.query(python).as_of(int(commit)).all()))
+                assert found == rows[name], (commit, name)
+        assert sorted(map(repr, await onto.all(story.CustomerV2))) == told["latest"]["Customer"]
+        gold = onto.query(story.CustomerV2).as_of(3).where(story.CustomerV2.tier == "gold")
+        assert await gold.count() == told["gold_at_3"]
+        ada = await onto.get(story.CustomerV2, "c1")
+        assert ada is not None
+        assert ada.last == "Lovelace"
+
+
+@of("ontology")
+async def test_a_dropped_type_has_its_history_and_a_purged_one_has_none(copied: Path) -> None:
+    async with opened(copied / "store") as hf, hf.ontology(story.Memo, story.Rumour) as onto:
+        assert sorted(map(repr, await onto.query(story.Memo).as_of(9).all())) == expected(copied)["memos_at_9"]
+        assert await onto.query(story.Memo).count() == 0
+        assert await onto.query(story.Rumour).as_of(9).count() == 0
+
+
+@of("ontology")
+async def test_an_ontology_is_committed_to(copied: Path) -> None:
+    head = expected(copied)["head"]
+    async with opened(copied / "store") as hf, hf.ontology(story.CustomerV2, story.Product) as onto:
+        onto.ensure(story.CustomerV2(id="c9", first="New", last="One"))
+        onto.retract(story.CustomerV2, "c1")
+        commit = await onto.commit()
+        assert commit is not None
+        assert commit.commit_id == head + 1
+        assert await onto.get(story.CustomerV2, "c1") is None
+        assert await onto.query(story.CustomerV2).count() == len(expected(copied)["latest"]["Customer"])
+        changes = [change async for change in onto.changes(since=head)]
+        assert sorted(change.identity for change in changes) == [("c1",), ("c9",)]
+
+
+@of("ontology")
+async def test_events_of_an_ontology_are_published_once(copied: Path) -> None:
+    async with opened(copied / "store") as hf:
+        async with hf.ontology(story.CustomerV2) as onto:
+            assert onto.pending == 0
+        events = await hf.bus().events(limit=None)
+        assert sorted(json.dumps(each.envelope.payload) for each in events) == expected(copied)["events"]
+
+
+@of("runs")
+async def test_runs_are_described(copied: Path) -> None:
+    told = expected(copied)
+    async with opened(copied / "store") as hf:
+        assert sorted([each.run_id async for each in runs.find(hf.store)]) == told["listed"]
+        for run_id, fields in told["runs"].items():
+            described = await runs.describe(hf.store, run_id)
+            assert {name: getattr(described, name) for name in fields} == fields, run_id
+
+
+@of("runs")
+async def test_recorded_steps_are_replayed_and_not_run_again(copied: Path) -> None:
+    told = expected(copied)
+    async with opened(copied / "store") as hf:
+        story.calls.clear()
+        done = await story.completed.start(hf.store, "o-1", run_id="completed")
+        assert (done.status, repr(done.result)) == ("success", told["result"])
+        assert (await story.failing.proceed(hf.store, "failed")).status == "failed"
+        assert (await story.waiting.proceed(hf.store, "cancelled")).status == "cancelled"
+        assert story.calls == []
+
+        resumed = await story.waiting.resume(hf.store, "suspended", "approval", {"by": "anna"})
+        assert resumed.result == {"approved": {"by": "anna"}, "sent": "send"}
+        assert story.calls == ["send"]
+
+        story.calls.clear()
+        assert (await story.sealed.resume(hf.store, "sealed", "more", "done")).result == "done"
+        assert (await story.parent.resume(hf.store, "parent", "go")).result == {"doubled": 42}
+        assert story.calls == []
+
+        forked = await story.completed.proceed(hf.store, "forked")
+        assert forked.result["receipt"] == done.result["receipt"]
+        assert sorted(story.calls) == ["a", "b", "large"]
+
+
+@of("runs")
+async def test_a_worker_goes_on_with_runs_that_are_due(copied: Path) -> None:
+    async with opened(copied / "store") as hf:
+        story.calls.clear()
+        await hf.work(story.WORKFLOWS, until_idle=True)
+        assert (await runs.describe(hf.store, "sleeping")).status == "success"
+        assert (await runs.describe(hf.store, "mail")).status == "success"
+        assert (await runs.describe(hf.store, "suspended")).status == "suspended"
+        assert sorted(story.calls) == ["a", "after", "b", "large", "send"]  # the fork goes on too, after `values`
+
+
+@of("bus")
+async def test_events_and_their_claims_are_read(copied: Path) -> None:
+    told = expected(copied)
+    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+        bus = hf.bus()
+        events = await bus.events(limit=None)
+        found = sorted([each.envelope.type, each.envelope.payload.get("order_id"), str(each.status)] for each in events)
+        assert found == told["events"]
+        assert [[each["type"], each["handler_id"]] for each in await bus.dead_letters()] == told["dead"]
+        assert sorted(each.namespace for each in await bus.namespaces()) == told["namespaces"]
+
+
+@of("bus")
+async def test_only_events_that_were_not_handled_are_handed_out(copied: Path) -> None:
+    told = expected(copied)
+    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+        story.handled.clear()
+        await hf.bus().run(story.HANDLERS, until_idle=True)
+        assert sorted(story.handled) == [("bill", "waiting", 1), ("thank", "waiting", 1)]
+        story.handled.clear()
+        again = await hf.bus().publish(story.OrderPlaced(order_id="good"), key="good")
+        await hf.bus().run(story.HANDLERS, until_idle=True)
+        assert again.duplicate
+        assert story.handled == []
+
+
+@of("telemetry")
+async def test_metrics_and_logs_are_answered(copied: Path) -> None:
+    told = expected(copied)
+    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+        answers = await story.telemetry_answers(hf)
+        assert {name: answers[name] for name in answers} == {name: told[name] for name in answers}
+        assert await story.manifests_by_scan(hf.store) == told["manifests"]
+        assert [await hf.store.find(key) is not None for key in told["refused"]] == [True]
+
+
+@of("telemetry")
+async def test_the_pipeline_goes_on_with_what_was_not_derived(copied: Path) -> None:
+    told = expected(copied)
+    async with opened(copied / "store", ns=told["now_ns"] + 7200 * SECOND) as hf:
+        ran = await run_pipeline(hf.store, ["reconcile", "rollup", "index"])
+        assert {each.status for each in ran} == {"success"}
+        answers = await story.telemetry_answers(hf)
+        assert answers == {name: told[name] for name in answers}
+
+
+@of("telemetry")
+async def test_everything_is_derived_again_from_the_batches_alone(copied: Path) -> None:
+    told = expected(copied)
+    kept = {".%holdfast", "accepted", "raw-blobs", "quarantine"}
+    for path in (copied / "store").iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path)
+    async with opened(copied / "store", ns=told["now_ns"]) as hf:
+        ran = await run_pipeline(hf.store, ["reconcile", "rollup", "index"], request={"full": True})
+        assert {each.status for each in ran} == {"success"}
+        answers = await story.telemetry_answers(hf)
+        assert answers == {name: told[name] for name in answers}
+
+
+@of("spool")
+async def test_a_spool_lands_what_waits_in_it(copied: Path) -> None:
+    told = expected(copied)
+    story.set_times(copied / "spool")
+    place = Place("s3", "https://s3.example.com", "golden", "telemetry")
+    async with opened(copied / "store") as hf, open_spool(copied / "spool", hf.ambient) as spool:
+        assert sorted([str(each.identity) async for each in spool.pending()]) == told["waiting"]
+        spool_id = await spool.spool_id(hf.ambient)
+        assert spool_id == told["spool_id"]
+        authority = await open_authority(hf.store, hf.ambient, place, Acceptance.LOCAL_SPOOL, spool_id=spool_id)
+        collector = SpoolCollector(spool, hf.store, hf.ambient, authority, CollectorOptions("spooler"), inspect_frame)
+        landed = await collector.land()
+        assert (landed.batches, landed.conflicts, landed.unreadable, landed.stuck) == (4, 1, 0, 0)
+        assert len(spool) == 0
+        found = await story.manifests_by_scan(hf.store)
+        assert told["landed"].items() <= found.items()
+        assert len(found) == len(told["landed"]) + len(told["waiting"])
+        assert len([key async for key in hf.store.keys("quarantine/v1/")]) == 2
+
+
+class Accepting:
+    """Takes every batch, and remembers them."""
+
+    def __init__(self) -> None:
+        self.taken: list[list[str]] = []
+
+    async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
+        self.taken.append([str(identity), hashlib.sha256(frame).hexdigest()])
+        return Taken(duplicate=False)
+
+
+@of("queue")
+async def test_a_queue_sends_what_was_not_accepted(copied: Path) -> None:
+    told = expected(copied)
+    made, _ = story.ambient(7)
+    queue = await open_queue(DiskFolder(copied / "queue"), "web-1", made)
+    assert (queue.boot_id, queue.next_seq, queue.state) == (told["boot_id"], told["next_seq"], told["state"])
+    assert sorted(path.name for path in (copied / "queue").glob("*.parked")) == told["parked"]
+    collector = Accepting()
+    shipper = Shipper(queue, collector, made, ShipperOptions(window=1))
+    assert await shipper.offer_parked() == 1
+    working = asyncio.create_task(shipper.run())
+    assert await shipper.drain(600_000)
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    assert collector.taken[0][0].endswith("/12-17")
+    assert collector.taken[1:] == told["unsent"]

@@ -1,0 +1,286 @@
+"""Store addresses: every form, every mistake with its remedy, no secret anywhere it could be seen."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from holdfast.base.config import RetrySection, S3Section, Settings
+from holdfast.base.errors import Invalid
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.uri import OPTIONS, StoreSpec
+
+SECRETS = Settings(
+    s3=S3Section(
+        endpoint="http://127.0.0.1:9000",
+        region="eu-central-1",
+        access_key_id="AKIDEXAMPLE",
+        secret_access_key=SecretStr("hunter2"),
+        session_token=SecretStr("tok3n"),
+        allow_http=True,
+        sse="aws:kms",
+        sse_kms_key_id="key-1",
+    )
+)
+
+
+class TestFolders:
+    @pytest.mark.parametrize(
+        ("uri", "folder"),
+        [
+            ("file:data", "data"),
+            ("file:./data", "data"),
+            ("file:a%20b%3F", "a b?"),
+            ("file:a b", "a b"),
+            ("file:.holdfast", ".holdfast"),
+            ("file:../data", "../data"),
+        ],
+    )
+    def test_a_relative_folder_is_taken_from_here(self, uri: str, folder: str) -> None:
+        assert StoreSpec.parse(uri).place == str(Path.cwd() / folder)
+
+    @pytest.mark.parametrize("uri", ["file:/srv/data", "file:///srv/data", "file://localhost/srv/data"])
+    def test_an_absolute_folder_is_itself(self, uri: str) -> None:
+        assert StoreSpec.parse(uri) == StoreSpec("file", "/srv/data")
+
+    def test_home_is_expanded(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert StoreSpec.parse("file:~/data").place == str(tmp_path / "data")
+
+    def test_a_later_change_of_folder_does_not_move_the_store(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        spec = StoreSpec.parse("file:data")
+        monkeypatch.chdir(tmp_path)
+        assert pickle.loads(pickle.dumps(spec)).place == spec.place != str(tmp_path / "data")
+
+    def test_options_are_kept(self) -> None:
+        spec = StoreSpec.parse("file:/srv?unsafe_network_filesystem=true")
+        assert spec.options == (("unsafe_network_filesystem", "true"),)
+
+    @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30))
+    def test_the_address_of_a_spec_gives_the_spec(self, name: str) -> None:
+        spec = StoreSpec("file", str(Path("/srv") / name.replace("/", "-")))
+        assert StoreSpec.parse(spec.uri) == spec
+
+
+class TestMemory:
+    def test_a_folder_that_is_not_named_in_utf_8_is_that_folder(self) -> None:
+        assert os.fsencode(StoreSpec.parse("file:/srv/%ff").place) == b"/srv/\xff"
+
+    @pytest.mark.parametrize(("uri", "name"), [("memory:", ""), ("memory:x", "x"), ("memory://x", "x")])
+    def test_a_name_or_none(self, uri: str, name: str) -> None:
+        assert StoreSpec.parse(uri) == StoreSpec("memory", name)
+
+
+class TestBuckets:
+    @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+    @pytest.mark.parametrize(
+        ("rest", "bucket", "prefix"),
+        [
+            ("bucket", "bucket", ""),
+            ("bucket/", "bucket", ""),
+            ("bucket/a/b", "bucket", "a/b"),
+            ("bucket/a/b/", "bucket", "a/b"),
+            ("my.bucket-1/a%20b%23", "my.bucket-1", "a b#"),
+        ],
+    )
+    def test_bucket_and_prefix(self, scheme: str, rest: str, bucket: str, prefix: str) -> None:
+        spec = StoreSpec.parse(f"{scheme}://{rest}")
+        assert (spec.scheme, spec.place, spec.prefix) == (scheme, bucket, prefix)
+        assert StoreSpec.parse(spec.uri) == spec
+
+    @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+    def test_every_option_of_the_table_is_taken(self, scheme: str) -> None:
+        values = {"endpoint": "http://127.0.0.1:1", "sse": "AES256", "sse_kms_key_id": ""}
+        for option in OPTIONS[scheme]:
+            value = values.get(option, "1")
+            assert StoreSpec.parse(f"{scheme}://b?{option}={value}").options == ((option, value),)
+
+    def test_options_are_unquoted(self) -> None:
+        spec = StoreSpec.parse("s3://b?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=us-east-1")
+        assert dict(spec.options) == {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}
+
+    def test_what_the_uri_does_not_say_comes_from_the_settings(self) -> None:
+        spec = StoreSpec.parse("s3://bucket", SECRETS)
+        assert dict(spec.options) == {
+            "endpoint": "http://127.0.0.1:9000",
+            "region": "eu-central-1",
+            "allow_http": "true",
+            "sse": "aws:kms",
+            "sse_kms_key_id": "key-1",
+        }
+        assert dict(spec.secrets) == {
+            "access_key_id": "AKIDEXAMPLE",
+            "secret_access_key": "hunter2",
+            "session_token": "tok3n",
+        }
+
+    def test_the_uri_wins_over_the_settings(self) -> None:
+        spec = StoreSpec.parse("s3://bucket?region=us-east-1", SECRETS)
+        assert dict(spec.options)["region"] == "us-east-1"
+
+    @pytest.mark.parametrize("uri", ["gs://bucket", "az://bucket", "file:data", "memory:"])
+    def test_settings_for_s3_are_for_s3(self, uri: str) -> None:
+        spec = StoreSpec.parse(uri, SECRETS)
+        assert (spec.options, spec.secrets) == ((), ())
+
+    def test_unset_settings_leave_no_trace(self) -> None:
+        assert StoreSpec.parse("s3://bucket", Settings()) == StoreSpec("s3", "bucket")
+
+    def test_the_retry_policy_is_the_settings_own(self) -> None:
+        settings = Settings(retry=RetrySection(attempts=2, base_ms=1, max_ms=3, deadline_ms=4))
+        for uri in ("s3://bucket", "file:x", "memory:"):
+            assert StoreSpec.parse(uri, settings).retry == RetryPolicy(2, 1, 3, 4)
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("uri", "message", "remedy"),
+        [
+            ("", "store URI '' has no known scheme", "examples: file:./data, memory:, s3://bucket/prefix"),
+            ("data", "'data' has no known scheme", "examples: "),
+            ("/srv/data", "'/srv/data' has no known scheme", "for a directory write file:/srv/data"),
+            ("./data", "no known scheme", "for a directory write file:./data"),
+            ("~/data", "no known scheme", "for a directory write file:~/data"),
+            ("http://bucket", "no known scheme", "examples: "),
+            ("fil:data", "no known scheme", "did you mean file:"),
+            ("S3://bucket", "no known scheme", "did you mean s3:|examples: "),
+            ("file:", "'file:' names no directory", "write file:./data"),
+            ("file://", "names no directory", "write file:./data"),
+            ("file://host/data", "names a host 'host'", "write file:host/"),
+            ("file:~no-such-user/x", "home directory", "full path"),
+            ("file:a\0b", "zero byte", "write file:./data"),
+            ("file:data?sync=no", "'file:data' has an unknown option 'sync'", "known here: unsafe_network_filesystem"),
+            ("file:data?unsafe_network_filesystem=2", "unsafe_network_filesystem=2 is neither true nor false", ""),
+            ("memory:a/b", "not the name of a memory store", "write memory: or memory:name"),
+            ("memory:x?y=1", "'memory:x' is not the name of a memory store", "write memory: or memory:name"),
+            ("s3:bucket", "scheme s3 needs a bucket", "write s3://bucket/prefix"),
+            ("s3://", "scheme s3 needs a bucket", "write s3://bucket/prefix"),
+            ("gs:///prefix", "scheme gs needs a bucket", "write gs://bucket/prefix"),
+            ("s3://bucket/a\nb", "has a control character", "leave it out"),
+            ("s3://bucket/%ff", "lone surrogate", "use other characters"),
+            ("s3://127.0.0.1:9000/bucket", "'127.0.0.1:9000' is not a bucket name", r"\?endpoint=http://host:port"),
+            ("s3://[::1/bucket", "cannot be parsed", "examples: "),
+            ("s3://bucket/a#b", "'s3://bucket/a#b' has a #", "write %23"),
+            ("s3://bucket/a//b", "key 'a//b' has a component ''", "non-empty names"),
+            ("s3://bucket/../b", "has a component '..'", "non-empty names"),
+            ("s3://bucket/" + "x" * 1025, "has 1025 bytes", ""),
+            ("s3://bucket?endpont=x", "unknown option 'endpont'", "did you mean endpoint?"),
+            ("gs://bucket?region=x", "unknown option 'region'", "known here: allow_http"),
+        ],
+    )
+    def test_the_message_names_the_thing_and_the_remedy(self, uri: str, message: str, remedy: str) -> None:
+        with pytest.raises(Invalid) as caught:
+            StoreSpec.parse(uri)
+        assert message in str(caught.value)
+        assert any(hint in str(caught.value.remedy).replace("\\", "") for hint in remedy.replace("\\", "").split("|"))
+        assert "\n" not in str(caught.value)
+
+
+class TestSecrets:
+    @pytest.mark.parametrize("name", ["secret_access_key", "access_key_id", "session_token", "password", "token"])
+    def test_a_secret_in_the_uri_is_refused(self, name: str) -> None:
+        with pytest.raises(Invalid, match=rf"carries a secret \({name}\)") as caught:
+            StoreSpec.parse(f"s3://bucket?{name}=hunter2")
+        assert "holdfast.toml" in str(caught.value.remedy)
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "s3://bucket?secret_access_key=hunter2",
+            "s3://bucket?aws_secret_access_key=hunter2",
+            "s3://key:hunter2@bucket/prefix",
+            "s3://key:hunter2@bucket:1/prefix#x",
+            "https://key:hunter2@host/bucket",
+            "https://key:with/hunter2+and/slashes@host/bucket",
+            "s3://key:with/hunter2+and/slashes@bucket/prefix",
+            "s3://key:hunter2",
+            "key:hunter2@bucket",
+            "file://key:hunter2@host/folder",
+            "memory:key:hunter2@name",
+            "s3://bucket?endpoint=http://key:hunter2@host",
+            "s3://bucket?endpoint=ftp://key:hunter2@host",
+            "memory:x?password=hunter2",
+            "file:data?secret=hunter2",
+        ],
+    )
+    def test_a_secret_put_there_by_mistake_is_not_repeated(self, uri: str) -> None:
+        with pytest.raises(Invalid) as caught:
+            StoreSpec.parse(uri)
+        assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+
+    def test_an_endpoint_with_credentials_is_refused_wherever_it_stands(self) -> None:
+        settings = Settings(s3=S3Section(endpoint="http://key:hunter2@host"))
+        with pytest.raises(Invalid, match="the endpoint carries credentials") as caught:
+            StoreSpec.parse("s3://bucket", settings)
+        assert "hunter2" not in str(caught.value)
+
+    def test_no_secret_shows_in_repr_or_address(self) -> None:
+        spec = StoreSpec.parse("s3://bucket/prefix", SECRETS)
+        for shown in (repr(spec), str(spec), spec.uri):
+            assert not [secret for secret in ("AKIDEXAMPLE", "hunter2", "tok3n") if secret in shown]
+
+    def test_a_spec_pickles_with_its_secrets(self) -> None:
+        spec = StoreSpec.parse("s3://bucket/prefix?region=us-east-1", SECRETS)
+        assert pickle.loads(pickle.dumps(spec)) == spec
+
+    def test_a_spec_does_not_change(self) -> None:
+        spec = StoreSpec.parse("memory:")
+        with pytest.raises(AttributeError):
+            spec.place = "other"  # type: ignore[misc]  # that is the point
+        assert hash(spec) == hash(StoreSpec.parse("memory:"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "remedy"),
+    [
+        ((("regoin", "x"),), "an unknown option 'regoin'", "did you mean region?"),
+        ((("endpoint", "127.0.0.1:9000"),), "not an address", "http://host:port"),
+        ((("endpoint", "ftp://host"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host:port"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host/a b"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://host/a\r\nb"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://mün.example"),), "not an address", "http://host:port"),
+        ((("endpoint", "ftp://key:secret@host"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://key:with/secret/slashes@host:port"),), "not an address", "http://host:port"),
+        ((("endpoint", "http://key:secret@host"),), "carries credentials", "holdfast.toml"),
+        ((("sse", "rot13"),), "sse=rot13", "AES256"),
+        ((("sse_kms_key_id", "k"),), "sse_kms_key_id", "both"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_remedy(options: tuple[tuple[str, str], ...], words: str, remedy: str) -> None:
+    with pytest.raises(Invalid, match=words) as caught:
+        StoreSpec("s3", "bucket", options=options)
+    assert remedy in (caught.value.remedy or "")
+    assert "secret" not in str(caught.value)
+
+
+def test_bad_places_and_secrets() -> None:
+    with pytest.raises(Invalid, match="scheme 'ftp'"):
+        StoreSpec("ftp", "bucket")
+    for bucket in ("", "a/b", "..", "a b", "é", "a\r\nx: y"):
+        with pytest.raises(Invalid, match="not a bucket") as caught:
+            StoreSpec("s3", bucket)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(Invalid, match="component ''"):
+        StoreSpec("s3", "bucket", "a/")
+    with pytest.raises(Invalid, match="an unknown secret 'password'"):
+        StoreSpec("s3", "bucket", secrets=(("password", "x"),))
+
+
+def test_values_are_read_by_their_kind() -> None:
+    target = StoreSpec("s3", "bucket", options=(("anonymous", "True"), ("request_timeout_ms", "250"), ("region", "")))
+    assert target.switch("anonymous", default=False)
+    assert target.switch("allow_http", default=True)
+    assert target.number("request_timeout_ms", default=1) == 250
+    assert target.text("region") is None
+    with pytest.raises(Invalid, match="anonymous=perhaps"):
+        StoreSpec("s3", "bucket", options=(("anonymous", "perhaps"),))
+    with pytest.raises(Invalid, match="request_timeout_ms=5s"):
+        StoreSpec("s3", "bucket", options=(("request_timeout_ms", "5s"),))

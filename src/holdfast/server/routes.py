@@ -84,7 +84,9 @@ def add_routes(app: FastAPI, service: Service, answers: Answers) -> None:
     _add_live(app, service, answers)
     _add_conflicts(app, service, answers)
     _add_holds(app, service, answers)
-    _add_questions(app, service, answers)
+    sources, asking = _Sources(service), asyncio.Semaphore(AT_ONCE)
+    _add_metrics(app, service, answers, sources, asking)
+    _add_logs(app, service, answers, sources, asking)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -318,10 +320,9 @@ class _Sources:
         return Logs(service.store, service.ambient, service.follower.limits, overlap_ns=service.overlap_ns)
 
 
-def _add_questions(app: FastAPI, service: Service, answers: Answers) -> None:
-    sources = _Sources(service)
-    asking = asyncio.Semaphore(AT_ONCE)
-
+def _add_metrics(
+    app: FastAPI, service: Service, answers: Answers, sources: _Sources, asking: asyncio.Semaphore
+) -> None:
     @app.get("/api/v1/metrics/list", **_LIST)
     async def list_metrics(
         pattern: Annotated[str, Query(description="A pattern as in a shell: node_*.")] = "*",
@@ -373,6 +374,8 @@ def _add_questions(app: FastAPI, service: Service, answers: Answers) -> None:
             )
         return answers.document(found.document())
 
+
+def _add_logs(app: FastAPI, service: Service, answers: Answers, sources: _Sources, asking: asyncio.Semaphore) -> None:
     @app.get("/api/v1/logs/search", **_LIST)
     async def search(
         words: Annotated[str, Query(description="All must be in the message.")] = "",

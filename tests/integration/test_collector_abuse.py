@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -33,7 +34,7 @@ from tests.integration.run_places import folder
 from tests.leftovers import adopt
 
 FRAME = encode(pack("web-1", "boot", [Gauge("load", 1.0, 1)], seq_start=0))
-LIMITS = {
+LIMITS: dict[str, Any] = {
     "header_timeout_ms": 300,
     "body_timeout_ms": 300,
     "frame_bytes": 1_000_000,

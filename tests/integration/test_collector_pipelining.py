@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -59,7 +60,9 @@ async def test_pipelined_requests_are_answered_in_order_and_bodies_hold_no_reque
     tmp_path: Path, secured: bool
 ) -> None:
     token = make_token(tmp_path / "tokens.toml", "web-*")
-    files = {"tls_certificate_file": TLS / "certificate.pem", "tls_key_file": TLS / "key.pem"} if secured else {}
+    files: dict[str, Any] = (
+        {"tls_certificate_file": TLS / "certificate.pem", "tls_key_file": TLS / "key.pem"} if secured else {}
+    )
     place = folder(tmp_path / "store")
     sent: list[bytes] = []
     for number in range(REQUESTS):

@@ -1,17 +1,20 @@
 # Everything runs from .venv, which is made here from pinned versions; only make and Python 3.11+ must be present.
-# Tests of the pipeline need Java 17+, which tools/need finds, installs where it may, or asks for.
+# Tests of the pipeline need Java 17+, which tools/need finds, or installs if it may.
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.stamp
-EXTRAS  := agent,server,spark,dev
 MINUTES ?= 30
 JOBS    ?= 3
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
-# Tests start hundreds of processes, each of which would compile the whole package for itself.
+# Tests with a marker need a server that a target of its own starts.
+UNMARKED := not ceph
+PARALLEL := $(BIN)/pytest -m "$(UNMARKED)" -n $(JOBS)
+# Tests start hundreds of processes; each would compile the whole package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test test-fast lint style types unit sim bench soak test-ceph docs clean
+.PHONY: help setup lock demo test test-fast lint style types unit sim bench soak test-ceph docs clean
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -21,17 +24,19 @@ help:  ## list the targets
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(shell pwd -P))
 .PHONY: $(STAMP)
 endif
-$(STAMP): pyproject.toml constraints.txt tools/setup Makefile
-	@tools/setup $(VENV) $(EXTRAS)
+$(STAMP): pyproject.toml requirements.txt tools/setup
+	@tools/setup $(VENV)
 
 setup: $(STAMP)  ## make .venv from the pinned versions
+
+lock:  ## write requirements.txt and requirements-bench.txt; ARGS="--upgrade" takes the newest versions
+	@tools/lock $(or $(PYTHON),python3) $(ARGS)
 
 demo: $(STAMP)  ## see Holdfast work, from agents to answers, on a local store
 	@tools/need java >/dev/null
 	@$(BIN)/holdfast demo
 
-test: style  ## everything that must pass: lint, and all tests
-	@tools/beside "$(MAKE) --no-print-directory types" "$(MAKE) --no-print-directory unit"
+test: lint unit  ## everything that must pass: lint, types, and all tests
 
 lint: style types  ## ruff, import contracts, mypy
 
@@ -43,31 +48,33 @@ style: $(STAMP)  ## ruff and import contracts
 types: $(STAMP)  ## mypy
 	$(BIN)/mypy
 
-# One more than a small machine has cores: now and then each waits for a process, a server, or a lease that runs out.
-unit: $(STAMP)  ## all tests, in random order, three at a time
+# One process more than a small machine has cores: each waits now and then for a server or for a lease to expire.
+unit: $(STAMP)  ## all tests, in random order, JOBS (default 3) at a time
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "not ceph" -n $(JOBS)
+	$(PARALLEL)
 
 test-fast: $(STAMP)  ## stop at the first failure; ARGS selects tests
 	@tools/need java >/dev/null
-	$(BIN)/pytest -m "not ceph" -x -q $(ARGS)
+	$(BIN)/pytest -m "$(UNMARKED)" -x -q $(ARGS)
 
 sim: $(STAMP)  ## simulate every scenario for MINUTES (default 30), then ten million operations of Register and Lease
 	$(BIN)/holdfast sim all --minutes $(MINUTES)
-	@tools/ten-million $(BIN)/holdfast
+	@seed=$$(date +%s); for scenario in lease register-counter register-history; do \
+	    $(BIN)/holdfast sim run $$scenario --seeds "$$seed..$$((seed + 79999))" --jobs 2 || exit 1; done
 
 soak: $(STAMP)  ## fresh examples for every property, an agent beside /proc, a long simulation under another hash seed
 	@tools/need java >/dev/null
-	HOLDFAST_HYPOTHESIS=soak $(BIN)/pytest -m "not ceph" -n $(JOBS) --timeout 3600
+	HOLDFAST_HYPOTHESIS=soak $(PARALLEL) --timeout 3600
 	$(BIN)/python -m tests.integration.proc_witness 5
 	$(BIN)/holdfast sim all --minutes $(MINUTES) --hash-seed $$(date +%s)
 
 bench: $(STAMP)  ## every benchmark package beside its peers, which are installed first; results as JSON and a table
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --no-build-isolation --editable ".[$(EXTRAS),bench]"
-	@tools/each-bench $(BIN)/python
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes -r requirements-bench.txt
+	@for main in bench/*/__main__.py; do package=$$(dirname $$main); echo "bench: $${package#bench/}"; \
+	    $(BIN)/python -m bench.$${package#bench/} || exit 1; done
 
 test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; installs it below CEPH_ROOT)
-	@tools/with-ceph "$(CEPH_ROOT)" "$(CEPH_PORT)" $(BIN)/pytest -m ceph
+	@tools/ceph20.sh run "$(CEPH_ROOT)" "$(CEPH_PORT)" $(BIN)/pytest -m ceph
 
 docs: $(STAMP)  ## check links and run the examples in README and docs
 	@tools/need java >/dev/null

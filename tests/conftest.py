@@ -8,7 +8,6 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +17,18 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 
 from tests.leftovers import Snapshot
 from tests.temporary import Temporary
+from tests.tidy.tree import ROOT
 
 # `make test` tries the same examples every time; `make soak` looks for new ones.
 settings.register_profile("test", derandomize=True, deadline=None, database=None, max_examples=40, print_blob=True)
 settings.register_profile("soak", deadline=None, database=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "test"))
-# A shell without job control starts background jobs deaf to Ctrl-C, and their children inherit it.
+# A shell without job control starts background jobs with SIGINT ignored, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 RUN = pytest.StashKey[Temporary]()
-# That Spark is well built need not be proven every time that one is started.
+# Verifying the byte code of Spark takes a good part of the time in which it starts.
 SPARK_SUBMIT_OPTS = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 LONG = (
     *("tests/spark/", "tests/integration/", "tests/test_", "tests/unit/cli/", "tests/unit/bench/"),
@@ -37,8 +37,8 @@ LONG = (
 
 
 class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
-    """Tests run side by side, those of one module in one process, so that what they share is made once; those of Spark
-    all in one, so that one session serves them.
+    """One process runs all tests of a module, so that they share fixtures; one runs all tests of Spark, so that they
+    share a session. (``--dist loadgroup`` of pytest-xdist 3.8 has no effect under pytest 9.2.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -46,20 +46,20 @@ class OneSpark(LoadScopeScheduling):  # type: ignore[misc]  # as above
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
-    config.option.loadscopereorder = False  # but as below
+    config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
     return OneSpark(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The process that starts the others makes the temporary folder of all."""
+    """The main process makes the temporary folder of the run; workers of xdist inherit it."""
     if not hasattr(config, "workerinput"):
         run = config.stash[RUN] = Temporary()
         config.option.basetemp = config.option.basetemp or str(run.tests)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that it is removed then, too
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the folder is removed
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SPARK_SUBMIT_OPTS)
-    # Hypothesis keeps notes on the source it has seen, some of them before the first fixture runs.
-    set_hypothesis_home_dir(Path(tempfile.gettempdir(), "own", f"hypothesis-{os.getpid()}"))
+    # Hypothesis reads all our source for constants while tests are collected; all processes share this cache of them.
+    set_hypothesis_home_dir(ROOT / ".hypothesis")
 
 
 @pytest.hookimpl(trylast=True)
@@ -89,23 +89,23 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long ones first, or one process would be busy with them when the other has nothing left to do."""
+    """Slow tests first: started last, they would keep one process busy while the others have nothing left to do."""
     items.sort(key=lambda item: next((n for n, room in enumerate(LONG) if item.nodeid.startswith(room)), len(LONG)))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Thousands of tests and all that they import stay to the end: nobody need look through them for garbage."""
+    """Tests and the modules they import live until the end, so the garbage collector need not traverse them."""
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """``async def test_...`` needs no marker: each runs in a loop of its own."""
+    """``async def test_...`` needs no marker: each test runs in its own event loop."""
     function = pyfuncitem.obj
     property_test = getattr(function, "hypothesis", None)
     if property_test is not None and inspect.iscoroutinefunction(property_test.inner_test):
-        property_test.inner_test = _in_a_loop(property_test.inner_test)
+        property_test.inner_test = _in_own_loop(property_test.inner_test)
         return None
     if not inspect.iscoroutinefunction(function):
         return None
@@ -114,7 +114,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _in_a_loop(function: Callable[..., Any]) -> Callable[..., None]:
+def _in_own_loop(function: Callable[..., Any]) -> Callable[..., None]:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         asyncio.run(function(*args, **kwargs))
@@ -126,7 +126,7 @@ def _in_a_loop(function: Callable[..., Any]) -> Callable[..., None]:
 def private_temporary_folder(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[None]:
-    """Whatever uses ``tempfile``, here or in a subprocess, does so below the folder that pytest removes."""
+    """Every use of ``tempfile``, here or in a subprocess, is below the folder that pytest removes."""
     folder = tmp_path_factory.mktemp("tmp")
     before = os.environ["TMPDIR"]
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
@@ -134,7 +134,7 @@ def private_temporary_folder(
     os.environ["TMPDIR"] = tempfile.tempdir = before
     left = sorted(each.name for each in folder.iterdir())
     if left and not was_interrupted(request):
-        pytest.fail(f"left behind in the temporary folder by what tests share: {', '.join(left)}")
+        pytest.fail(f"left behind in the temporary folder by shared fixtures: {', '.join(left)}")
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +146,7 @@ def leaves_nothing_behind(private_temporary_folder: None, request: pytest.Fixtur
 
 
 def was_interrupted(request: pytest.FixtureRequest) -> bool:
-    """By Ctrl-C: no test can be blamed for what it could not remove."""
+    """An interrupted test is not blamed for what it could not remove."""
     return request.session.exitstatus == pytest.ExitCode.INTERRUPTED
 
 

@@ -11,11 +11,11 @@ import psutil
 
 PATIENCE_S = 10
 _adopted: set[int] = set()
-# Helpers of multiprocessing live as long as the interpreter that started them; nobody can stop them earlier.
+# Helpers of multiprocessing live as long as the interpreter that started them and cannot be stopped earlier.
 _INTERPRETER_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-# The first gives its answer, or is given up, before it is at its end; the second is told when its loop has ended.
+# These threads end by themselves shortly after the call or the event loop that used them: wait for them.
 _END_BY_THEMSELVES = {"holdfast-apart", "AnyIO worker thread"}
-# Made by tools that a developer may run at the same time as the tests.
+# Written by tools that a developer may run at the same time as the tests.
 _NOT_OURS = {"__pycache__", ".git", ".venv", ".hypothesis"}
 
 
@@ -24,7 +24,7 @@ def adopt(pid: int) -> None:
 
 
 class Snapshot:
-    """Taken before a test; ``leftovers`` says what is there now that was not there then."""
+    """Taken before a test; ``leftovers`` lists what exists now and did not exist then."""
 
     def __init__(self) -> None:
         self._children = _children()
@@ -56,10 +56,10 @@ class Snapshot:
 
 
 def _children() -> set[int]:
-    """Of this process. Linux says so at once; elsewhere all processes of the machine are looked through."""
+    """Children of this process. Linux lists them in /proc; elsewhere psutil scans all processes."""
     try:
         lists = [(thread / "children").read_text() for thread in Path("/proc/self/task").iterdir()]
-    except OSError:  # there is no such list, or a thread has just ended
+    except OSError:  # no such list on this system, or a thread has just ended
         return {child.pid for child in psutil.Process().children()}
     return {int(pid) for each in lists for pid in each.split()}
 
@@ -77,7 +77,7 @@ def _is_helper(command: str) -> bool:
 
 
 def _is_ours(thread: threading.Thread) -> bool:
-    """Nobody waits for a daemon thread at the end, so one of our own that is left would never be noticed."""
+    """A daemon thread is not joined at exit, so one of our own that is left running would go unnoticed."""
     return thread.name.startswith("holdfast")
 
 

@@ -1,8 +1,8 @@
 """One temporary folder for a whole run of tests, for its workers and for every program that they start.
 
-It is removed at the end of the run, or by the next run if this one is killed. ``find_leftovers`` says what should not
-have been left in it, and which processes of the run are still there: they carry its name in their environment, whoever
-their parent is by now. Folders of tests that failed are kept, until the next run.
+It is removed at the end of the run, or by the next run if this one is killed. ``find_leftovers`` lists what should not
+have been left in it, and the processes of the run that are still alive: TMPDIR in their environment names the folder,
+even after their parent has ended. Folders of failed tests are kept until the next run.
 """
 
 import os
@@ -23,28 +23,25 @@ PATIENCE = "LEFTOVERS_PATIENCE_S"
 
 
 class Temporary:
-    """The folder of this process's run. Nothing may be left in it but ``tests`` and ``own``."""
+    """The folder of this process's run. Nothing may be left in it but ``tests``."""
 
     def __init__(self) -> None:
         self._before = os.environ.get("TMPDIR"), tempfile.tempdir
         self._scratch = Scratch(FOLDER)
         self._scratch.sweep()
         self.path = self._scratch.path
-        self.tests = self.path / "t"  # short: the path of a socket has a hundred letters at most
-        """Of pytest, which makes it."""
-        self.own = self.path / "own"
-        """Of the harness."""
-        self.own.mkdir()
+        self.tests = self.path / "t"  # short: the path of a Unix socket has at most about a hundred bytes
+        """Created and used by pytest."""
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.path)
 
         self.leftovers: list[str] = []
         self.interrupted = True
-        """Until it is known to have come to its end."""
+        """Until the run is known to have finished."""
         self.failed = False
-        """Whether folders of tests are worth keeping."""
+        """Whether the folders of tests are kept."""
 
     def find_leftovers(self) -> list[str]:
-        """What should not be there at the end. Processes are given time to end, and then are ended."""
+        """What is left at the end of the run. Processes get time to end, then they are killed."""
         patience_s = float(os.environ.get(PATIENCE, PATIENCE_S))
         deadline = time.monotonic() + (0 if self.interrupted else patience_s)
         while (found := processes_below(self.path)) and time.monotonic() < deadline:
@@ -54,12 +51,12 @@ class Temporary:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
         psutil.wait_procs(found)
-        names = sorted(each.name for each in self.path.iterdir() if each not in {self.tests, self.own})
+        names = sorted(each.name for each in self.path.iterdir() if each != self.tests)
         self.leftovers += [f"{name} in the temporary folder" for name in names]
         return self.leftovers
 
     def close(self) -> None:
-        """Remove it, but for the folders of failed tests."""
+        """Remove the folder, except for the folders of failed tests."""
         if self.interrupted:
             self.find_leftovers()
         if self.failed:
@@ -75,13 +72,13 @@ class Temporary:
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
-    """Those that were told to keep their temporary files below it, and are not at their end."""
+    """Live processes whose TMPDIR is ``folder`` or below it."""
     return [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_below(each, folder)]
 
 
 def _is_below(process: psutil.Process, folder: Path) -> bool:
     try:
-        told = Path(process.environ().get("TMPDIR", "/"))
-        return told.is_relative_to(folder) and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.Error, OSError):  # it has just ended, or is somebody else's
+        temporary = Path(process.environ().get("TMPDIR", "/"))
+        return temporary.is_relative_to(folder) and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):  # it has just ended, or belongs to another user
         return False

@@ -1,4 +1,4 @@
-"""The harness itself can fail: async tests run, leftovers are found, warnings are errors."""
+"""The harness can fail: async tests run, leftovers are found, warnings are errors."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.tidy.tree import ROOT, SAMPLES
 
 
 def pytest_over(*words: str | Path, litter: Path) -> "subprocess.CompletedProcess[str]":
-    """A pytest of its own over bad samples, in a folder that it may litter."""
+    """Run pytest over bad samples, in a folder that it may litter."""
     (litter / "tmp").mkdir()
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-rA", "-p", "no:randomly", *words]
     own = {"PYTHONPATH": str(ROOT), "COLUMNS": "400", "TMPDIR": str(litter / "tmp"), PATIENCE: "0"}
@@ -58,10 +58,6 @@ def test_every_sample_was_judged(outcomes: dict[str, str]) -> None:
     assert set(outcomes) == set(re.findall(r"def (test_\w+)", text))
 
 
-async def test_async_tests_get_fixtures(tmp_path: Path) -> None:
-    assert tmp_path.is_dir()
-
-
 def test_settings_from_outside_do_not_reach_a_test() -> None:
     assert not [name for name in os.environ if name.startswith("AWS_") or name == "HOLDFAST_STORE"]
 
@@ -69,9 +65,9 @@ def test_settings_from_outside_do_not_reach_a_test() -> None:
 def test_a_run_that_litters_fails_though_its_tests_pass(tmp_path: Path) -> None:
     result = pytest_over(SAMPLES / "run" / "test_passes_and_litters.py", "-n", "1", litter=tmp_path)
     assert (result.returncode, " 1 passed" in result.stdout) == (1, True), result.stdout + result.stderr
-    told = result.stdout.partition(" left behind by the run ")[2]
-    assert re.search(r"^process \d+ \(sleep 600\)$", told, re.MULTILINE)
-    assert re.search(r"^forgotten-\w+ in the temporary folder$", told, re.MULTILINE)
+    report = result.stdout.partition(" left behind by the run ")[2]
+    assert re.search(r"^process \d+ \(sleep 600\)$", report, re.MULTILINE)
+    assert re.search(r"^forgotten-\w+ in the temporary folder$", report, re.MULTILINE)
     assert list((tmp_path / "tmp").iterdir()) == []
     assert processes_below(tmp_path) == []
 

@@ -1,10 +1,11 @@
 """The shape of the project is a test. Every rule is also run on a bad sample, which proves that it can fail."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.tidy.rules import FUNCTION_LINES, MODULE_LINES, RULES, Rule
+from tests.tidy.rules import FOLDER_MODULES, LARGE_FOLDERS, MODULE_LINES, RULES, Rule, large_folders
 from tests.tidy.source import Source
 from tests.tidy.tree import REGISTRY_HOSTS, ROOT, SAMPLES, leaks, project_files
 
@@ -43,23 +44,38 @@ def test_rule_fires_on_its_bad_sample_and_nowhere_else_in_it(rule: Rule) -> None
 
 
 def bad_sample(name: str) -> str:
-    """The sizes are exact: one line less is good."""
     if name == "long_module":
         return "x = 1\n" * MODULE_LINES + "x = 1  # FIRES\n"
-    if name == "long_function":
-        body = "    x = 1\n" * (FUNCTION_LINES - 1)
-        return f"def fits():\n{body}\ndef does_not():  # FIRES\n{body}    x = 2\n"
     return (TIDY_SAMPLES / f"{name}.py").read_text(encoding="utf-8")
 
 
 @by_name
 def test_rule_covers_files_of_the_project(rule: Rule) -> None:
-    """A rule over a folder that does not exist would hold for ever."""
+    """A rule over a folder that does not exist cannot fail."""
     assert [name for name in covered_files() if rule.applies(name)]
 
 
 def test_every_sample_belongs_to_a_rule() -> None:
     assert {path.stem for path in TIDY_SAMPLES.glob("*.py")} <= {rule.name for rule in RULES}
+
+
+def test_folders_are_small_or_named() -> None:
+    found = large_folders(covered_files(), LARGE_FOLDERS)
+    assert not found, "\n".join(found)
+
+
+def test_a_large_folder_and_a_needless_exception_are_found() -> None:
+    full = [f"src/full/{n}.py" for n in range(FOLDER_MODULES)] + ["src/full/__init__.py"]
+    large = [f"src/large/{n}.py" for n in range(FOLDER_MODULES + 1)]
+    assert large_folders(full + large, {"src/large": "why"}) == []
+    assert [each.partition(":")[0] for each in large_folders(full + large, {})] == ["src/large"]
+    assert [each.partition(":")[0] for each in large_folders(full, {"src/full": "why"})] == ["src/full"]
+
+
+def test_every_lint_exception_of_ruff_matches_a_file() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["ruff"]["lint"]["per-file-ignores"]
+    assert [pattern for pattern in patterns if not any(ROOT.glob(pattern))] == []
 
 
 def test_no_file_names_a_registry_host_or_a_machine_path() -> None:

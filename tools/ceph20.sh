@@ -4,9 +4,20 @@
 #   ceph20.sh start   ROOT PORT [memstore|bluestore]   fresh empty cluster, ready in 2-4 s; key testkey / testsecret
 #   ceph20.sh restart ROOT            start again on the same data (bluestore only keeps it)
 #   ceph20.sh kill    ROOT            kill -9 the three daemons (by their pid files)
+#   ceph20.sh run     ROOT PORT COMMAND...   install if missing, start, run the command, always kill; the command finds the
+#                     gateway in HOLDFAST_CEPH_ENDPOINT, HOLDFAST_CEPH_ACCESS_KEY and HOLDFAST_CEPH_SECRET_KEY
 set -euo pipefail
 cmd=$1; R=$(realpath -m "$2")
 case $cmd in
+run)
+  [ "$(id -u)" = 0 ] || { echo "error: the Ceph gateway runs in a chroot and needs root; run this target as root" >&2; exit 1; }
+  [ -x "$R/usr/bin/radosgw" ] || { echo "ceph: unpacking packages below $R"; "$0" install "$R"; }
+  trap '"$0" kill "$R"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  "$0" start "$R" "$3"
+  export HOLDFAST_CEPH_ENDPOINT=http://127.0.0.1:$3 HOLDFAST_CEPH_ACCESS_KEY=testkey HOLDFAST_CEPH_SECRET_KEY=testsecret
+  "${@:4}" ;;
 install)
   command -v mmdebstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >/dev/null
   mmdebstrap --variant=extract --include=radosgw,ceph-mon,ceph-osd,ceph-common,bash,coreutils,dash,sed,grep,python3-minimal \
@@ -17,7 +28,7 @@ install)
 kill)
   for f in mon osd rgw; do
     p=$(cat "$R/ceph/run/$f.pid" 2>/dev/null) || continue
-    # A pid may have been given to somebody else since: only a process whose root is ours is killed.
+    # The pid may have been reused: only a process whose root is ours is killed.
     [ "$(readlink "/proc/$p/root" 2>/dev/null)" = "$R" ] && kill -9 "$p" 2>/dev/null || true
     rm -f "$R/ceph/run/$f.pid"
     for i in $(seq 100); do [ -e "/proc/$p/exe" ] && readlink "/proc/$p/exe" >/dev/null || break; sleep .05; done
@@ -25,7 +36,7 @@ kill)
 start|restart)
   if [ $cmd = start ]; then
   PORT=${3:-7480}; OS=${4:-memstore}; MP=${MONPORT:-6789}
-  for p in $PORT $MP $((MP+1)); do   # else a stranger's server would be taken for ours
+  for p in $PORT $MP $((MP+1)); do   # else another server would be mistaken for ours
     if (exec 3<>/dev/tcp/127.0.0.1/$p) 2>/dev/null; then echo "error: port $p is in use; choose another (PORT, MONPORT)" >&2; exit 1; fi; done
   rm -rf "$R/ceph"; mkdir -p "$R"/ceph/{mon,osd,run,log}; echo $PORT > "$R/ceph/port"
   FSID=$(cat /proc/sys/kernel/random/uuid); ADDR="[v2:127.0.0.1:$((MP+1)),v1:127.0.0.1:$MP]"

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.ingest.frame import Batch, decode, encode
-from holdfast.ingest.frame.arrow import samples_of, series_of
+from holdfast.ingest.records import Kind
 
 LEVEL = 3
 """Of zstd, for all of them."""
@@ -30,16 +31,19 @@ class Format:
 
 def table_of(batch: Batch) -> pa.Table:
     """One flat table with everything that a frame of samples holds besides its identity."""
-    samples, series = samples_of(batch), series_of(batch)
-    number = samples.column("series")
-    labels = pa.array([json.dumps(dict(pairs)) for pairs in series.column("labels").to_pylist()])
+    samples, series = batch.samples, batch.samples.series
+    number = pa.array(samples.series_id.astype(np.int32))
+    kinds = pa.array([Kind(kind).name.lower() for kind in series.kind.tolist()])
+    names = pa.array([batch.texts[name] for name in series.name.tolist()])
+    sets = batch.labels()
+    labels = pa.array([json.dumps(sets[row]) for row in series.labels.tolist()])
     wide = {
-        "kind": series.column("kind").dictionary_encode().take(number),
-        "name": series.column("name").dictionary_encode().take(number),
+        "kind": kinds.dictionary_encode().take(number),
+        "name": names.dictionary_encode().take(number),
         "labels": labels.dictionary_encode().take(number),
-        "time": samples.column("time"),
-        "value": samples.column("value"),
-        "seq": samples.column("seq"),
+        "time": pa.array(samples.time_ns).cast(pa.timestamp("ns", "UTC")),
+        "value": pa.array(samples.value),
+        "seq": pa.array(samples.seq),
     }
     return pa.table(wide)
 

@@ -20,7 +20,7 @@ from typing import Any
 from bench.runs.rounds import Measure, Taken
 
 INSTALLED = find_spec("dbos") is not None
-MISSING = "DBOS is not installed, so it is left out; pip install --constraint constraints.txt dbos adds it"
+MISSING = "DBOS is not installed, so it is left out; pip install -r requirements-bench.txt adds it"
 
 MODES = {"DBOS": "delete", "DBOS, WAL": "wal"}
 ROOT = Path(__file__).parents[2]

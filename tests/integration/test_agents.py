@@ -180,7 +180,7 @@ def test_a_conflict_is_parked_resolved_and_dropped(desk: Desk, capsys: pytest.Ca
     )
     assert run(desk.command("--once", queue="clone")) in (0, 5)
     until(lambda: not list((desk.root / "clone").glob(f"{int(shown['seq_start']):020d}-*.parked")), "the drop")
-    assert "an operator says" in capsys.readouterr().err
+    assert "an operator decided" in capsys.readouterr().err
 
 
 def test_a_quarantined_agent_keeps_its_batches_until_the_hold_is_lifted(
@@ -239,7 +239,8 @@ def test_an_agent_that_does_not_trust_a_collector_says_whom_it_could_trust(
 BAD_INPUT = [
     (("--token-file", "{root}/nothing"), 2, "token file {root}/nothing cannot be read: No such file or directory"),
     (("--token-file", "{root}/wrong"), 5, "(unauthenticated)"),
-    (("--collector", "ftp://host"), 2, "'ftp://host' is no address of a collector"),
+    (("--collector", "ftp://host"), 2, "'ftp://host' is not the URL of a collector"),
+    (("--collector", "http://10.0.0.1:8080"), 2, "--collector: http://10.0.0.1 is another machine"),
     (("--collector", "http://127.0.0.1:1"), 5, "does not take batches (silent)"),
     (("--agent-id", "web-2"), 7, "the queue is that of agent web-1, not of web-2"),
     (("--queue", "{root}/token"), 2, "{root}/token: File exists"),
@@ -260,3 +261,18 @@ def test_bad_input_is_one_clear_line_and_loses_nothing(desk: Desk, capsys: pytes
     assert sorted(path.name for path in (desk.root / "queue").iterdir()) == before
     assert run(desk.command("--once")) == 0
     assert sorted(desk.records()) == list(range(len(desk.records())))
+
+
+def test_plain_http_to_a_host_that_is_not_certainly_local_needs_the_unsafe_option(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """127.1 reaches this machine here, but does not have to everywhere."""
+    command = [part.replace("http://127.0.0.1", "http://127.1") for part in desk.command("--once")]
+    assert run(command) == 2
+    error = capsys.readouterr().err
+    assert "http://127.1 is another machine" in error
+    assert "--unsafe-plain-http" in error
+    assert not (desk.root / "queue").exists()
+    assert run([*command, "--unsafe-plain-http"]) == 0
+    monkeypatch.setenv("HOLDFAST_AGENT__UNSAFE_PLAIN_HTTP", "true")
+    assert run(command) == 0

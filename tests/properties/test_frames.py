@@ -13,7 +13,6 @@ from holdfast.ingest.frame import (
     FrameInvalid,
     Limits,
     Reason,
-    Repeated,
     Sequenced,
     decode,
     encode,
@@ -25,7 +24,7 @@ from holdfast.ingest.frame.write import payload_of
 from holdfast.ingest.records import Counter, Gauge, Record
 from tests.soak import SOAKING
 from tests.unit.ingest import plain_frames
-from tests.unit.ingest.frame_kit import EVERY_SORT, SAMPLES, sequenced, show, shown
+from tests.unit.ingest.frame_kit import EVERY_SORT, sequenced, show, shown
 
 MUTANTS = 34_000 if SOAKING else 200
 """Of each seed and sort: a million in all for ``make soak``."""
@@ -54,14 +53,6 @@ def test_records_come_back_to_the_last_bit(records: list[Sequenced], level: int 
 def test_a_reader_that_shares_no_code_reads_the_same(records: list[Sequenced], level: int | None) -> None:
     frame = encode(pack_sequenced("agent", "boot", records), level=level)
     assert plain_frames.read(frame) == shown(decode(frame))
-
-
-@given(st.lists(sequenced() | sequenced(SAMPLES), min_size=1, max_size=4), levels)
-def test_a_reader_that_has_seen_other_frames_reads_the_same(batches: list[list[Sequenced]], level: int | None) -> None:
-    repeated = Repeated()
-    for records in [*batches, *batches]:
-        frame = encode(pack_sequenced("agent", "boot", records), level=level)
-        assert shown(decode(frame, repeated=repeated)) == shown(decode(frame))
 
 
 @given(st.binary(max_size=200))
@@ -110,30 +101,26 @@ def test_mutants_of_a_frame_crash_nothing(seed: int, sort: list[Record]) -> None
 def check_forgeries(batch: Batch, rng: random.Random, *, rounds: int) -> tuple[int, int]:
     payload, genuine = payload_of(batch), encode(batch)
     refused = taken = 0
-    repeated = Repeated()
-    decode(genuine, repeated=repeated)
     for _ in range(rounds):
         if rng.random() < 0.2:
             frame = sealed(mutate(genuine, rng))
         else:
             frame = wrap(batch.identity, len(batch), mutate(payload, rng), level=None if rng.random() < 0.9 else 1)
-        found, again = tried(frame), tried(frame, repeated)
-        if isinstance(found, Reason) or isinstance(again, Reason):
-            assert found is again
+        found = tried(frame)
+        if isinstance(found, Reason):
             refused += 1
             continue
         taken += 1
         meaning = shown(found)
-        assert shown(again) == meaning
         assert plain_frames.read(frame) == meaning
         assert shown(decode(encode(found))) == meaning
         assert found.identity == inspect(frame, LIMITS).identity
     return refused, taken
 
 
-def tried(frame: bytes, repeated: Repeated | None = None) -> Batch | Reason:
+def tried(frame: bytes) -> Batch | Reason:
     try:
-        return decode(frame, LIMITS, repeated=repeated)
+        return decode(frame, LIMITS)
     except FrameInvalid as error:
         return error.reason
 

@@ -1,4 +1,4 @@
-"""A page as somebody at a terminal follows it: files to save, commands to type, and what they print.
+"""A page followed step by step at a terminal: files to save, commands to type, and what they print.
 
 A block fenced as ``py file=NAME`` is saved under that name. In a block fenced as ``console`` a line that begins with
 ``$ `` is a command and the lines up to the next one are what it prints, on both streams; ``...`` stands for anything.

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -32,10 +30,6 @@ class Source:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         return list(ast.walk(self.tree))
-
-    @cached_property
-    def functions(self) -> list[FunctionNode]:
-        return [node for node in self.nodes if isinstance(node, FunctionNode)]
 
     @cached_property
     def imported(self) -> dict[str, str]:

@@ -25,11 +25,12 @@ REGISTRY_HOSTS = tuple(
         ("proxy.", "golang.org"),
     )
 )
+NOT_OURS = {".hypothesis", ".venv", "__pycache__"}
 MACHINE_PATH = re.compile(r"(?:^|[^A-Za-z0-9_.])/(?:work|farm|root|home|Users)/")
 
 
 def leaks(text: str) -> list[tuple[int, str]]:
-    """Lines that name a package registry's host or a path of somebody's machine."""
+    """Lines that name a package registry's host or a path of one machine."""
     found: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         found += [(number, host) for host in REGISTRY_HOSTS if host in line]
@@ -53,6 +54,6 @@ def project_files(root: Path = ROOT) -> list[str]:
         names = [
             str(path.relative_to(root))
             for path in root.rglob("*")
-            if not any(part in {".venv", "__pycache__"} or part.endswith("_cache") for part in path.parts)
+            if not any(part in NOT_OURS or part.endswith("_cache") for part in path.parts)
         ]
     return sorted(name for name in set(names) if (root / name).is_file())

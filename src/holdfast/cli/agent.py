@@ -40,6 +40,9 @@ def agent(
     token_file: Annotated[Path | None, typer.Option(metavar="PATH", help="A file with the token in it.")] = None,
     queue: Annotated[Path | None, typer.Option(metavar="DIR", help="Where batches wait; the agent's own.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Measure once, send, and end.")] = False,
+    unsafe_plain_http: Annotated[
+        bool, typer.Option("--unsafe-plain-http", help="Allow http:// collectors on other machines.")
+    ] = False,
 ) -> None:
     """Measure this host and send it to collectors, losing nothing.
 
@@ -62,21 +65,28 @@ def agent(
         raise Invalid(f"an agent needs {', '.join(missing)}", remedy="see holdfast agent --help")
     from holdfast.ingest.tokenfile import TokenSource  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
-    urls = collectors_of(collector)
+    unsafe = unsafe_plain_http or shell.settings.agent.unsafe_plain_http
+    urls = collectors_of(collector, unsafe_plain_http=unsafe)
     token = TokenSource(token_file)
-    shell.run(_work(shell, urls, agent_id, token, queue, once=once))
+    shell.run(_work(shell, urls, agent_id, token, queue, once=once, unsafe_plain_http=unsafe))
 
 
 async def _work(
-    shell: Shell, urls: tuple[str, ...], agent_id: str, token: Callable[[], str], folder: Path, *, once: bool
+    shell: Shell,
+    urls: tuple[str, ...],
+    agent_id: str,
+    token: Callable[[], str],
+    folder: Path,
+    *,
+    once: bool,
+    unsafe_plain_http: bool,
 ) -> None:
     import httpx  # noqa: PLC0415  # slow to import, and of no use to `parked`
 
     from holdfast.ingest.agent.agent import Agent  # noqa: PLC0415  # as above
     from holdfast.ingest.agent.folder import held_folder  # noqa: PLC0415  # as above
     from holdfast.ingest.agent.queue import QueueOptions, open_queue  # noqa: PLC0415  # as above
-    from holdfast.ingest.transport import HttpTransport  # noqa: PLC0415  # as above
-    from holdfast.ingest.trust import trusting  # noqa: PLC0415  # as above
+    from holdfast.ingest.transport import HttpTransport, http_client, trusting  # noqa: PLC0415  # as above
 
     section, ambient = shell.settings.agent, Ambient.system()
     verify = True if section.ca_file is None else trusting(section.ca_file, "agent.ca_file")
@@ -85,9 +95,11 @@ async def _work(
     with held_folder(folder) as held:
         queued = await open_queue(held, agent_id, ambient, QueueOptions(max_bytes=section.queue_max_bytes))
         timeout = httpx.Timeout(section.request_timeout_ms / 1000, connect=min(10.0, section.request_timeout_ms / 1000))
-        async with httpx.AsyncClient(timeout=timeout, verify=verify, follow_redirects=False) as client:
-            transport = HttpTransport(client, urls, token)
-            worker = Agent(queued, transport, ambient, section, folder, collectors=urls, speak=spoken)
+        async with http_client(
+            timeout=timeout, verify=verify, limits=httpx.Limits(), environment_proxies=True
+        ) as client:
+            transport = HttpTransport(client, urls, token, unsafe_plain_http=unsafe_plain_http)
+            worker = Agent(queued, transport, ambient, section, folder, collectors=urls, notify=spoken)
             if not once:
                 _announce(shell.out, agent_id, queued.boot_id, folder, queued.waiting_records, section)
             done = await (worker.once() if once else worker.run(stop))
@@ -134,28 +146,29 @@ class _Spoken:
         self._out.note(text)
 
 
-def collectors_of(text: str) -> tuple[str, ...]:
-    from holdfast.ingest.trust import check_url  # noqa: PLC0415  # as above
+def collectors_of(text: str, *, unsafe_plain_http: bool = False) -> tuple[str, ...]:
+    from holdfast.ingest.transport import check_url  # noqa: PLC0415  # as above
 
-    urls = tuple(check_url(url.strip(), "--collector: ") for url in text.split(",") if url.strip())
+    given = (url.strip() for url in text.split(","))
+    urls = tuple(check_url(url, "--collector: ", unsafe_plain_http=unsafe_plain_http) for url in given if url)
     if not urls:
         raise Invalid("--collector names no collector", remedy="write https://host:port")
     return urls
 
 
 def _stopping() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends at once."""
+    """Set by the first SIGTERM or SIGINT; the second cancels the agent at once."""
     stop = asyncio.Event()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-    def hear() -> None:
+    def on_signal() -> None:
         if stop.is_set() and task is not None:
             task.cancel()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
-            loop.add_signal_handler(number, hear)
+        with suppress(RuntimeError):  # only the main thread can handle signals
+            loop.add_signal_handler(number, on_signal)
     return stop
 
 
@@ -286,5 +299,5 @@ def _folder(path: Path) -> Any:
     from holdfast.ingest.agent.queue import ABOUT  # noqa: PLC0415  # see above
 
     if not (path / ABOUT).exists():
-        raise Invalid(f"{path} is no queue of an agent", remedy="give the folder of the agent's --queue")
+        raise Invalid(f"{path} is not the queue of an agent", remedy="give the folder of the agent's --queue")
     return DiskFolder(path)

@@ -1,22 +1,22 @@
-"""Telemetry from an application: records in, accepted batches out.
+"""Send telemetry from an application to collectors.
 
     async with Client("https://collectors.example", agent_id="web-1", token=token) as client:
         await client.send([Gauge("queue_depth", 12.0, now_ns)])
 
-A client is one boot: it draws a boot id and numbers records from 0, so an agent id belongs to one client at a time. A
-batch is cut and encoded once; every try sends the same bytes, to this collector or another, so that however often it is
-sent it is accepted once. Records are on no disk: what was not accepted when the process ends is gone. (An agent with a
-queue on disk is for that.)
+A client is one boot: it generates a boot id and numbers records from 0, so only one client at a time may use an agent
+id. A batch is encoded once, and every try sends the same bytes to this or another collector, so that it is accepted
+once however often it is sent. Records are kept in memory only: those that are not accepted when the process ends are
+lost. (Use an agent, with its queue on disk, where that matters.)
 
-What ``send`` has taken stays in the client's hand (``pending``) until a collector has accepted it or an error has told
-that none ever will, however the call ends: by an error, by a time-out of the application, by cancellation. ``resend``,
-or the next ``send``, sends it again under the same identities, before anything new.
+Records that ``send`` has taken stay in ``pending`` until a collector has accepted them or has rejected them for good,
+however the call ends: by an error, by a timeout of the application, by cancellation. ``resend`` or the next ``send``
+sends them again under the same identities, before any new records.
 
-Errors: ``Unfinished`` for records that were taken: ``Undelivered`` after the last try, ``BatchDenied`` for tokens,
-``BatchConflict`` if other bytes were accepted under this identity, ``BatchRejected`` for what no try can mend; the
-latter two hand over the batch. ``Invalid`` for what is no record or is too large, and ``PendingFull``: of such a call
-nothing was taken. What an answer means is decided in ``transport``, for agents and clients alike; a token in a file is
-read again when it changes.
+Errors: ``Unfinished`` for records that were taken: ``Undelivered`` after the last try, ``BatchDenied`` for a refused
+token, ``BatchConflict`` if other bytes were accepted under this identity, ``BatchRejected`` if the collector will never
+accept the batch; the latter two carry the batch. ``Invalid`` for an argument that is not a record or a record that is
+too large, and ``PendingFull``: such a call has taken nothing. ``transport`` interprets answers, for agents and clients
+alike. A token file is read again when it changes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ import httpx
 
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.sender import MISNAMED, UNTRUSTED, Busy, Conflict, Denied, Rejected, Silent, Taken
+from holdfast.ingest.agent.sender import MISNAMED, UNTRUSTED, Busy, Conflict, Denied, NoAnswer, Rejected, Taken
 from holdfast.ingest.cut import cut
 from holdfast.ingest.frame import ANY_SIZE, Identity, Limits, inspect
 from holdfast.ingest.identity import check_sender
@@ -48,8 +48,7 @@ from holdfast.ingest.outcome import (
 )
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record
 from holdfast.ingest.tokenfile import TokenSource, check_token
-from holdfast.ingest.transport import PATH, HttpTransport
-from holdfast.ingest.trust import check_url, trusting
+from holdfast.ingest.transport import PATH, HttpTransport, check_url, http_client, trusting
 
 LONGEST_WAIT_S = 30.0
 BATCH_BYTES = Limits().frame_bytes
@@ -57,23 +56,23 @@ PENDING_BYTES = 64 << 20
 
 
 _HINTS = {
-    UNTRUSTED: " (verify= names the file of the CA to trust)",
-    MISNAMED: " (name it in the URL as its certificate does)",
+    UNTRUSTED: " (pass the file of its CA as verify=)",
+    MISNAMED: " (use a name in the URL that is in its certificate)",
 }
 
 
 @dataclass(slots=True)
 class _Held:
-    """A batch that was cut and is not known to be accepted."""
+    """A batch that is not known to be accepted."""
 
     identity: Identity
     frame: bytes
-    flying: bool = False
-    """A call is sending it."""
+    sending: bool = False
+    """A call is sending it now."""
     left: bool = False
     """A call has ended without delivering it."""
     refusal: BatchConflict | BatchRejected | None = None
-    """Nobody will ever take it. It is sent no more, and the next call that ends hands it over."""
+    """No collector will accept it. It is not sent again, and the next call that ends raises this."""
 
 
 class Client:
@@ -93,21 +92,24 @@ class Client:
         backoff_ms: int = 100,
         timeout_s: float = 30.0,
         verify: ssl.SSLContext | Path | str | bool = True,
+        unsafe_plain_http: bool = False,
         ambient: Ambient | None = None,
     ) -> None:
-        """``url``: a collector, or several to fail over between. ``verify``: the certificates by which it is trusted,
-        a file of them in PEM or an SSL context; True for the usual ones. ``batch_bytes``: the most that one request
-        carries. ``pending_bytes``: no more records are taken while so much is left that cannot be delivered."""
+        """``url``: a collector, or several to fail over between. ``verify``: the CA certificates to trust, as a PEM
+        file or an SSL context; True for those of the system. ``unsafe_plain_http``: allow ``http://`` URLs of other
+        machines, to which the token is then sent unencrypted. ``batch_bytes``: the largest body of a request.
+        ``pending_bytes``: no more records are taken while this much could not be delivered."""
         urls = [url] if isinstance(url, str) else list(url)
         if not urls or min(tries, batch_records, batch_bytes, pending_bytes) < 1:
-            raise Invalid("a client needs a collector's URL, at least one try, and records in its batches")
+            raise Invalid("url, tries, batch_records, batch_bytes and pending_bytes must not be empty or below 1")
         self._ambient = ambient if ambient is not None else Ambient.system()
         self.agent_id = agent_id
         self.boot_id = boot_id if boot_id is not None else self._ambient.ids.unique()
         self.next_seq = seq_start
         check_sender(agent_id)
         Identity(agent_id, self.boot_id, seq_start, seq_start)
-        self._urls = [check_url(each) for each in urls]
+        self._unsafe_plain_http = unsafe_plain_http
+        self._urls = [check_url(each, unsafe_plain_http=unsafe_plain_http) for each in urls]
         self._at = 0
         self._token = _token(token, token_file)
         self._batch_records = batch_records
@@ -122,28 +124,28 @@ class Client:
 
     @property
     def pending(self) -> tuple[bytes, ...]:
-        """The frames of all batches that were cut and are not known to be accepted, in the order of their numbers."""
+        """The frames of all batches that are not known to be accepted, in the order of their sequence numbers."""
         return tuple(each.frame for each in self._held.values())
 
     async def send(self, records: Record | Iterable[Record]) -> Receipt:
-        """Take the records, number them and cut them into batches; send what was left before, and then these, one after
-        the other. ``next_seq`` moves when they are taken: if no other call runs, that tells of one that was cancelled
-        whether it had."""
+        """Take the records, number them and divide them into batches. Send what earlier calls have left, then these
+        batches, one after the other. ``next_seq`` grows when the records are taken: after a cancelled call it shows
+        whether that call had taken them, if no other call runs."""
         wanted = [records] if isinstance(records, Gauge | Counter | Histogram | Log | Alert) else list(records)
         done = await self._make_room() if wanted else []
-        # Nothing is awaited from here until they are held.
+        # No await between the check for room and taking the records.
         self._take(wanted)
         return await self._send_held(done)
 
     async def resend(self) -> Receipt:
-        """Send what is ``pending``, the same bytes as before; what another call is just sending is left to that."""
+        """Send what is ``pending``, with the same bytes as before, except for batches that another call is sending."""
         return await self._send_held([])
 
     async def send_frame(self, frame: bytes) -> Delivered:
-        """Send a frame as it is, such as one of ``Unfinished.frames``, those of another client included."""
+        """Send a frame as it is, such as one of ``Unfinished.frames`` of this or another client."""
         identity = inspect(frame, ANY_SIZE).identity
-        async with self._session() as http:
-            delivered = await self._deliver(http, identity, frame)
+        async with self._session() as transport:
+            delivered = await self._deliver(transport, identity, frame)
             held = self._held.get(identity)
             if held is not None and held.frame == frame:
                 del self._held[identity]
@@ -163,19 +165,19 @@ class Client:
         self.next_seq += len(records)
 
     async def _make_room(self) -> list[Delivered]:
-        """If too much is left, what could be delivered of it; ``PendingFull`` if not all could."""
+        """If too much is pending, deliver it first. ``PendingFull`` if too much is left after that."""
         done: list[Delivered] = []
         if self._left_bytes() < self._pending_bytes:
             return done
         problem: Unfinished | None = None
         try:
-            await self._flush(done)  # what is refused for good is handed over when this call ends
+            await self._flush(done)  # batches that are rejected for good are raised when this call ends
         except Unfinished as error:
             problem = error
         if problem is not None or self._left_bytes() >= self._pending_bytes:
             raise PendingFull(
-                f"{self._left_bytes()} bytes are left from earlier calls, so these records were not taken; "
-                f"{problem or 'another call is sending them'}",
+                f"{self._left_bytes()} bytes of earlier calls are not delivered, so these records were not taken; "
+                f"{problem or 'another call is sending the earlier ones'}",
                 done,
             ) from problem
         return done
@@ -189,9 +191,9 @@ class Client:
         except Unfinished as error:
             error.tally(done, self.pending)
             raise
-        # What is flying is another call's to tell of.
-        refusals = [each.refusal for each in self._held.values() if each.refusal is not None and not each.flying]
-        self._held = {name: each for name, each in self._held.items() if each.flying or each.refusal is None}
+        # A batch that another call is sending is reported by that call.
+        refusals = [each.refusal for each in self._held.values() if each.refusal is not None and not each.sending]
+        self._held = {name: each for name, each in self._held.items() if each.sending or each.refusal is None}
         if refusals:
             first, *others = refusals
             first.others = tuple(others)
@@ -199,70 +201,72 @@ class Client:
         return Receipt(tuple(done))
 
     async def _flush(self, done: list[Delivered]) -> None:
-        """Send all that is held and that no other call is sending; those that nobody will ever take hold up nobody.
-        ``done`` grows as batches are delivered, for whoever is told of an error."""
-        mine = [each for each in self._held.values() if not each.flying and each.refusal is None]
+        """Send all batches that no other call is sending. A rejected batch does not stop the others. ``done`` grows as
+        batches are delivered, so that an error can report them."""
+        mine = [each for each in self._held.values() if not each.sending and each.refusal is None]
         if not mine:
             return
         for each in mine:
-            each.flying = True
+            each.sending = True
         try:
-            async with self._session() as http:
+            async with self._session() as transport:
                 for each in mine:
                     try:
-                        done.append(await self._deliver(http, each.identity, each.frame))
+                        done.append(await self._deliver(transport, each.identity, each.frame))
                         self._held.pop(each.identity, None)
                     except (BatchConflict, BatchRejected) as error:
                         each.refusal = error
         finally:
             for each in mine:
-                each.flying, each.left = False, True
+                each.sending, each.left = False, True
 
-    async def _deliver(self, http: httpx.AsyncClient, identity: Identity, frame: bytes) -> Delivered:
-        transport = HttpTransport(http, self._urls, self._token)
+    async def _deliver(self, transport: HttpTransport, identity: Identity, frame: bytes) -> Delivered:
         problem = ""
         for number in range(1, self._tries + 1):
-            at = self._at  # other calls go on to the next collector too
+            at = self._at  # concurrent calls may move on to the next collector too
             answer = await transport.post(at, identity, frame)
             if isinstance(answer, Taken):
                 return Delivered(identity, answer.duplicate, number, self._urls[at] + PATH)
-            if not isinstance(answer, Busy | Silent):
+            if not isinstance(answer, Busy | NoAnswer):
                 raise _refusal(answer, identity, frame)
             problem = f"{self._urls[at]}: {answer.detail}"
-            if isinstance(answer, Silent):
+            if isinstance(answer, NoAnswer):
                 problem += _HINTS.get(answer.reason, "")
             if self._at == at:
                 self._at = (at + 1) % len(self._urls)
             if number < self._tries:
                 await asyncio.sleep(self._pause(number, answer))
-        raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last: {problem}")
+        raise Undelivered(f"batch {identity}: not delivered in {self._tries} tries; the last error: {problem}")
 
-    def _pause(self, number: int, answer: Busy | Silent) -> float:
-        """Full jitter over a doubling bound; at least what the collector asked for."""
+    def _pause(self, number: int, answer: Busy | NoAnswer) -> float:
+        """Exponential backoff with full jitter, and at least what the collector asked for."""
         asked_s = answer.retry_after_ms / 1000 if isinstance(answer, Busy) else 0.0
-        # The other collectors may be well: the first round through all of them does not wait.
+        # The other collectors may be available: try each of them once without a pause.
         if number < len(self._urls) and not asked_s:
             return 0.0
         grown = self._ambient.rng.uniform(0, min(LONGEST_WAIT_S, self._backoff_s * 2 ** min(number, 20)))
         return max(grown, min(asked_s, LONGEST_WAIT_S)) if len(self._urls) == 1 else grown
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def _session(self) -> AsyncIterator[HttpTransport]:
         if self._http is not None:
-            yield self._http
+            yield self._transport(self._http)
             return
         async with self._open() as http:
-            yield http
+            yield self._transport(http)
+
+    def _transport(self, http: httpx.AsyncClient) -> HttpTransport:
+        return HttpTransport(http, self._urls, self._token, unsafe_plain_http=self._unsafe_plain_http)
 
     def _open(self) -> httpx.AsyncClient:
-        # As many connections as there are sends at a time, and all of them kept: that is the caller's to bound.
+        # One connection per concurrent send, all kept open: the application limits how many calls run at a time.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(timeout=self._timeout_s, verify=self._verify, trust_env=False, limits=limits)
+        return http_client(timeout=self._timeout_s, verify=self._verify, limits=limits, environment_proxies=False)
 
     async def __aenter__(self) -> Self:
-        """Keep connections open for as long as the block lasts; without it, each ``send`` opens its own."""
+        """Keep connections open for the duration of the block; outside of one, each ``send`` opens its own."""
         if self._http is not None:
-            raise Invalid("this client is open already", remedy="make one Client for each block")
+            raise Invalid("this client is already open", remedy="create one Client for each `async with` block")
         self._http = self._open()
         return self
 
@@ -280,16 +284,16 @@ def _token(token: str | None, token_file: Path | str | None) -> Callable[[], str
         return lambda: checked
     if token_file is not None and token is None:
         return TokenSource(Path(token_file))
-    raise Invalid("a client needs a token or the file of one", remedy="pass token= or token_file=, and not both")
+    raise Invalid("a client needs a token or a token file", remedy="pass either token= or token_file=")
 
 
 def _refusal(answer: Conflict | Denied | Rejected, identity: Identity, frame: bytes) -> Unfinished:
-    """What no further try can mend."""
-    text, said = f"batch {identity}: {answer.detail}", answer.said.get("remedy")
+    """The error for an answer that no further try can change."""
+    text, said = f"batch {identity}: {answer.detail}", answer.error.get("remedy")
     remedy = said if isinstance(said, str) else None
     match answer:
         case Conflict():
-            return BatchConflict(text, frame, dict(answer.said))
+            return BatchConflict(text, frame, dict(answer.error))
         case Rejected():
             return BatchRejected(text, frame, remedy=remedy)
         case Denied():

@@ -1,16 +1,16 @@
-"""Live state: the batches that a collector saw accepted lately, in memory, within a bound of bytes and of age.
+"""Live state: recently accepted batches of a collector, in memory, limited by bytes and by age.
 
-Nothing durable rests on it. A batch is kept as the columns it was decoded to and is looked into when somebody asks, so
-that keeping it costs the path of acceptance next to nothing. What does not fit goes, the oldest first.
+It is a cache: nothing durable depends on it. A batch is held as its decoded columns; queries search them. When memory
+is short the oldest batches are removed first.
 
-What **waits** in a spool and is in no store yet stays beyond the window, until it has landed: it can be seen nowhere
-else. It is bound by the same bytes.
+A batch that **waits** in a spool and is not in the store yet stays beyond the window until it has landed, because it is
+visible nowhere else. It counts against the same limit of bytes.
 
-What was left out is known: ``missing`` says whether the window lacks a batch for want of memory, ``lacks_waiting``
-whether something is lacking that waits.
+``missing`` tells whether a batch of the window was left out for lack of memory, ``lacks_waiting`` whether a waiting
+batch was.
 
-Each (agent, boot, sequence number) counts once, whatever ranges overlap: of two batches that share numbers the one with
-the lower range wins, record by record, in whatever order they came (correction 10).
+Each (agent, boot, sequence number) counts once, even if ranges overlap: of two batches that share numbers the one with
+the lower range wins, record by record, in whatever order they came.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from holdfast.base.clock import Clock
-from holdfast.ingest.frame import Batch
+from holdfast.ingest.frame import Batch, Samples
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 
 PER_BATCH = 8_192
-"""Bytes that the objects of a batch take beside its columns and texts, about."""
+"""Upper estimate of the bytes of a batch's Python and array objects, beside columns and texts."""
 PER_TEXT = 60
 AHEAD_NS = 60 * 1_000_000_000
-"""How far the clock of another collector may be ahead and be believed. What it accepts stays by so much longer."""
-_SAMPLE, _SERIES = 4 * 8, 5 * 8
-"""Columns of a sample, and of a series."""
+"""How far the clock of another collector may be ahead of ours; its batches may stay this much longer."""
+_SERIES = 5 * 8
+"""Bytes of a row in the table of series."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +41,7 @@ class Kept:
 
     identity: BatchIdentity
     accepted_at_ns: int
-    """As its manifest says, and not much later than it came here: the clock of its collector may have been ahead."""
+    """From its manifest, but at most ``AHEAD_NS`` in the future: the clock of its collector may be ahead."""
     collector_id: str
     batch: Batch
     size: int
@@ -57,9 +57,9 @@ class Kept:
 
 @dataclass(eq=False)
 class Subscription:
-    """Batches as they come, one by one. Who is too slow loses the oldest ones, and is told how many.
+    """New batches, one by one. A slow subscriber loses the oldest ones and learns how many.
 
-    What waits is bounded in number and in bytes: a batch that waits here stays in memory when live state drops it."""
+    Pending batches are limited in number and in bytes, because they stay in memory when live state drops them."""
 
     most: int = 256
     most_bytes: int = 16 << 20
@@ -82,7 +82,7 @@ class Subscription:
         self._news.set()
 
     async def next(self, timeout_s: float) -> tuple[Kept | None, int]:
-        """The oldest that waits, and how many were missed before it. None, if nothing comes in time."""
+        """The oldest pending batch and how many were lost before it; None if there is none within the timeout."""
         if not self._waiting and not self.ended:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -104,20 +104,20 @@ class Live:
         self.window_ns = window_ns
         self.size = 0
         self.evicted = 0
-        """Batches that went because of the bound of bytes, while they were within the window."""
+        """Number of batches that were removed or left out for lack of memory while they were within the window."""
         self._clock = clock
         self._kept: dict[str, Kept] = {}
         self._by_age: list[tuple[int, str]] = []
-        """The same by time of acceptance, which is not the order in which batches come; told by the monotonic clock,
-        so that no batch that is in the store stays for longer than the window, whatever any clock said or says."""
+        """A heap by time of acceptance, which is not the order of arrival. Times are converted to the monotonic clock,
+        so that changes of a wall clock never keep a batch that is in the store longer than the window."""
         self._waiting: set[str] = set()
-        """Of those that are kept, what is in no store yet."""
+        """Batches in memory that are not in the store yet."""
         self._overdue: list[tuple[int, str]] = []
-        """Of these, what is older than the window; no longer in ``_by_age``."""
+        """A heap of the waiting batches that are older than the window; they are not in ``_by_age``."""
         self._lost_waiting_ns: int | None = None
-        """When the last that waits was left out, by the monotonic clock."""
+        """When a waiting batch was last left out or removed, on the monotonic clock."""
         self._lacks_since_ns: int | None = None
-        """By the same clock."""
+        """When the latest batch that is missing for lack of memory was accepted, on the monotonic clock."""
         self._subscriptions: set[Subscription] = set()
         self._ended = False
 
@@ -128,27 +128,27 @@ class Live:
         return manifest_id in self._kept
 
     def horizon_ns(self) -> int:
-        """What was accepted before is too old."""
+        """Batches accepted before this time are too old."""
         return self._clock.wall_ns() - self.window_ns
 
     @property
     def missing(self) -> bool:
-        """Whether a batch of the window is not here because memory did not hold it."""
+        """Whether a batch of the window is missing for lack of memory."""
         return self._lacks_since_ns is not None and self._lacks_since_ns >= self._clock.monotonic_ns() - self.window_ns
 
     @property
     def lacks_waiting(self) -> bool:
-        """Whether a batch that is in no store yet is not here because memory did not hold it."""
+        """Whether a batch that is not in the store yet is missing for lack of memory."""
         return self._lost_waiting_ns is not None
 
     def lacks(self, accepted_at_ns: int) -> None:
-        """A batch that was accepted then is not here, for want of memory."""
+        """Record that a batch accepted at this time is missing for lack of memory."""
         age_ns = max(-AHEAD_NS, self._clock.wall_ns() - accepted_at_ns)
         self._lost(self._clock.monotonic_ns() - age_ns)
 
     def add(self, manifest: AcceptedManifest, batch: Batch, *, waits: bool = False) -> bool:
-        """Keep a batch that was accepted. False if it was there, or is too old or too large to be kept. One that
-        ``waits`` is in no store until ``landed`` says so."""
+        """Keep an accepted batch. False if it is already here, or too old or too large. A batch that ``waits`` is not
+        in the store until ``landed`` is called for it."""
         manifest_id = manifest.identity.manifest_id
         size, now, accepted_at = size_of(batch), self._clock.wall_ns(), manifest.accepted_at_unix_ns
         if manifest_id in self._kept:
@@ -170,13 +170,13 @@ class Live:
             self._waiting.add(manifest_id)
         self._tidy()
         if manifest_id not in self._kept:
-            return False  # older than all for which there is room
+            return False  # removed at once: it is the oldest, and memory is full
         for subscription in self._subscriptions:
             subscription.offer(kept)
         return True
 
     def landed(self, manifest_ids: Collection[str]) -> None:
-        """These are in the store, and stay no longer than others."""
+        """These batches are in the store now: they no longer stay beyond the window."""
         self._waiting.difference_update(manifest_ids)
         if self._overdue:
             for _, manifest_id in self._overdue:
@@ -186,16 +186,16 @@ class Live:
             heapify(self._overdue)
 
     def all_landed(self, began_ns: int) -> None:
-        """Whatever waited then, by the monotonic clock, is in the store."""
+        """Everything that waited at this time of the monotonic clock is in the store."""
         if self._lost_waiting_ns is not None and self._lost_waiting_ns < began_ns:
             self._lost_waiting_ns = None
 
     def left_out_waiting(self) -> None:
-        """A batch that waits is not here, for want of memory."""
+        """Record that a waiting batch is missing for lack of memory."""
         self._lost_waiting_ns = self._clock.monotonic_ns()
 
     def kept(self) -> list[Kept]:
-        """What is within the window now, or waits."""
+        """All batches that are within the window or wait."""
         self._tidy()
         horizon = self.horizon_ns()
         return [
@@ -214,7 +214,7 @@ class Live:
         self._subscriptions.discard(subscription)
 
     def end(self) -> None:
-        """Tell everybody who listens that there will be no more, and whoever still comes."""
+        """End all subscriptions, and those made later."""
         self._ended = True
         for subscription in self._subscriptions:
             subscription.end()
@@ -245,12 +245,12 @@ class Live:
 
 
 def size_of(batch: Batch) -> int:
-    """Bytes in memory, about; never much less than it takes."""
-    samples, histograms, logs, alerts = batch.samples, batch.histograms, batch.logs, batch.alerts
+    """Estimated bytes in memory: the columns exactly, and more than the objects around them take."""
+    histograms, logs, alerts = batch.histograms, batch.logs, batch.alerts
     size = PER_BATCH + batch.text_bytes + PER_TEXT * len(batch.texts) + 16 * len(batch.label_sets.names)
-    size += _SAMPLE * len(samples) + _SERIES * len(samples.series.kind)
+    size += _samples_size(batch.samples)
     if len(histograms):
-        size += _SAMPLE * len(histograms) + _SERIES * len(histograms.samples.series)
+        size += _samples_size(histograms.samples) + 8 * len(histograms)
         size += sum(table.nbytes for table in histograms.counts)
     if len(logs):
         size += 4 * 8 * len(logs) + int(logs.message.nbytes)
@@ -259,10 +259,15 @@ def size_of(batch: Batch) -> int:
     return size
 
 
+def _samples_size(samples: Samples) -> int:
+    columns = 3 if samples.exact is None else 4
+    return columns * 8 * len(samples) + _SERIES * len(samples.series)
+
+
 def counted_once(
     kept: list[Kept],
 ) -> Iterator[tuple[Kept, "np.ndarray[tuple[int], np.dtype[np.int64]] | None"]]:
-    """Each batch, with the sequence numbers in it that an earlier one has given already; None where there are none."""
+    """Each batch, with those of its sequence numbers that an earlier batch has already; None if there are none."""
     cluster: list[Kept] = []
     reach = -1
     for each in sorted(kept, key=lambda one: one.identity):
@@ -275,7 +280,7 @@ def counted_once(
 
 
 def _once(cluster: list[Kept]) -> Iterator[tuple[Kept, "np.ndarray[tuple[int], np.dtype[np.int64]] | None"]]:
-    """Batches whose ranges overlap, in order. All at once: one by one would take the square of their number."""
+    """``counted_once`` for batches whose ranges overlap, in order. Comparing pairs would take quadratic time."""
     if len(cluster) < 2:
         yield from ((each, None) for each in cluster)
         return

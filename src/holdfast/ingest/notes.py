@@ -86,7 +86,7 @@ class Notes:
         good = [run for run in found.values() if run is not None]
         whole = [run for run in good if not any(other.covers(run.first, run.last) for other in good if other != run)]
         for run in whole:
-            await self._folder.force(run.name)  # before anything goes that is in it
+            await self._folder.fsync(run.name)  # before anything goes that is in it
         self._runs = tuple(sorted(whole, key=lambda run: run.first))
         for run in good:
             if run not in whole:
@@ -270,7 +270,7 @@ class Notes:
         if any(run.covers(number, number) for run in self._runs):
             await self._folder.remove(name)
             return
-        await self._folder.force(name)
+        await self._folder.fsync(name)
         data = await self._folder.read(name) or b""
         self._logs.append(number)
         self._log_bytes = 0

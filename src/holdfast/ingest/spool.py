@@ -25,9 +25,7 @@ The store given must answer for certain (the local one does): there is no wire h
 """
 
 import asyncio
-import fcntl
 import hashlib
-import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
@@ -40,7 +38,7 @@ from holdfast.base.errors import Ambiguous, Denied, Incompatible, Invalid, Refus
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.accept import Submission
-from holdfast.ingest.agent.folder import DiskFolder, named_folder
+from holdfast.ingest.agent.folder import DiskFolder, locked, named_folder
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.notes import Notes
@@ -296,18 +294,12 @@ def holds_spool(folder: Path) -> bool:
 def _held(folder: Path) -> Iterator[None]:
     with named_folder("--spool", folder):
         (folder / NOTES).mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refused(
-                f"{folder}: another collector uses this spool",
-                remedy="end it first: with local_spool a store has one collector; several need a store of s3_manifest",
-            ) from error
+    busy = Refused(
+        f"{folder}: another collector uses this spool",
+        remedy="end it first: with local_spool a store has one collector; several need a store of s3_manifest",
+    )
+    with locked("--spool", folder / LOCK, busy):
         yield
-    finally:
-        os.close(lock)
 
 
 def pending_key(identity: BatchIdentity) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from holdfast.base.findings import Finding, Severity, rules
+from holdfast.base.audit import Finding, Severity, rules
 from holdfast.bus import layout as bus
 from holdfast.ingest import layout as ingest
 from holdfast.metrics import layout as metrics

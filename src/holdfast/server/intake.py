@@ -76,7 +76,6 @@ class Intake:
         self._frames = frames
         self._accept_timeout_s = accept_timeout_s
         self._decoders = asyncio.Semaphore(DECODERS)
-        self._repeated = frame.Repeated()
         self.draining = False
 
     async def take(self, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
@@ -143,7 +142,7 @@ class Intake:
         with self._limits.memory(unpacked_bytes, held=len(data)):
             if header.payload_bytes <= INLINE_PAYLOAD and header.records <= INLINE_RECORDS:
                 frame_sha256 = hashlib.sha256(data).hexdigest()
-                batch = frame.decode(data, self._frames, header=header, repeated=self._repeated)
+                batch = frame.decode(data, self._frames, header=header)
                 return await self._offer(submission_of(data, batch, frame_sha256=frame_sha256))
             async with self._decoders:
                 unpacked = await blocking(frame.unpack, data, self._frames, header)

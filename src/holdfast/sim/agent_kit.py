@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.base.errors import Ambiguous, Unavailable
 from holdfast.ingest.accept import Accepted
 from holdfast.ingest.agent.folder import Piece
-from holdfast.ingest.agent.sender import Answer, Busy, Conflict, Silent, Taken
+from holdfast.ingest.agent.sender import Answer, Busy, Conflict, NoAnswer, Taken
 from holdfast.ingest.collector import Collector
 from holdfast.ingest.frame import Identity, decode, encode, pack_sequenced
 from holdfast.ingest.frame.batch import Sequenced
@@ -102,7 +102,7 @@ class SimFolder:
             self._files[name].durable = data
             await self._turn()
 
-    async def force(self, name: str) -> None:
+    async def fsync(self, name: str) -> None:
         await self._turn()
         self._files[name].durable = bytes(self._files[name].data)
 
@@ -146,14 +146,14 @@ class SimTransport:
         if first and rng.random() < self._road.rival:
             await self._rival(identity)
         if rng.random() < self._road.lost_request:
-            return Silent("the request was lost")
+            return NoAnswer("the request was lost")
         submission = submission_of(frame, decode(frame))
         try:
             answer = await self._collectors[route].accept(submission)
         except (Unavailable, Ambiguous) as error:
             return Busy(str(error), rng.choice((0, 200)))
         if rng.random() < self._road.lost_answer:
-            return Silent("the answer was lost")
+            return NoAnswer("the answer was lost")
         if isinstance(answer, Accepted):
             return Taken(answer.duplicate)
         resolved = not first and rng.random() < self._road.resolved

@@ -21,6 +21,16 @@ def swallow():
         return None
 
 
+def half(number):
+    assert number % 2 == 0  # S101
+    try:
+        return number // 2
+    except:  # E722
+        return 0
+
+
+# TODO: later  # FIX002
+private = subprocess.Popen("ls")._waitpid_lock  # SLF001
 shell = subprocess.run("ls", shell=True)  # S602
 listed = list([x for x in range(3)])  # C411
 maybe: typing.Optional[int] = None  # UP045

@@ -1,18 +1,57 @@
-"""The benchmarks' own parts: pairs are interleaved, figures are medians, and the object benchmark runs."""
+"""The benchmarks run, and compare like with like."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 
+import holdfast
 from bench import lib
-from bench.lib import Contender, Sample, compare, facts, table
-from bench.objects.workload import VERBS, Workload
-from tests.tidy.tree import leaks
+from bench.bus.work import floor_worker, publish
+from bench.frames.formats import OTHERS, Format, table_of
+from bench.frames.hosts import records
+from bench.lib import Contender, Sample, compare
+from bench.objects.server import s3_server
+from bench.ontology_write.contenders import Customer
+from bench.ontology_write.places import Bucket
+from bench.pipeline import place
+from bench.pipeline.__main__ import rolled, run
+from bench.pipeline.fleet import SCRAPES, SERIES, Fleet
+from bench.pipeline.peers import duckdb_seconds
+from bench.runs.floor import record
+from bench.runs.work import Workload
+from holdfast.ingest.frame import pack
+from holdfast.objects.open import open_store
+from holdfast.pipeline.engine import Inline
+from holdfast.platform.open import open_platform
+from tests.tidy.tree import ROOT, leaks
 
-ROOT = Path(__file__).parents[3]
+
+@pytest.mark.parametrize(
+    ("name", "store"),
+    [
+        ("bus", "file"),
+        ("frames", None),
+        ("ingest", "file"),
+        ("objects", "memory"),
+        ("ontology_read", "file"),
+        ("ontology_write", "file"),
+        ("runs", "memory"),
+    ],
+)
+def test_a_benchmark_runs_and_writes_its_results(tmp_path: Path, name: str, store: str | None) -> None:
+    out = tmp_path / "results.json"
+    command = [sys.executable, "-m", f"bench.{name}", "--quick", "--out", str(out)]
+    command += ["--store", store] if store else []
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = out.read_text(encoding="utf-8")
+    assert json.loads(text)
+    assert not leaks(text)
 
 
 async def test_pairs_take_turns_and_the_first_pair_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,50 +74,56 @@ async def test_pairs_take_turns_and_the_first_pair_is_not_measured(monkeypatch: 
     found = await compare(contender("ours"), contender("other"), pairs=3)
     assert [name for name, _ in order] == ["other", "ours", "ours", "other", "other", "ours", "ours", "other"]
     assert [number for _, number in order] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert found.ratio == 1.5  # of 0.5, 1.5 and 2
-    assert found.spread == (0.5, 2.0)
-    assert (found.rate, found.other_rate) == (3.0, 3.0)
-    assert found.cpu_us == pytest.approx(100_000)
+    assert (found.ratio, found.spread) == (1.5, (0.5, 2.0))
     assert found.requests_per_operation == 2.0
 
 
-def test_both_sides_get_the_same_plan_and_every_write_new_bytes() -> None:
-    for verb in VERBS:
-        for concurrency in (1, 16):
-            workload = Workload(verb, concurrency, 320)
-            assert workload.plan(3) == workload.plan(3)
-            assert len(workload.plan(0)) == concurrency
-    written = [
-        (step.key, step.body)
-        for verb in ("create", "replace")
-        for number in range(3)
-        for steps in Workload(verb, 16, 320).plan(number)
-        for step in steps
-    ]
-    assert len(set(written)) == len(written)
+@pytest.mark.parametrize("form", OTHERS, ids=lambda form: form.name)
+def test_each_format_gives_the_samples_back(form: Format) -> None:
+    batch = pack("host", "boot", records(5), seq_start=0)
+    table = form.prepare(batch)
+    assert form.decode(form.encode(table)).equals(table)
+    assert table.column("value").to_pylist() == table_of(batch).column("value").to_pylist()
 
 
-def test_table_is_aligned() -> None:
-    lines = table(("name", "n"), [("a", "1"), ("longer", "200")]).splitlines()
-    assert lines == ["name      n", "------  ---", "a         1", "longer  200"]
+async def test_the_floor_of_the_bus_is_three_requests_per_event() -> None:
+    async with open_platform("memory:") as hf:
+        await publish(hf.bus(), 5)
+        keys = [key async for key in hf.store.keys("events/default/")]
+        before = hf.store.usage.requests()
+        await floor_worker(hf.store, keys)
+        assert hf.store.usage.requests() - before == 15
 
 
-def test_facts_name_no_machine() -> None:
-    assert set(facts("obstore")) == {"python", "system", "obstore"}
+async def test_the_floor_of_runs_makes_the_requests_of_a_journal() -> None:
+    floor = await record(70)
+    async with open_store("memory:") as store:
+        await Workload().run(store, "r", 70)
+        assert len(floor.run) == store.usage.at("put", "runs").requests
 
 
-def test_the_object_benchmark_runs_and_keeps_its_results(tmp_path: Path) -> None:
-    out = tmp_path / "objects.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.objects", "--quick", "--store", "memory", "--out", str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "memory: PUT create, 16 at once" in done.stdout
-    results = json.loads(out.read_text())["results"]["memory"]
-    assert len(results) == 8
-    assert {figures["requests_per_operation"] for figures in results.values()} == {1.0}
-    assert not leaks(out.read_text())
+async def test_the_s3_server_counts_the_requests_that_our_store_counts(tmp_path: Path) -> None:
+    with s3_server(tmp_path, "bench.ontology_write.counted", buckets=("one",)) as address:
+        bucket = Bucket(address, "one", tmp_path)
+        before = bucket.cost()
+        async with holdfast.open(bucket.uri, settings=bucket.settings) as hf:
+            async with hf.ontology(Customer) as onto:
+                onto.ensure(Customer(id="c1", name="Ada", tier="gold", seats=1))
+                await onto.commit()
+            counted = hf.store.usage.requests()
+        assert bucket.cost().since(before).requests == counted > 0
+
+
+async def test_both_sides_of_the_pipeline_count_the_same_samples(tmp_path: Path) -> None:
+    fleet, ideal, out, folder = Fleet(2), tmp_path / "ideal.parquet", tmp_path / "rows.parquet", tmp_path / "store"
+    fleet.write_ideal(ideal)
+    assert duckdb_seconds(ideal, out) > 0
+    await place.fill(folder, fleet)
+    async with open_store(f"file:{folder}") as store:
+        engine = Inline(store)
+        await run(engine, folder, "reconcile", full=True)
+        await rolled(engine, folder, fleet)
+    chunks = [pq.read_table(path) for path in folder.glob("rollup/v1/window=1m/**/*.zst")]
+    assert sum(sum(part.column("count").to_pylist()) for part in chunks) == fleet.samples == 2 * SERIES * SCRAPES
+    query = f"SELECT sum(column2) FROM (SELECT * FROM '{out}') t(s, m, column2, a, b, c)"
+    assert duckdb.sql(query).fetchone() == (fleet.samples,)

@@ -98,7 +98,7 @@ def test_a_spool_that_cannot_be_is_named_with_its_option(console: Console, token
     words = (*ANYWHERE, "--tokens", str(tokens), "--acceptance", "local_spool", "--spool")
     for spool, code, text in [
         (str(tokens), 2, "Not a directory"),
-        ("/proc/x", 2, "no folder can be made there"),
+        ("/proc/x", 2, "no folder can be created there"),
         ("/sys/x", 6, "permitted"),
     ]:
         found, error = console.collector(*words, spool)

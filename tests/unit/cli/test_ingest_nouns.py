@@ -200,7 +200,7 @@ class TestParked:
 
     def test_a_folder_that_is_no_queue_is_refused(self, desk: Desk) -> None:
         found = desk.json("agent", "parked", "list", "--queue", str(desk.root / "none"), code=2)
-        assert "is no queue" in found["error"]["message"]
+        assert "is not the queue of an agent" in found["error"]["message"]
 
     def test_an_agent_says_what_it_needs(self, desk: Desk) -> None:
         found = desk.json("agent", "--collector", "https://a:1", code=2)

@@ -1,6 +1,9 @@
 """The queue of an agent on a real disk: numbers, restarts, torn ends, damage, bounds, locks."""
 
+import os
 import resource
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -9,7 +12,6 @@ import pytest
 from holdfast.base.clock import SystemClock
 from holdfast.base.errors import Corrupt, Invalid, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import DiskFolder, held_folder
 from holdfast.ingest.agent.parked import (
     Parked,
@@ -21,6 +23,7 @@ from holdfast.ingest.agent.parked import (
     write_parked,
 )
 from holdfast.ingest.agent.queue import Queue, Queued, QueueFull, QueueOptions, open_queue
+from holdfast.ingest.agent.segment import Entry
 from holdfast.ingest.frame import decode
 from holdfast.ingest.records import Log
 
@@ -190,7 +193,7 @@ async def test_a_file_in_place_of_the_folder_is_one_clear_line(tmp_path: Path) -
     (tmp_path / "q").write_bytes(b"")
     with pytest.raises(Invalid, match="File exists"), held_folder(tmp_path / "q"):
         pass
-    with pytest.raises(Invalid, match="--queue /proc/x: no folder can be made there"), held_folder(Path("/proc/x")):
+    with pytest.raises(Invalid, match="--queue /proc/x: no folder can be created there"), held_folder(Path("/proc/x")):
         pass
 
 
@@ -357,3 +360,48 @@ async def test_on_a_disk_that_is_full_to_the_last_byte_what_is_accepted_can_stil
         again = await open_queue(disk, "web-1", AMBIENT)
         assert again.next_seq == queue.next_seq
         queue = again
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+@pytest.mark.parametrize("name", ["queue.lock", "queue.json.new", "queue.json", f"{0:020d}.segment"])
+async def test_no_file_of_a_queue_is_opened_through_a_link(
+    tmp_path: Path, name: str, link: Callable[[Path, Path], None]
+) -> None:
+    """Whoever may write to the folder must not make the agent read or overwrite other files of its user."""
+    victim, folder = tmp_path / "victim", tmp_path / "queue"
+    victim.write_text("of somebody else")
+    folder.mkdir()
+    link(folder / name, victim)
+    disk = DiskFolder(folder)
+    if name == "queue.lock":
+        with pytest.raises(Refused, match=r"queue.lock: is a link"), held_folder(folder):
+            pytest.fail("the folder was locked through a link")
+    elif name.endswith(".new"):
+        await disk.replace("queue.json", b"{}")
+        assert (folder / "queue.json").read_bytes() == b"{}"
+    else:
+        with pytest.raises(Refused, match="is a link"):
+            await disk.append(name, 0, b"x")
+        with pytest.raises(Refused, match="is a link"):
+            await disk.read(name)
+        await disk.replace(name, b"{}")
+        assert not (folder / name).is_symlink()
+    assert victim.read_text() == "of somebody else"
+
+
+async def test_files_of_a_queue_are_private(tmp_path: Path) -> None:
+    with held_folder(tmp_path / "queue") as disk:
+        await disk.append("a", 0, b"x")
+        await disk.replace("b", b"x")
+        assert stat.S_IMODE(disk.path.stat().st_mode) == 0o700
+        assert {name: stat.S_IMODE((disk.path / name).stat().st_mode) for name in await disk.names()} == {
+            "a": 0o600,
+            "b": 0o600,
+            "queue.lock": 0o600,
+        }
+
+
+async def test_a_named_pipe_in_a_queue_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "queue.json")
+    with pytest.raises(Refused, match="not a regular file"):
+        await DiskFolder(tmp_path).read("queue.json")

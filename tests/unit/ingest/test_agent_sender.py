@@ -14,17 +14,17 @@ from holdfast.ingest.agent.sender import (
     Denied,
     Effect,
     Event,
+    NoAnswer,
     Offered,
     Park,
     Rejected,
     Release,
+    Report,
     Route,
-    Say,
     Send,
-    Silent,
     State,
     Taken,
-    Woke,
+    Tick,
     step,
     wakes_at_ms,
 )
@@ -57,12 +57,12 @@ def test_a_batch_goes_to_the_collector_in_use_and_leaves_when_it_is_taken() -> N
     assert desk.state.idle
 
 
-@pytest.mark.parametrize("answer", [Silent("no answer"), Busy("503"), Denied("forbidden", "403")])
+@pytest.mark.parametrize("answer", [NoAnswer("no answer"), Busy("503"), Denied("forbidden", "403")])
 def test_a_collector_that_fails_rests_and_the_next_takes_over(answer: Answer) -> None:
     desk = Desk()
     desk.tell(Offered(0))
     effects = desk.answer(0, 0, answer)
-    assert [type(effect) for effect in effects] == [Say, Send]
+    assert [type(effect) for effect in effects] == [Report, Send]
     assert effects[1] == Send(0, 1)
     assert desk.state.current == 1
 
@@ -70,14 +70,14 @@ def test_a_collector_that_fails_rests_and_the_next_takes_over(answer: Answer) ->
 def test_with_every_collector_resting_batches_wait_until_the_first_rest_ends() -> None:
     desk = Desk(routes=2, window=1)
     desk.tell(Offered(0))
-    desk.answer(0, 0, Silent(""))
+    desk.answer(0, 0, NoAnswer(""))
     desk.now = 10
-    assert desk.answer(0, 1, Silent("")) == [Say(1, "silent", "")]
+    assert desk.answer(0, 1, NoAnswer("")) == [Report(1, "silent", "")]
     assert wakes_at_ms(desk.state, desk.now) == 50
     desk.now = 49
-    assert desk.tell(Woke()) == []
+    assert desk.tell(Tick()) == []
     desk.now = 50
-    assert desk.tell(Woke()) == [Send(0, 0)]
+    assert desk.tell(Tick()) == [Send(0, 0)]
 
 
 def test_rests_grow_up_to_a_bound_and_end_with_a_good_answer() -> None:
@@ -85,14 +85,14 @@ def test_rests_grow_up_to_a_bound_and_end_with_a_good_answer() -> None:
     desk.tell(Offered(0))
     rests: list[int] = []
     for _ in range(8):
-        desk.answer(0, 0, Silent(""))
+        desk.answer(0, 0, NoAnswer(""))
         until = wakes_at_ms(desk.state, desk.now)
         assert until is not None
         rests.append(until - desk.now)
         desk.now = until
-        desk.tell(Woke())
+        desk.tell(Tick())
     assert rests == [50, 100, 200, 400, 500, 500, 500, 500]
-    assert desk.answer(0, 0, Taken(False)) == [Release(0), Say(0, "works", "answers again", good=True)]
+    assert desk.answer(0, 0, Taken(False)) == [Release(0), Report(0, "works", "answers again", good=True)]
     assert desk.state.routes == (Route(),)
 
 
@@ -102,7 +102,7 @@ def test_retry_after_is_the_least_rest_and_has_a_bound() -> None:
     desk.answer(0, 0, Busy("", retry_after_ms=5_000))
     assert wakes_at_ms(desk.state, 0) == 5_050
     desk.now = 5_050
-    desk.tell(Woke())
+    desk.tell(Tick())
     desk.answer(0, 0, Busy("", retry_after_ms=10**12))
     assert wakes_at_ms(desk.state, desk.now) == desk.now + 60_000 + 100
 
@@ -112,13 +112,13 @@ def test_after_a_rest_one_batch_probes() -> None:
     for batch in (0, 1, 2):
         desk.tell(Offered(batch))
     for batch in (0, 1, 2):
-        desk.answer(batch, 0, Silent(""))
+        desk.answer(batch, 0, NoAnswer(""))
     assert desk.state.routes[0].failures == 1
     desk.now = 50
-    assert desk.tell(Woke()) == [Send(0, 0)]
+    assert desk.tell(Tick()) == [Send(0, 0)]
     assert desk.answer(0, 0, Taken(False)) == [
         Release(0),
-        Say(0, "works", "answers again", good=True),
+        Report(0, "works", "answers again", good=True),
         Send(1, 0),
         Send(2, 0),
     ]
@@ -146,7 +146,7 @@ def test_what_cannot_succeed_is_parked_with_its_reason() -> None:
 
 
 def test_an_answer_to_nothing_is_a_fault_of_ours() -> None:
-    with pytest.raises(Corrupt, match="was not sent"):
+    with pytest.raises(Corrupt, match="which is not in flight"):
         Desk().answer(0, 0, Taken(False))
 
 
@@ -163,25 +163,25 @@ def test_whatever_collectors_answer_every_batch_ends_once(seed: int) -> None:
         Rejected("r", ""),
         Denied("d", ""),
         Busy("", 300),
-        Silent(""),
+        NoAnswer(""),
     ]
     while ended < 40:
         effects: list[Effect] = []
         if desk.state.room and offered < 40:
             effects += desk.tell(Offered(offered))
             offered += 1
-        elif desk.state.flying:
-            batch, route = rng.choice(sorted(desk.state.flying))
+        elif desk.state.in_flight:
+            batch, route = rng.choice(sorted(desk.state.in_flight))
             effects += desk.answer(batch, route, rng.choice(answers))
         else:
             wake = wakes_at_ms(desk.state, desk.now)
             assert wake is not None, "batches wait for nothing"
             desk.now = wake
-            effects += desk.tell(Woke())
+            effects += desk.tell(Tick())
         for effect in effects:
             if isinstance(effect, Release | Park):
                 assert effect.batch not in done
                 done.add(effect.batch)
                 ended += 1
-        assert len(desk.state.flying) + len(desk.state.waiting) <= desk.state.window
+        assert len(desk.state.in_flight) + len(desk.state.waiting) <= desk.state.window
     assert done == set(range(40))

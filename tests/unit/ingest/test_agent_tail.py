@@ -155,7 +155,7 @@ def test_what_cannot_be_read_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
         for _ in range(3):
             assert tailer.read(5, 10).records == []
     assert [record.message for record in caplog.records] == [
-        f"{tmp_path / 'app.log'} cannot be read: it is no regular file; it is tried again every round"
+        f"{tmp_path / 'app.log'} cannot be read: it is not a regular file; retried every round"
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_pipe_is_not_waited_for_and_a_name_that_is_no_text_is_passed_over(
         assert desk.read() == ["one"]
         assert desk.read() == []
     reasons = sorted(record.message.partition("read: ")[2].partition(";")[0] for record in caplog.records)
-    assert reasons == ["it is no regular file", "its name is no UTF-8"]
+    assert reasons == ["it is not a regular file", "its name is not UTF-8"]
 
 
 def test_a_pattern_that_matches_rotated_names_too_takes_each_line_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest.agent.agent import Agent
 from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.agent.queue import Queue, QueueOptions, open_queue
-from holdfast.ingest.agent.sender import Answer, Conflict, Denied, Silent, Taken
+from holdfast.ingest.agent.sender import Answer, Conflict, Denied, NoAnswer, Taken
 from holdfast.ingest.frame import Identity, decode
 from holdfast.ingest.records import Alert, Counter, Log, Record, State
 
@@ -57,7 +57,7 @@ class Desk:
             self.section,
             self.root,
             collectors=("http://one",),
-            speak=self.spoken.append,
+            notify=self.spoken.append,
         )
 
 
@@ -117,7 +117,7 @@ async def test_who_is_denied_waits_and_says_so_once(tmp_path: Path) -> None:
 
 
 async def test_an_agent_that_is_stopped_sends_its_last_round(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, Collector(Silent("no answer")), interval_ms=100, batch_ms=60_000)
+    desk = Desk(tmp_path, Collector(NoAnswer("no answer")), interval_ms=100, batch_ms=60_000)
     agent = await desk.agent()
     stop = asyncio.Event()
     work = asyncio.create_task(agent.run(stop))

@@ -115,7 +115,7 @@ async def test_what_no_try_can_mend_is_raised_at_once(answer: Any, error: type[E
 async def test_what_is_no_collector_decides_nothing() -> None:
     collector = Collector((404, b"<html>"))
     async with client_of(collector, tries=2) as client:
-        with pytest.raises(Undelivered, match="not as a collector does"):
+        with pytest.raises(Undelivered, match="without the error document of a collector"):
             await client.send(Gauge("load", 1.0, 1))
 
 
@@ -126,11 +126,11 @@ async def test_nothing_is_sent_for_no_records() -> None:
 def test_a_client_that_cannot_work_is_refused(tmp_path: Path) -> None:
     for wrong in ({}, {"token": "a", "token_file": "b"}, {"token_file": tmp_path / "none"}):
         with pytest.raises(Invalid):
-            Client("http://c", agent_id="web-1", **wrong)
+            Client("https://c", agent_id="web-1", **wrong)
     with pytest.raises(Invalid):
         Client([], agent_id="web-1", token="t")
     with pytest.raises(Invalid):
-        Client("http://c", agent_id="", token="t")
+        Client("https://c", agent_id="", token="t")
     (tmp_path / "token").write_text("secret\n")
     made = Client("https://c", agent_id="a", token_file=tmp_path / "token", verify=ssl.create_default_context())
     assert made.next_seq == 0
@@ -159,27 +159,37 @@ def test_blocking_code_uses_it_through_the_portal() -> None:
 
 
 def test_an_address_without_a_scheme_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"'collector:8080' is no address of a collector\nhint: write https://host:port"):
-        Client(["http://a:8080", "collector:8080"], agent_id="web-1", token="t")
+    with pytest.raises(Invalid, match=r"'collector:8080' is not the URL of a collector\nhint: write https://host:port"):
+        Client(["https://a:8080", "collector:8080"], agent_id="web-1", token="t")
 
 
-@pytest.mark.parametrize("url", ["http://", "https://:8080", "http://c:port", "http://[::1", "http://c?to=d", "", "c"])
+@pytest.mark.parametrize(
+    "url", ["http://", "https://:8080", "https://c:port", "http://[::1", "https://c?to=d", "https://c#d", "", "c"]
+)
 def test_an_address_that_names_no_collector_is_refused_at_once(url: str) -> None:
-    with pytest.raises(Invalid, match="is no address of a collector"):
+    with pytest.raises(Invalid, match="is not the URL of a collector"):
         Client(url, agent_id="web-1", token="t")
 
 
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
-    with pytest.raises(Invalid, match="is no address of a collector") as caught:
-        Client("http://web:hunter2@c:8080", agent_id="web-1", token="t")
+    with pytest.raises(Invalid, match="is not the URL of a collector") as caught:
+        Client("https://web:hunter2@c:8080", agent_id="web-1", token="t")
     assert "hunter2" not in str(caught.value)
+
+
+def test_plain_http_to_another_machine_needs_the_unsafe_option() -> None:
+    urls = ["https://a:8080", "http://b:8080"]
+    with pytest.raises(Invalid, match="http://b is another machine") as caught:
+        Client(urls, agent_id="web-1", token="hunter2")
+    assert "hunter2" not in str(caught.value)
+    assert Client(urls, agent_id="web-1", token="hunter2", unsafe_plain_http=True).pending == ()
 
 
 def test_what_is_empty_is_called_that() -> None:
     with pytest.raises(Invalid, match=r"^agent id: it is empty\nhint: give a name of 1 to 120 bytes$"):
-        Client("http://c", agent_id="", token="t")
+        Client("https://c", agent_id="", token="t")
     with pytest.raises(Invalid, match=r"^the token given is empty\nhint: pass what `holdfast tokens add` has printed$"):
-        Client("http://c", agent_id="web-1", token="")
+        Client("https://c", agent_id="web-1", token="")
 
 
 def test_a_file_of_certificates_that_cannot_be_used_is_named_at_once(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ async def test_a_proxy_that_denies_decides_nothing(tmp_path: Path, status: int) 
     async with desk(tmp_path) as it:
         it.door.instead = status, b"<html>"
         client = it.client(tries=2)
-        with pytest.raises(Undelivered, match=f"{status} and not as a collector does"):
+        with pytest.raises(Undelivered, match=f"{status} without the error document of a collector"):
             await client.send(loads(1))
         assert len(it.door.bodies) == 2
         it.door.instead = None
@@ -267,7 +267,9 @@ async def test_no_more_is_taken_while_too_much_is_left(tmp_path: Path) -> None:
         for value in (1, 2):
             with pytest.raises(Undelivered):
                 await client.send(loads(value))
-        with pytest.raises(PendingFull, match=r"bytes are left .* these records were not taken; .* 502"):
+        with pytest.raises(
+            PendingFull, match=r"bytes of earlier calls are not delivered, .* these records were not taken; .* 502"
+        ):
             await client.send(loads(3))
         assert (client.next_seq, kept(client)) == (2, [0, 1])
         it.door.instead = None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.ingest.frame import FrameInvalid, decode, encode, pack
 from holdfast.ingest.frame.columns import Groups, Reader, Writer
-from holdfast.ingest.frame.scales import BITS, DIVISORS, WHOLE, Scaling, to_whole
+from holdfast.ingest.frame.scales import BITS, DIVISORS, WHOLE, from_whole, to_whole
 from holdfast.ingest.records import Counter, Gauge, Record
 from tests.unit.ingest.frame_kit import FLOATS, INT64
 
@@ -55,7 +55,8 @@ def test_values_come_back_to_the_last_bit(groups: list[tuple[bool, list[float]]]
     lengths = column([len(group) for _, group in groups])
     exact = np.where(np.repeat(whole, lengths), np.arange(len(values)) * 2**55, 0)
     scales, numbers = to_whole(values, exact if whole.any() else None, whole, lengths)
-    found, found_exact = Scaling(scales, lengths, len(numbers)).values(numbers)
+    found, found_exact, found_whole = from_whole(numbers, scales, lengths)
+    assert found_whole.tolist() == whole.tolist()
     floats = ~np.repeat(whole, lengths)
     assert found.view(np.int64)[floats].tolist() == values.view(np.int64)[floats].tolist()
     assert (found_exact is None) == (not whole.any())
@@ -91,9 +92,9 @@ def test_anything_else_is_its_bits(value: float) -> None:
 def test_a_scale_that_is_none_and_a_number_that_is_too_large_are_refused() -> None:
     for scale, number in ((9, 1), (-1, 1), (2, 2**53), (3, -(2**53))):
         with pytest.raises(FrameInvalid):
-            Scaling(column([scale]), column([1]), 1).values(column([number]))
+            from_whole(column([number]), column([scale]), column([1]))
         with pytest.raises(FrameInvalid):
-            Scaling(column([WHOLE, scale]), column([1, 1]), 2).values(column([2**60, number]))
+            from_whole(column([2**60, number]), column([WHOLE, scale]), column([1, 1]))
 
 
 def test_whole_numbers_and_floats_of_one_name_stay_what_they_were() -> None:

@@ -1,8 +1,11 @@
 """Live state by itself: bounds, and each sequence number once, in whatever order batches come."""
 
+import gc
+import tracemalloc
 from itertools import permutations
 
 import numpy as np
+import pytest
 
 from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.ingest.identity import BatchIdentity
@@ -277,3 +280,40 @@ def test_logs_of_a_clock_that_is_ahead_crowd_out_no_others() -> None:
         live.add(AcceptedManifest(identity, "0" * 64, 1, "k", watch.wall_ns(), "c", 1, 1), batch)
     found = select(live.kept(), Wanted(series=4))["logs"]
     assert [one["message"] for one in found] == ["1-0", "1-1", "2-0", "2-1"]
+
+
+@pytest.mark.parametrize(("series", "scrapes", "most"), [(1, 1, 1.0), (91, 1, 1.0), (91, 110, 1.05)])
+def test_the_counted_size_covers_the_memory_that_is_used(series: int, scrapes: int, most: float) -> None:
+    """Not far above it either, where samples are many."""
+    frames = [
+        encode(
+            pack_sequenced(
+                "web-1",
+                f"boot-{number}",
+                [
+                    Sequenced(scrape * series + of, Gauge(f"metric_{of}", scrape + of / 7, scrape, {"unit": str(of)}))
+                    for scrape in range(scrapes)
+                    for of in range(series)
+                ],
+            )
+        )
+        for number in range(20)
+    ]
+    decode(frames[0])  # whatever is allocated once
+    watch = Watch()
+    live = Live(watch, max_bytes=10**9, window_ns=WINDOW_NS)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number, frame in enumerate(frames):
+            identity = BatchIdentity("web-1", f"boot-{number}", 0, series * scrapes - 1)
+            live.add(AcceptedManifest(identity, "0" * 64, 1, "k", watch.wall_ns(), "c", 1, 1), decode(frame))
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(live) == 20
+    assert used <= live.size * most
+    if scrapes > 1:
+        assert used >= live.size * 0.8

@@ -1,8 +1,8 @@
-"""An agent at work: measures, reads logs, judges rules, cuts batches, and lets the shipper bring them to collectors.
+"""The agent's main loop: measure the host, read logs, evaluate alert rules, and queue batches for the shipper.
 
-Records are gathered for ``batch_ms`` and then cut into one batch. If the queue has no room, samples are dropped and
-counted, lines stay in their files, and alerts wait; the next batch that fits says how much was dropped. Nothing but
-``queue.append`` gives numbers, so what was dropped leaves no gap.
+Records are collected for ``batch_ms`` and then queued as one batch. If the queue is full, samples are dropped and
+counted, lines stay in their files, and alerts wait; the next batch that fits has a record of how much was dropped. Only
+``queue.append`` assigns sequence numbers, so dropped records leave no gap.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from holdfast.base.telemetry import logger
 from holdfast.ingest.agent.host import HostMeter
 from holdfast.ingest.agent.queue import CHANGES, Queue
 from holdfast.ingest.agent.rules import Rules
-from holdfast.ingest.agent.sender import BUSY, SILENT, Effect, Park, Release, Say
+from holdfast.ingest.agent.sender import BUSY, NO_ANSWER, Effect, Park, Release, Report
 from holdfast.ingest.agent.shipper import Shipper, ShipperOptions, Transport
 from holdfast.ingest.agent.tail import Lines, Tailer
 from holdfast.ingest.frame import Identity
@@ -27,17 +27,18 @@ from holdfast.ingest.records import Alert, Counter, Gauge, Log, Record, Severity
 LOGS = "logs"
 SOURCES = "log_sources"
 FIRING = "firing"
-CONFESSED = "confessed"
-"""Of what was dropped, how much a record in the queue tells of."""
+REPORTED = "confessed"
+"""How many of the dropped records a record in the queue has reported. The key is part of the queue's format."""
 METRICS_DROPPED = "dropped_metrics"
 ALERTS_DROPPED = "dropped_alerts"
 DAMAGED = "damaged_bytes"
 MOST_ALERTS = 1_000
-"""Alerts that wait for room; more are dropped, and counted."""
+"""Alerts that wait for room in the queue; more are dropped and counted."""
 MOST_LINES = 4_000
 _log = logger("agent")
 
-Spoken = Callable[[str], None]
+Notify = Callable[[str], None]
+"""Shows one line of text to people."""
 
 
 class Agent:
@@ -50,46 +51,46 @@ class Agent:
         folder: Path,
         *,
         collectors: tuple[str, ...],
-        speak: Spoken = lambda text: None,
+        notify: Notify = lambda text: None,
     ) -> None:
         self.queue = queue
         self._ambient = ambient
         self._section = section
         self._collectors = collectors
-        self._speak = speak
+        self._notify = notify
         self._meter = HostMeter(folder, processes=section.processes) if section.host else None
         self._tailer = Tailer(section.logs, queue.state.get(LOGS, {}), queue.state.get(SOURCES, ()))
         self._rules = Rules(section.rules, queue.state.get(FIRING, {}))
         options = ShipperOptions(len(collectors), section.window, parked_retry_ms=section.parked_retry_ms)
-        self.shipper = Shipper(queue, transport, ambient, options, self._told)
+        self.shipper = Shipper(queue, transport, ambient, options, self._on_effect)
         self._samples: list[Record] = []
         self._alerts: list[Alert] = []
         self._short_since_ns: int | None = None
-        """Since when there is no room."""
+        """Since when the queue is full."""
         self._cut_at_ns: int | None = None
         self._most_lines = self._full_lines = min(MOST_LINES, section.batch_records)
-        """Of a batch; fewer while there is little room."""
-        self._troubled: dict[int, str] = {}
+        """Lines per batch; fewer while the queue is nearly full."""
+        self._failing: dict[int, str] = {}
+        """Why each failing collector fails."""
         self.denied: str | None = None
-        """Why this agent, rather than what it sends, was refused last, or refused a collector; None if neither, or no
-        longer."""
+        """Why collectors refuse this agent, or why it does not trust a collector; None if neither is the case."""
 
     async def run(self, stop: asyncio.Event) -> bool:
-        """Until ``stop``; then one last round, and what is queued is sent if collectors take it in time. Whether
-        everything was sent."""
+        """Run until ``stop`` is set, then do one last round and try for ``drain_ms`` to empty the queue. Returns
+        whether everything was sent."""
         sending = asyncio.create_task(self.shipper.run(), name="shipper")
         measuring = asyncio.create_task(self._measure_until(stop), name="measuring")
         try:
             await asyncio.wait({sending, measuring}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
-                sending.result()  # it never ends by itself: this raises what it died of
+                sending.result()  # it ends only by an error, which this raises
             measuring.result()
             return await self.shipper.drain(self._section.drain_ms)
         finally:
             await _end(sending, measuring)
 
     async def once(self) -> bool:
-        """One round, sent; whether everything that was queued has gone."""
+        """Measure once and send. Returns whether everything in the queue was sent."""
         stop = asyncio.Event()
         stop.set()
         return await self.run(stop)
@@ -101,7 +102,7 @@ class Agent:
             await self.round()
             due += self._section.interval_ms * 1_000_000
             wait_s = (due - clock.monotonic_ns()) / 1_000_000_000
-            if wait_s <= 0:  # a machine that slept does not make up for it
+            if wait_s <= 0:  # after a suspend or a delay: skip the missed rounds
                 due, wait_s = clock.monotonic_ns(), 0.0
             try:
                 async with asyncio.timeout(wait_s):
@@ -111,7 +112,7 @@ class Agent:
         await self.round(last=True)
 
     async def round(self, *, last: bool = False) -> None:
-        """Measure once, and cut a batch if it is time to."""
+        """Measure once, and queue a batch if one is due."""
         now = self._ambient.clock.wall_ns()
         measured: list[Record] = [] if self._meter is None else await blocking(self._meter.measure, now)
         measured += await self._own(now)
@@ -126,7 +127,8 @@ class Agent:
             await self.cut()
 
     async def cut(self) -> None:
-        """One batch of what was gathered, and more while logs have more to read; but measuring goes on in its time."""
+        """Queue a batch of the records collected so far, and further batches while logs have more lines, but stop when
+        the next measurement is due."""
         clock = self._ambient.clock
         until = clock.monotonic_ns() + self._section.interval_ms * 1_000_000
         while True:
@@ -139,10 +141,10 @@ class Agent:
                 return
 
     async def _queue_up(self, lines: Lines, now_ns: int) -> bool:
-        """Whether everything was queued."""
+        """Returns whether everything was queued."""
         samples, alerts = self._samples, self._alerts
         self._samples, self._alerts = [], []
-        records: list[Record] = [*samples, *alerts, *self._confession(now_ns)]
+        records: list[Record] = [*samples, *alerts, *self._drop_report(now_ns)]
         try:
             await self._append(records, lines)
             self._most_lines = min(self._full_lines, 2 * self._most_lines)
@@ -150,7 +152,7 @@ class Agent:
         except Unavailable as error:
             found = error
         if lines.records:
-            # Lines can wait in their files, so they do not take the room of what cannot.
+            # Lines can wait in their files; samples and alerts cannot, so queue those alone.
             self._most_lines = max(1, self._most_lines // 2)
             try:
                 await self._append(records, Lines())
@@ -162,13 +164,13 @@ class Agent:
 
     async def _append(self, records: list[Record], lines: Lines) -> None:
         if not records and not lines.records:
-            self._tailer.commit(lines)  # the rest of a line that was too long: the next batch makes it durable
+            self._tailer.commit(lines)  # the skipped rest of a long line; the next batch makes the position durable
             return
         note = {
             CHANGES: {LOGS: self._tailer.changes(lines)},
             SOURCES: self._tailer.begun,
             FIRING: self._rules.state(),
-            CONFESSED: self._dropped(),
+            REPORTED: self._dropped(),
         }
         await self.queue.append([*records, *lines.records], note)
         self._tailer.commit(lines)
@@ -179,16 +181,16 @@ class Agent:
     async def _no_room(self, samples: list[Record], alerts: list[Alert], now_ns: int, error: Unavailable) -> None:
         if self._short_since_ns is None:
             self._short_since_ns = now_ns
-            self._speak(f"{error}; samples are dropped until there is room")
+            self._notify(f"{error}; samples are dropped until there is room")
         kept = alerts[-MOST_ALERTS:]
         self._alerts = kept + self._alerts
         self.queue.count(METRICS_DROPPED, len(samples))
         self.queue.count(ALERTS_DROPPED, len(alerts) - len(kept))
         await self.queue.save_cursor()
 
-    def _confession(self, now_ns: int) -> list[Record]:
-        """What was dropped, as a record of its own in the first batch that fits."""
-        records = self._dropped() - int(self.queue.state.get(CONFESSED, 0))
+    def _drop_report(self, now_ns: int) -> list[Record]:
+        """A log record of how many records were dropped since the last such record."""
+        records = self._dropped() - int(self.queue.state.get(REPORTED, 0))
         if records <= 0:
             return []
         since = "" if self._short_since_ns is None else f" since {iso(self._short_since_ns)}"
@@ -201,7 +203,7 @@ class Agent:
         return totals.get(METRICS_DROPPED, 0) + totals.get(ALERTS_DROPPED, 0)
 
     async def _own(self, now_ns: int) -> list[Record]:
-        """The agent's own figures."""
+        """Metrics of the agent itself."""
         queue, shipped = self.queue, self.shipper.shipped
         totals = queue.totals
         return [
@@ -215,28 +217,28 @@ class Agent:
             Counter("lmagent_send_failures_total", shipped.failures, now_ns),
         ]
 
-    def _told(self, effect: Effect, identity: Identity | None) -> None:
+    def _on_effect(self, effect: Effect, identity: Identity | None) -> None:
         now = self._ambient.clock.wall_ns()
         match effect:
             case Park(_, route, reason, detail):
                 text = f"batch {identity} is parked: {reason}: {detail}"
-                self._speak(f"{text}; see `holdfast agent parked list`")
+                self._notify(f"{text}; see `holdfast agent parked list`")
                 labels = {"reason": reason, "collector": self._collectors[route]}
                 self._alerts.append(Alert("lmagent_batch_parked", State.FIRING, now, labels, None, text))
             case Release(_, _, True):
-                self._speak(f"batch {identity} is dropped: an operator says that what was accepted counts")
-            case Say(route, reason, detail, good):
-                self._say(route, reason, detail, good, now)
+                self._notify(f"batch {identity} is dropped: an operator decided that the batch accepted before counts")
+            case Report(route, reason, detail, good):
+                self._report(route, reason, detail, good, now)
 
-    def _say(self, route: int, reason: str, detail: str, good: bool, now_ns: int) -> None:
-        """A collector that fails in the same way again is no news."""
+    def _report(self, route: int, reason: str, detail: str, good: bool, now_ns: int) -> None:
+        """Show and record that a collector fails or works again, but not that it fails in the same way again."""
         url = self._collectors[route]
-        self.denied = None if good or reason in {BUSY, SILENT} else reason
-        before = self._troubled.pop(route, None)
+        self.denied = None if good or reason in {BUSY, NO_ANSWER} else reason
+        before = self._failing.pop(route, None)
         if not good:
-            self._troubled[route] = reason
+            self._failing[route] = reason
         if good or before != reason:
-            self._speak(f"{url} {'answers again' if good else f'does not take batches ({reason}): {detail}'}")
+            self._notify(f"{url} {'answers again' if good else f'does not take batches ({reason}): {detail}'}")
             state = State.RESOLVED if good else State.FIRING
             labels = {"collector": url, "reason": before or reason if good else reason}
             self._alerts.append(Alert("lmagent_collector_fails", state, now_ns, labels, None, detail))

@@ -1,13 +1,18 @@
-"""A folder on disk, as a queue needs it: few operations, each durable when it returns.
+"""A directory on disk with the few operations that a queue needs, each durable when it returns.
 
-Names are flat. ``append`` and ``replace`` force their bytes to disk before they return; a process that dies within one
-leaves any part of an append behind it, and of a replace nothing or all. A full disk is ``Unavailable``, and has no
-effect. Whatever else a disk does is ``Unavailable`` too: the caller may try again, and believes nothing before.
+Names are flat. ``append`` and ``replace`` fsync before they return. A process that dies during an append may leave any
+part of the bytes; a process that dies during a replace leaves the old or the new content. A full disk is
+``Unavailable`` and has no effect. Any other error of the disk is ``Unavailable`` too; until a retry succeeds, its
+outcome is unknown.
+
+Files are private to the user of the process (mode 0600) and are never opened through a link, so that nobody who may
+write to the directory can make this process read or overwrite files elsewhere.
 """
 
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +28,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 Piece = tuple[str, int, int]
-"""Of the file of this name, from here on, so many bytes."""
+"""A part of a file: name, start, length."""
 
 
 class Folder(Protocol):
@@ -40,28 +45,29 @@ class Folder(Protocol):
         ...
 
     async def read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Bytes of several files; none of one that is not there."""
+        """Parts of several files; empty for a file that does not exist."""
         ...
 
     async def append(self, name: str, at: int, data: bytes) -> None:
-        """Write at ``at``, the end of what counts, and force it to disk. What stood behind it is cut off."""
+        """Write at ``at``, the end of the valid bytes, and fsync. Bytes after ``at`` are cut off."""
         ...
 
     async def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Another content, all at once. Not durable: after a power failure the old one may be back, or none."""
+        """Replace the content atomically. If not ``durable``, a power failure may bring back the old content, or
+        none."""
         ...
 
-    async def force(self, name: str) -> None:
-        """Force to disk what an earlier life may have written without doing so."""
+    async def fsync(self, name: str) -> None:
+        """Fsync a file that an earlier process may have written without doing so."""
         ...
 
     async def remove(self, name: str) -> None:
-        """No error if there is no such file."""
+        """Does nothing if there is no such file."""
         ...
 
 
 class DiskFolder:
-    """The folder at ``path``."""
+    """The directory at ``path``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -84,8 +90,8 @@ class DiskFolder:
     async def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         await finishing(self._replace, name, data, durable)
 
-    async def force(self, name: str) -> None:
-        await blocking(self._force, name)
+    async def fsync(self, name: str) -> None:
+        await blocking(self._fsync, name)
 
     async def remove(self, name: str) -> None:
         await finishing(self._remove, name)
@@ -97,25 +103,27 @@ class DiskFolder:
     def _size(self, name: str) -> int | None:
         with _explained(self.path / name):
             try:
-                return (self.path / name).stat().st_size
+                return (self.path / name).lstat().st_size
             except FileNotFoundError:
                 return None
 
     def _read(self, name: str, start: int, length: int | None) -> bytes | None:
         with _explained(self.path / name):
             try:
-                with (self.path / name).open("rb", buffering=0) as file:
-                    file.seek(start)
-                    return file.read() if length is None else _read_fully(file.fileno(), start, length)
+                file = _open(self.path / name, os.O_RDONLY)
             except FileNotFoundError:
                 return None
+            try:
+                return _read_fully(file, start, os.fstat(file).st_size - start if length is None else length)
+            finally:
+                os.close(file)
 
     def _read_pieces(self, pieces: Sequence[Piece]) -> list[bytes]:
         return [self._read(name, start, length) or b"" for name, start, length in pieces]
 
     def _append(self, name: str, at: int, data: bytes) -> None:
         with _explained(self.path / name):
-            file = os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = _open(self.path / name, os.O_RDWR | os.O_CREAT)
             try:
                 if os.fstat(file).st_size > at:
                     os.ftruncate(file, at)
@@ -123,19 +131,20 @@ class DiskFolder:
                     _write_fully(file, at, data)
                     os.fsync(file)
                 except OSError:
-                    # Whole entries must not appear later that nobody was told of. A failure here tells it all the same.
+                    # The caller learns that the append failed, so its bytes must not reappear as a valid entry later.
                     with suppress(OSError):
                         os.ftruncate(file, at)
                     raise
             finally:
                 os.close(file)
             if at == 0:
-                self._force_names()
+                self._fsync_directory()
 
     def _replace(self, name: str, data: bytes, durable: bool) -> None:
         with _explained(self.path / name):
             aside = self.path / f"{name}{TEMPORARY}"
-            file = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            aside.unlink(missing_ok=True)  # of a process that died
+            file = _open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
                 _write_fully(file, 0, data)
                 if durable:
@@ -148,22 +157,22 @@ class DiskFolder:
                 os.close(file)
             aside.replace(self.path / name)
             if durable:
-                self._force_names()
+                self._fsync_directory()
 
-    def _force(self, name: str) -> None:
+    def _fsync(self, name: str) -> None:
         with _explained(self.path / name):
-            for path in (self.path / name, self.path):
-                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(file)
-                finally:
-                    os.close(file)
+            file = _open(self.path / name, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+            self._fsync_directory()
 
     def _remove(self, name: str) -> None:
         with _explained(self.path / name):
             (self.path / name).unlink(missing_ok=True)
 
-    def _force_names(self) -> None:
+    def _fsync_directory(self) -> None:
         folder = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -173,29 +182,36 @@ class DiskFolder:
 
 @contextmanager
 def held_folder(path: Path) -> Iterator[DiskFolder]:
-    """The folder at ``path``, made if need be, for this process alone."""
+    """The queue's directory at ``path``, created if it does not exist, locked for this process."""
     with named_folder("--queue", path):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    busy = Refused(f"{path}: another agent uses this queue", remedy="stop it, or give each agent its own folder")
+    with locked("--queue", path / LOCK, busy):
+        yield DiskFolder(path)
+
+
+@contextmanager
+def locked(option: str, path: Path, busy: Refused) -> Iterator[None]:
+    """Hold the lock file at ``path``, which is created if it does not exist. Raises ``busy`` if a process holds it."""
+    with named_folder(option, path):
+        lock = _open(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Refused(
-                f"{path}: another agent works on this queue", remedy="stop it, or give each agent its own folder"
-            ) from error
-        yield DiskFolder(path)
+            raise busy from error
+        yield
     finally:
         os.close(lock)
 
 
 @contextmanager
 def named_folder(option: str, path: Path) -> Iterator[None]:
-    """Errors of the system in this block are those of the folder that ``option`` names, which is made if need be."""
+    """Convert an ``OSError`` in the block to an error that names ``option`` and its path."""
     try:
         yield
-    except FileNotFoundError as error:  # all folders above it are made: only the kernel's own, as /proc, take none
-        raise Invalid(f"{option} {path}: no folder can be made there", remedy="name a folder on a disk") from error
+    except FileNotFoundError as error:  # parents are created too, so this is a file system of the kernel such as /proc
+        raise Invalid(f"{option} {path}: no folder can be created there", remedy="name a folder on a disk") from error
     except OSError as error:
         raise _explanation(f"{option} {path}", error) from error
 
@@ -208,9 +224,25 @@ def _explained(path: Path) -> Iterator[None]:
         raise _explanation(str(path), error) from error
 
 
+def _open(path: Path, flags: int) -> int:
+    """Open a regular file that is not a link and has no other name; a new one is readable by this user only."""
+    # O_NONBLOCK: opening a named pipe must not wait for its other end.
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    about = os.fstat(file)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+        os.close(file)
+        raise OSError(errno.ELOOP, "is a link or not a regular file")
+    return file
+
+
 def _explanation(path: str, error: OSError) -> HoldfastError:
+    if error.errno == errno.ELOOP:
+        return Refused(
+            f"{path}: is a link or not a regular file, and is not opened",
+            remedy="find out who put it there and remove it; only this process may write to the folder",
+        )
     if error.errno in _FULL:
-        return Unavailable(f"{path}: the disk is full", remedy="make room; nothing that is there is lost")
+        return Unavailable(f"{path}: the disk is full", remedy="free some space; the data on it is not lost")
     if error.errno in _DENIED:
         return Denied(f"{path}: {error.strerror}", remedy="let the user of this process write to the folder")
     if isinstance(error, NotADirectoryError | FileExistsError):

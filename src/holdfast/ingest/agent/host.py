@@ -1,5 +1,5 @@
-"""What a host is doing, as records. Everything comes from psutil but processes, which are read from ``/proc``: psutil
-completes long names of processes from their command lines, and command lines are none of our business.
+"""Measure the host. Values come from psutil, except those of processes, which are read from ``/proc``: psutil takes
+long process names from command lines, which may hold secrets and are never read here.
 
 ``docs/operate/agents.md`` lists every metric. A value that cannot be read is left out of the round.
 """
@@ -25,7 +25,7 @@ MOST_PROCESSES = 8
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One line of ``/proc/PID/stat``, as far as we look at it."""
+    """The fields of ``/proc/PID/stat`` that are used."""
 
     pid: int
     comm: str
@@ -35,7 +35,7 @@ class Process:
 
     @classmethod
     def parse(cls, line: str) -> "Process | None":
-        """The name stands in brackets and may hold brackets and spaces itself, so the last one counts."""
+        """The name is in brackets and may contain brackets and spaces, so it ends at the last bracket."""
         opening, closing = line.find("("), line.rfind(")")
         rest = line[closing + 2 :].split()
         if opening < 0 or closing < 0 or len(rest) < 22:
@@ -50,7 +50,7 @@ class Process:
 
 
 class HostMeter:
-    """Remembers the processor time of every process between two rounds, and nothing else."""
+    """Measures the host. Keeps the CPU time of every process from one round to the next."""
 
     def __init__(self, queue: Path, *, processes: int = MOST_PROCESSES, proc: Path = Path("/proc")) -> None:
         self._queue = queue
@@ -62,13 +62,13 @@ class HostMeter:
         self._before: dict[tuple[int, int], int] = {}
 
     def measure(self, now_ns: int) -> list[Record]:
-        """One round. Blocking, for some milliseconds."""
+        """One round of measurements. Blocks for some milliseconds."""
         records: list[Record] = [Gauge("lmagent_up", 1, now_ns)]
         for part in (self._cpu, self._memory, self._load, self._disk, self._network, self._own, self._processes):
             try:
                 records += part(now_ns)
             except (OSError, psutil.Error):
-                continue  # a container may hide a part of the host; the others are still worth sending
+                continue  # a container may hide parts of the host; send the other values
         return records
 
     def _cpu(self, now_ns: int) -> Iterator[Record]:
@@ -108,7 +108,7 @@ class HostMeter:
         yield Gauge("lmagent_process_resident_memory_bytes", self._self.memory_info().rss, now_ns)
 
     def _processes(self, now_ns: int) -> Iterator[Record]:
-        """Those that used most processor time since the last round; of idle ones the largest."""
+        """The processes with the most CPU time since the last round; among idle ones those with the most memory."""
         if not self._most:
             return
         found = list(self._all_processes())
@@ -132,7 +132,7 @@ class HostMeter:
             try:
                 text = (self._proc / name / "stat").read_text(encoding="utf-8", errors="replace")
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             process = Process.parse(text)
             if process is not None:
                 yield process

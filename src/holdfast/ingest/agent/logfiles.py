@@ -1,7 +1,7 @@
-"""Which log files there are, and which of them were read before under which name.
+"""List log files and match them with the positions of earlier rounds.
 
-A file is its device and inode. Positions are kept by name, so names that have changed hands are sorted out here, before
-anything is read: ``app.log`` that is now ``app.log.1`` takes its position with it.
+A file is identified by device and inode, but positions are stored by name. Before anything is read, the position of a
+renamed file moves to its new name: ``app.log`` that is now ``app.log.1`` keeps its position.
 """
 
 import glob
@@ -19,7 +19,7 @@ from holdfast.base.config import LogSource
 
 ABSENT = -1
 SCANS = 3
-"""Times a folder is looked through: a file that is renamed meanwhile can be missed."""
+"""How often a directory is listed to find a renamed file: one that is renamed meanwhile can be missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Place:
     inode: int
     offset: int
     mark_bytes: int = 0
-    """How many of the first bytes are in the checksum."""
+    """How many of the file's first bytes the checksum covers."""
     mark: int = 0
     skipping: bool = False
-    """The rest of a line that was too long is still to be passed over."""
+    """The rest of a line that was too long has still to be skipped."""
 
     def document(self) -> list[int]:
         return [self.device, self.inode, self.offset, self.mark_bytes, self.mark, int(self.skipping)]
@@ -57,12 +57,12 @@ class LogFile:
 
 
 Report = Callable[[str, str], None]
-"""A path, and why it is not read."""
+"""Called with a path and the reason why it is not read."""
 
 
 def found_files(sources: Sequence[LogSource], before: Iterable[str], report: Report) -> list[LogFile]:
-    """The files that the sources name, each name once. One that was there before, or is named by itself, is among them
-    even if it is not there: then its size is ``ABSENT``."""
+    """The files that match the sources, each name once. A name without a pattern, and a name with a position in
+    ``before``, is listed even if there is no such file: its size is then ``ABSENT``."""
     found: dict[str, LogFile] = {}
     for source in sources:
         for path in sorted(glob.glob(source.path)) if glob.has_magic(source.path) else [source.path]:
@@ -82,7 +82,7 @@ def _look_at(source: LogSource, path: str, report: Report) -> LogFile | None:
         try:
             path.encode()
         except UnicodeEncodeError:
-            report(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "its name is no UTF-8")
+            report(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "its name is not UTF-8")
             return None
     try:
         about = Path(path).stat()
@@ -92,25 +92,25 @@ def _look_at(source: LogSource, path: str, report: Report) -> LogFile | None:
         report(path, error.strerror or str(error))
         return LogFile(source, path)
     if stat.S_ISDIR(about.st_mode) and path != source.path:
-        return None  # a pattern meets folders, and does not mean them
+        return None  # a pattern may match directories, which are not log files
     if not stat.S_ISREG(about.st_mode):
-        # To open a pipe would wait for whoever writes to it, and a device may have no end.
-        report(path, "it is no regular file")
+        # Opening a pipe would wait for a writer, and a device may have no end.
+        report(path, "it is not a regular file")
         return None
     return LogFile(source, path, about.st_dev, about.st_ino, about.st_size)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Positions by the names that files have now."""
+class CurrentFiles:
+    """The files as they are named now, with their positions."""
 
     places: dict[str, Place]
     files: dict[str, LogFile]
-    """Those that are there."""
+    """The files that exist."""
     order: tuple[tuple[LogSource, str], ...]
-    """What is to be looked at: files that were renamed first, since they are older than what took their names."""
+    """The order of reading: renamed files first, since their lines are older."""
     moves: dict[str, Place | None]
-    """Positions that went with their files to other names, and None for the names that they left."""
+    """Positions that moved to another name with their file, and None for their old names."""
 
     @classmethod
     def of(cls, before: Mapping[str, Place], found: Sequence[LogFile]) -> Self:
@@ -121,12 +121,12 @@ class Known:
         taken: set[tuple[int, int]] = set()
         renamed: list[LogFile] = []
         stayed: list[LogFile] = []
-        # A name that kept its file owns it, whatever other names lead there.
+        # A name that still has its file comes first, whatever other names lead to the file.
         for file in sorted(found, key=lambda each: not _kept(each, before)):
             key = file.device, file.inode
             if file.size != ABSENT and key in taken:
                 there.pop(file.path)
-                continue  # another name of a file that is read already
+                continue  # another name of a file that is already listed
             taken.add(key)
             owner = owners.get(key)
             if file.size == ABSENT or owner is None or owner == file.path:
@@ -150,8 +150,8 @@ def _kept(file: LogFile, before: Mapping[str, Place]) -> bool:
 
 
 def renamed_to(path: str, place: Place) -> str | None:
-    """The name beside ``path`` of the file that was there. An inode may have been given to another file since, so what
-    was read of it must still be in it."""
+    """The current path, in the same directory, of the file that ``path`` was. The inode may have been reused for
+    another file, so the file must still begin with the bytes that were read."""
     for _ in range(SCANS):
         found = _renamed_to(path, place)
         if found is not None:
@@ -181,5 +181,5 @@ def _marked(path: str, place: Place) -> bool:
 
 
 def is_marked(file: int, place: Place) -> bool:
-    """Whether the file still begins as it did."""
+    """Whether the file still begins with the bytes of the checksum."""
     return zlib.crc32(os.pread(file, place.mark_bytes, 0)) == place.mark

@@ -1,8 +1,8 @@
-"""Batches outside the order: a collector will not take them as they are, and nobody but an operator may drop them.
+"""Parked batches: a collector has rejected them as they are, and only an operator may drop them.
 
-One file per batch, named by its numbers, with the reason beside the frame. They are offered again now and then: that is
-how an operator's resolution reaches the agent, and how a batch that was too large for a limit goes through when the
-limit was raised. Reading and dropping need no lock: a file is there, whole, or it is not.
+One file per batch, named by its sequence numbers, with the reason and the frame. Parked batches are sent again now and
+then: so the agent learns of an operator's resolution, and a batch that exceeded a limit is accepted after the limit was
+raised. Reading and dropping need no lock, because files are created and removed atomically.
 """
 
 import hashlib
@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from holdfast.base.errors import Corrupt, NotFound
-from holdfast.ingest.agent import entry as entries
-from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import Folder
+from holdfast.ingest.agent.segment import Entry, read_entry
 from holdfast.ingest.frame import ANY_SIZE, FrameInvalid, Identity, inspect
 
 PARKED = ".parked"
@@ -25,7 +24,7 @@ class Parked:
     identity: Identity
     frame: bytes
     reason: str
-    """A word, as in the collector's answer."""
+    """The reason in the collector's answer."""
     detail: str
     collector: str
     parked_at_unix_ns: int
@@ -44,7 +43,7 @@ def parked_name(identity: Identity) -> str:
 
 
 async def write_parked(folder: Folder, parked: Parked) -> int:
-    """Durable when it returns; how many bytes it takes."""
+    """Durable when it returns. Returns the size of the file."""
     note = {
         "reason": parked.reason,
         "detail": parked.detail,
@@ -61,19 +60,19 @@ async def parked_names(folder: Folder) -> list[str]:
 
 
 async def read_parked(folder: Folder, name: str) -> Parked | None:
-    """None if it was dropped meanwhile."""
+    """None if the file does not exist any more."""
     data = await folder.read(name)
     if data is None:
         return None
-    entry = entries.read(data)
+    entry = read_entry(data)
     try:
         identity = None if entry is None else inspect(entry.frame, ANY_SIZE).identity
     except FrameInvalid:
         identity = None
     if entry is None or identity is None:
         raise Corrupt(
-            f"{name}: is no parked batch that can be read",
-            remedy="keep the file for whoever can, or drop it with `holdfast agent parked drop`",
+            f"{name}: the parked batch cannot be read",
+            remedy="keep a copy of the file for analysis, or drop it with `holdfast agent parked drop`",
         )
     note = entry.note
     return Parked(
@@ -101,7 +100,7 @@ class Unreadable:
 
 
 async def all_parked(folder: Folder) -> AsyncIterator[Parked | Unreadable]:
-    """One that is damaged does not hide the others."""
+    """All parked batches, the damaged ones as ``Unreadable``."""
     for name in await parked_names(folder):
         try:
             parked = await read_parked(folder, name)
@@ -113,7 +112,7 @@ async def all_parked(folder: Folder) -> AsyncIterator[Parked | Unreadable]:
 
 
 async def find_parked(folder: Folder, numbers: str) -> Parked:
-    """By its numbers, as people write them: ``120-140``. ``Corrupt`` if its file is damaged."""
+    """Find a batch by its sequence numbers, such as ``120-140``. ``Corrupt`` if its file is damaged."""
     parked = await read_parked(folder, await find_name(folder, numbers))
     if parked is None:
         raise _no_such(numbers)
@@ -121,7 +120,7 @@ async def find_parked(folder: Folder, numbers: str) -> Parked:
 
 
 async def find_name(folder: Folder, numbers: str) -> str:
-    """The file of a parked batch, whatever is in it."""
+    """The file name of a parked batch, whatever the file contains."""
     start, _, end = numbers.removesuffix(PARKED).partition("-")
     name = f"{start:0>20}-{end:0>20}{PARKED}"
     if not _NAME.fullmatch(name) or await folder.size(name) is None:

@@ -1,17 +1,17 @@
-"""The durable queue of an agent: what was appended stays, in its order and under its numbers, until it is accepted.
+"""The durable queue of an agent: batches stay in order and under their sequence numbers until they are accepted.
 
-    queue.json             whose queue this is: agent id and boot id, drawn once and kept
+    queue.json             agent id and boot id of the queue; written once
     {first seq}.segment    entries (see ``segment``); only the newest grows, only the oldest are removed
-    cursor.json            up to where everything is accepted or parked, and totals that must not run backwards
-    {start}-{end}.parked   batches outside the order (see ``parked``)
-    queue.reserve          some room for the day on which the disk is full: accepted batches can go only after a new
-                           segment was begun
+    cursor.json            where the batches begin that are neither accepted nor parked, and totals that never decrease
+    {start}-{end}.parked   batches taken out of the order (see ``parked``)
+    queue.reserve          removed to free space when the disk is full: a segment of accepted batches can only be
+                           removed after a new segment was written
 
-Order of writes, which is the whole of its safety: an entry is durable before anybody may send its frame; a parked copy
-is durable before the cursor passes its original; a new segment, with the state, is durable before an old one goes. The
-cursor may be lost at any time: batches are then sent again, and are duplicates.
+Safety depends on the order of writes: an entry is durable before its frame may be sent; a parked copy is durable before
+the cursor passes its original; a new segment, with the state, is durable before an old one is removed. The cursor may
+be lost at any time: batches are then sent again and accepted once.
 
-``append`` gives ``QueueFull`` if the batch does not fit, and then nothing was queued and no number was used.
+``append`` raises ``QueueFull`` if the batch does not fit; then nothing was queued and no sequence number was used.
 """
 
 import asyncio
@@ -27,10 +27,9 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Incompatible, Refused, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
-from holdfast.ingest.agent.entry import Entry
 from holdfast.ingest.agent.folder import LOCK, Folder
 from holdfast.ingest.agent.parked import PARKED, parked_names
-from holdfast.ingest.agent.segment import Damage, Found, Segment, first_seq_of, is_whole, read_at, scan
+from holdfast.ingest.agent.segment import Damage, Entry, Found, Segment, first_seq_of, is_whole, read_at, scan
 from holdfast.ingest.frame import ANY_SIZE, FrameInvalid, Identity, encode, inspect, pack
 from holdfast.ingest.identity import check_sender
 from holdfast.ingest.records import Record
@@ -38,14 +37,14 @@ from holdfast.ingest.records import Record
 ABOUT = "queue.json"
 CURSOR = "cursor.json"
 RESERVE = "queue.reserve"
-_BALLAST = hashlib.shake_256(b"no file system makes this any shorter").digest(16 << 10)
+_RESERVED = hashlib.shake_256(b"no file system makes this any shorter").digest(16 << 10)
 FORMAT = "holdfast.agent_queue"
 VERSION = 1
 MOST_RECORDS = 1 << 20
-"""More than any batch holds."""
+"""More records than any batch has."""
 DAMAGED = ".damaged"
 CHANGES = "changes"
-"""In a note: parts of the state of which only what changed is told. None takes an element away."""
+"""Key in a note: parts of the state of which the note has only the changed elements. None removes an element."""
 _log = logger("agent")
 
 
@@ -56,11 +55,11 @@ class QueueFull(Unavailable):
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
     max_bytes: int = 1 << 30
-    """Of segments and parked batches together."""
+    """Limit for segments and parked batches together."""
     segment_bytes: int = 1 << 20
-    """A segment that is as large as this is followed by another."""
+    """Size at which a new segment is begun."""
     tidy_bytes: int = 256 << 10
-    """A segment whose batches are all accepted is given up from this size on."""
+    """Size from which a segment is replaced as soon as all its batches are accepted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +70,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A batch that waits. ``after`` is where the next one is."""
+    """A batch in the queue. ``after`` is the position of the next one."""
 
     identity: Identity
     frame: bytes
@@ -80,7 +79,7 @@ class Queued:
 
 
 class Queue:
-    """Open one with ``open_queue``. The folder must be this process's alone."""
+    """Open one with ``open_queue``. No other process may use the folder."""
 
     def __init__(self, folder: Folder, options: QueueOptions, agent_id: str, boot_id: str) -> None:
         self.folder = folder
@@ -89,9 +88,9 @@ class Queue:
         self.boot_id = boot_id
         self.next_seq = 0
         self.state: Document = {}
-        """What the notes of all entries add up to."""
+        """The result of applying the notes of all entries."""
         self.totals: dict[str, int] = {}
-        """Counts that are kept with the cursor: what was dropped, what was damaged."""
+        """Counts that are stored with the cursor, such as dropped records and damaged bytes."""
         self.cursor = Position(0, 0)
         self.cursor_seq = 0
         self.parked_bytes = 0
@@ -104,11 +103,11 @@ class Queue:
 
     @property
     def waiting_records(self) -> int:
-        """How many numbers are given and not yet accepted or parked."""
+        """How many records are neither accepted nor parked."""
         return max(0, self.next_seq - self.cursor_seq)
 
     async def append(self, records: Sequence[Record], note: Mapping[str, object] | None = None) -> Identity:
-        """Cut a batch of these records, for ever, and make it durable together with ``note``."""
+        """Make a batch of these records, which never changes, and make it durable together with ``note``."""
         async with self._lock:
             batch = pack(self.agent_id, self.boot_id, records, seq_start=self.next_seq)
             note = dict(note or {})
@@ -116,8 +115,8 @@ class Queue:
             try:
                 await self._write(data)
             except Unavailable:
-                # What is accepted already stays on disk while it does not hurt, and here it does.
-                if not await self._give_way():
+                # Accepted batches may still take space in the newest segment: remove them and try once more.
+                if not await self._replace_accepted():
                     raise
                 await self._write(data)
             self.next_seq = batch.identity.seq_end + 1
@@ -128,10 +127,10 @@ class Queue:
         if self.bytes + len(data) > self.options.max_bytes:
             raise QueueFull(
                 f"the queue of {self.agent_id} holds {self.bytes} bytes of at most {self.options.max_bytes}",
-                remedy="bring the collectors back, resolve parked batches, or raise agent.queue_max_bytes",
+                remedy="make a collector available, resolve parked batches, or raise agent.queue_max_bytes",
             )
         newest = self._segments[-1]
-        # Small enough that a queue with little room has several: the oldest goes while the others wait.
+        # A small queue has small segments, so that accepted batches can be removed while others wait.
         if newest.size >= min(self.options.segment_bytes, self.options.max_bytes // 8):
             newest = await self._roll()
         await self.folder.append(newest.name, newest.size, data)
@@ -141,7 +140,7 @@ class Queue:
         """The batch at ``at``, or the first one after it; None if there is none yet."""
         oldest = self._segments[0].first_seq
         if at.segment < oldest:
-            at = Position(oldest, 0)  # the segment of this position has gone, with all its batches
+            at = Position(oldest, 0)  # the segment at this position was removed with all its batches
         while (segment := self._segment_of(at)) is not None:
             found = await read_at(self.folder, segment.name, at.offset, segment.size)
             match found:
@@ -161,14 +160,14 @@ class Queue:
         return None
 
     async def advance(self, to: Position, next_seq: int) -> None:
-        """Everything before ``to`` is accepted or parked."""
+        """Record that everything before ``to`` is accepted or parked."""
         async with self._lock:
             self.cursor, self.cursor_seq = max(self.cursor, to), max(self.cursor_seq, next_seq)
             await self._tidy()
             await self.save_cursor()
 
     async def save_cursor(self) -> None:
-        """Not forced to disk: to lose it costs duplicates, not batches. A full disk keeps the old one."""
+        """Without fsync: losing the cursor causes duplicates, not losses. On a full disk the old cursor stays."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -183,7 +182,7 @@ class Queue:
             _log.warning("the cursor could not be saved: %s", error)
 
     async def look_at_parked(self) -> int:
-        """How many batches are parked. Operators drop them behind our back, so their bytes are counted anew."""
+        """How many batches are parked. Counts their bytes again, because an operator may have dropped some."""
         names = await parked_names(self.folder)
         sizes = [await self.folder.size(name) or 0 for name in names]
         self.parked_bytes = sum(sizes)
@@ -192,13 +191,13 @@ class Queue:
     def count(self, name: str, number: int) -> None:
         self.totals[name] = self.totals.get(name, 0) + number
 
-    async def _give_way(self) -> bool:
-        """Give up a newest segment whose batches are all accepted; whether there was one."""
+    async def _replace_accepted(self) -> bool:
+        """Replace the newest segment by an empty one if all its batches are accepted. Returns whether it did."""
         newest = self._segments[-1]
         if self.cursor != Position(newest.first_seq, newest.size) or newest.first_seq == self.next_seq:
             return False
         try:
-            fresh = await self._roll_somehow()
+            fresh = await self._roll_with_reserve()
         except Unavailable as error:
             _log.warning("no new segment can be begun yet: %s", error)
             return False
@@ -208,8 +207,8 @@ class Queue:
         await self.save_cursor()
         return True
 
-    async def _roll_somehow(self) -> Segment:
-        """On a disk that is full to the last byte the reserve makes room for the state, which frees the rest."""
+    async def _roll_with_reserve(self) -> Segment:
+        """Begin a segment. If the disk is full, remove the reserve to make room for the state that it begins with."""
         try:
             return await self._roll()
         except Unavailable:
@@ -217,17 +216,17 @@ class Queue:
             return await self._roll()
 
     async def use_reserve(self) -> None:
-        """Make some room on a full disk, for what frees more."""
+        """Free some space on a full disk for a write that frees more."""
         await self.folder.remove(RESERVE)
 
     async def _keep_reserve(self) -> None:
         if await self.folder.size(RESERVE) is None:
-            with suppress(Unavailable):  # then there is none, until there is room
-                await self.folder.replace(RESERVE, _BALLAST, durable=False)
+            with suppress(Unavailable):  # the disk is full; tried again later
+                await self.folder.replace(RESERVE, _RESERVED, durable=False)
 
     async def _tidy(self) -> None:
         if self._segments[-1].size >= self.options.tidy_bytes:
-            await self._give_way()
+            await self._replace_accepted()
         await self._remove_passed()
 
     async def _remove_passed(self) -> None:
@@ -244,7 +243,7 @@ class Queue:
         return fresh
 
     async def _set_aside(self, segment: Segment, start: int, end: int) -> None:
-        """Damage is kept for whoever may read more of it than we can, and passed over."""
+        """Copy damaged bytes to a file of their own for manual recovery, and skip them."""
         data = await self.folder.read(segment.name, start, end - start) or b""
         name = f"{segment.first_seq:020d}-{start}{DAMAGED}"
         if await self.folder.size(name) is None:
@@ -259,7 +258,7 @@ class Queue:
         return next((each for each in self._segments if each.first_seq > segment.first_seq), None)
 
     async def load(self) -> None:
-        """Read what earlier lives have left: the names, the newest segment, and the cursor."""
+        """Read what earlier processes have left: the names, the newest segment, and the cursor."""
         names = await self.folder.names()
         for name in names:
             size = await self.folder.size(name) or 0
@@ -278,8 +277,8 @@ class Queue:
         await self._keep_reserve()
 
     async def _give_up(self, segment: Segment) -> int:
-        """Begun and not finished, most likely; but bytes that nobody can read are not ours to throw away. The first
-        number that was surely not given in it."""
+        """Remove a segment without a readable entry, which a process probably died while beginning; keep its bytes in
+        another file. Returns the lowest sequence number that it certainly did not assign."""
         data = await self.folder.read(segment.name) or b""
         if data:
             await self.folder.replace(f"{segment.name}{DAMAGED}", data)
@@ -287,8 +286,8 @@ class Queue:
         return segment.first_seq + (MOST_RECORDS if is_whole(data) else 0)
 
     async def _load_newest(self, newest: Segment) -> bool:
-        """Whether anything stands in it. A segment that was begun and not finished is none."""
-        await self.folder.force(newest.name)
+        """Returns whether the segment has a readable entry."""
+        await self.folder.fsync(newest.name)
         data = await self.folder.read(newest.name) or b""
         end = 0
         next_seq = newest.first_seq
@@ -314,8 +313,8 @@ class Queue:
         return True
 
     async def _pass_over(self, newest: Segment, damaged: builtins.bytes) -> None:
-        """The last entry is all there and not what was written, so it may have been durable and sent before it was
-        damaged. Its numbers are not given again, and it is set aside like any damage."""
+        """The last entry is complete but damaged, so it may have been durable and sent before. Its sequence numbers are
+        not assigned again, and its bytes are set aside like other damage."""
         at, newest.size = newest.size, newest.size + len(damaged)
         await self._set_aside(newest, at, newest.size)
         self.next_seq += MOST_RECORDS
@@ -331,16 +330,16 @@ class Queue:
             saved = Position(int(document["segment"]), int(document["offset"]))
             seq, totals = int(document["seq"]), {str(key): int(count) for key, count in document["totals"].items()}
         except (Corrupt, Incompatible, KeyError, TypeError, ValueError, AttributeError):
-            return  # lost with the power; see above
+            return  # lost in a power failure, as the module says
         self.totals = {name: max(self.totals.get(name, 0), totals.get(name, 0)) for name in {*self.totals, *totals}}
-        # A number that was accepted is never given again, whatever a disk has lost.
+        # A sequence number that was accepted is never assigned again, whatever the disk has lost.
         self.next_seq = max(self.next_seq, seq)
         if any(each.first_seq == saved.segment and saved.offset <= each.size for each in self._segments):
             self.cursor, self.cursor_seq = saved, seq
 
 
 def fold(state: Document, note: Mapping[str, Any]) -> None:
-    """What a note changes in the state."""
+    """Apply a note to the state."""
     for name, value in note.items():
         if name != CHANGES:
             state[name] = value
@@ -355,7 +354,7 @@ def _identity(name: str, frame: bytes) -> Identity:
         return inspect(frame, ANY_SIZE).identity
     except FrameInvalid as error:
         raise Corrupt(
-            f"{name}: an entry holds no frame that can be read: {error}",
+            f"{name}: the frame of an entry cannot be read: {error}",
             remedy="use the version of holdfast that wrote this queue",
         ) from error
 
@@ -366,28 +365,28 @@ async def open_queue(
     ambient: Ambient,
     options: QueueOptions = QueueOptions(),  # noqa: B008  # frozen
 ) -> Queue:
-    """The queue in ``folder``, begun if the folder is empty. ``Refused`` if it is another agent's, or no queue."""
+    """The queue in ``folder``, created if the folder is empty. ``Refused`` if it is another agent's or not a queue."""
     check_sender(agent_id)
     body = await folder.read(ABOUT)
     if body is None:
         foreign = [name for name in await folder.names() if name != LOCK]
         if foreign:
             raise Refused(
-                f"the folder is not empty and holds no queue (it has {foreign[0]})",
+                f"the folder is not empty and has no queue in it (it has {foreign[0]})",
                 remedy="name an empty folder for --queue",
             )
         about = {"agent_id": agent_id, "boot_id": ambient.ids.unique(), "created_at_unix_ns": ambient.clock.wall_ns()}
         body = codec.encode({**about, "format": FORMAT, "version": VERSION})
         await folder.replace(ABOUT, body)
     else:
-        # A life that ended within its first write may have left it unforced, and segments must not outlast it.
-        await folder.force(ABOUT)
+        # A process that died during its first write may not have synced it, and segments are useless without it.
+        await folder.fsync(ABOUT)
     document = codec.decode(body, key=ABOUT)
     codec.expect(document, format_name=FORMAT, newest=VERSION, key=ABOUT)
     if document["agent_id"] != agent_id:
         raise Refused(
             f"the queue is that of agent {document['agent_id']}, not of {agent_id}",
-            remedy="give each agent a folder of its own",
+            remedy="use another folder for each agent",
         )
     queue = Queue(folder, options, agent_id, str(document["boot_id"]))
     await queue.load()

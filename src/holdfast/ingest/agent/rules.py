@@ -1,10 +1,10 @@
-"""Local alert rules: a metric is above or below a bound for a while. Pure but for what it remembers between rounds.
+"""Local alert rules: an alert fires when a metric is above or below a bound for some time. No I/O.
 
-An alert changes from nothing to *pending* to *firing* to *resolved*, per rule and labels; every change is a record. A
-rule with ``rate`` looks at the growth of a counter per second. Durations are taken from a clock that nobody sets
-(``steady_ns``); the time of day is only for the records. What fires is part of the agent's state, so a restart
-does not raise it again, and resolves it if it has passed. A series that is not measured any more, such as that of a
-process that has ended, is resolved without a value after ``ABSENT_ROUNDS``.
+For each rule and set of labels an alert changes from nothing to *pending* to *firing* to *resolved*; every change is a
+record. A rule with ``rate`` compares the growth of a counter per second. Durations are measured on the monotonic clock
+(``steady_ns``); the wall clock is only for the records. Firing alerts are part of the agent's state: a restart does not
+fire them again, and resolves them if the condition has ended. An alert whose series is no longer measured, such as that
+of a process that has ended, is resolved without a value after ``ABSENT_ROUNDS``.
 """
 
 import json
@@ -17,38 +17,40 @@ from holdfast.ingest.records import Alert, Counter, Gauge, Labels, Record, State
 
 ABSENT_ROUNDS = 3
 Key = tuple[str, str]
-"""A rule's name, and labels in their one JSON form."""
+"""The name of a rule, and the labels as JSON with sorted keys."""
 
 
 @dataclass(slots=True)
-class _Standing:
+class _Active:
+    """A pending or firing alert."""
+
     since_ns: int
-    """On the steady clock of this life."""
+    """On the monotonic clock of this process."""
     firing: bool
     absent: int = 0
-    """Rounds in a row in which it was not measured."""
+    """Rounds in a row without a measurement."""
 
 
 class Rules:
     def __init__(self, rules: Sequence[AlertRule], firing: Mapping[str, object] | None = None) -> None:
-        """``firing`` is what ``state`` gave in an earlier life."""
+        """``firing`` is what ``state`` returned in an earlier process."""
         self._rules = tuple(rules)
-        self._standing: dict[Key, _Standing] = {}
+        self._active: dict[Key, _Active] = {}
         self._counts: dict[Key, tuple[int, float]] = {}
         names = {rule.name for rule in self._rules}
         for name, labels in (firing or {}).items():
             for each in labels if isinstance(labels, list) and name in names else []:
-                self._standing[name, str(each)] = _Standing(0, firing=True)
+                self._active[name, str(each)] = _Active(0, firing=True)
 
     def state(self) -> Document:
         firing: dict[str, list[str]] = {}
-        for (name, labels), standing in sorted(self._standing.items()):
-            if standing.firing:
+        for (name, labels), active in sorted(self._active.items()):
+            if active.firing:
                 firing.setdefault(name, []).append(labels)
         return firing
 
     def judge(self, records: Iterable[Record], now_ns: int, steady_ns: int) -> list[Alert]:
-        """The changes that one round of measuring brings."""
+        """The changes of alerts after one round of measurements."""
         alerts: list[Alert] = []
         samples = [record for record in records if isinstance(record, Gauge | Counter)]
         seen: set[Key] = set()
@@ -65,29 +67,29 @@ class Rules:
     def _ended(self, seen: set[Key], now_ns: int) -> list[Alert]:
         rules = {rule.name: rule for rule in self._rules}
         ended: list[Alert] = []
-        for key, standing in list(self._standing.items()):
-            standing.absent = 0 if key in seen else standing.absent + 1
-            if standing.absent >= ABSENT_ROUNDS:
-                del self._standing[key]
+        for key, active in list(self._active.items()):
+            active.absent = 0 if key in seen else active.absent + 1
+            if active.absent >= ABSENT_ROUNDS:
+                del self._active[key]
                 ended.append(_alert(rules[key[0]], State.RESOLVED, _labels(key[1]), None, now_ns))
         return ended
 
     def _judge(self, rule: AlertRule, labels: Labels, value: float, now_ns: int, steady_ns: int) -> list[Alert]:
         key = rule.name, _text(labels)
-        standing = self._standing.get(key)
+        active = self._active.get(key)
         holds = value > rule.above if rule.above is not None else rule.below is not None and value < rule.below
         if not holds:
-            if standing is None:
+            if active is None:
                 return []
-            del self._standing[key]
+            del self._active[key]
             return [_alert(rule, State.RESOLVED, labels, value, now_ns)]
         changes: list[Alert] = []
-        if standing is None:
-            standing = self._standing[key] = _Standing(steady_ns, firing=False)
+        if active is None:
+            active = self._active[key] = _Active(steady_ns, firing=False)
             if rule.for_ms:
                 changes.append(_alert(rule, State.PENDING, labels, value, now_ns))
-        if not standing.firing and steady_ns - standing.since_ns >= rule.for_ms * 1_000_000:
-            standing.firing = True
+        if not active.firing and steady_ns - active.since_ns >= rule.for_ms * 1_000_000:
+            active.firing = True
             changes.append(_alert(rule, State.FIRING, labels, value, now_ns))
         return changes
 
@@ -98,7 +100,7 @@ class Rules:
         before = self._counts.get(key)
         self._counts[key] = steady_ns, float(sample.value)
         if before is None or steady_ns <= before[0] or sample.value < before[1]:
-            return None  # the first round, or a counter that began anew
+            return None  # the first round, or a counter that was reset
         return (float(sample.value) - before[1]) / ((steady_ns - before[0]) / 1_000_000_000)
 
 
@@ -111,7 +113,7 @@ def _text(labels: Labels) -> str:
 
 
 def _labels(text: str) -> Labels:
-    """The labels of ``_text``; none for what an earlier life wrote otherwise."""
+    """The labels in the JSON of ``_text``; empty for other text."""
     try:
         found = json.loads(text)
     except ValueError:

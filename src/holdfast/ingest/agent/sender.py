@@ -1,18 +1,20 @@
-"""What an agent does with its batches and its collectors, decided. Pure: ``step`` takes a state and an event, and gives
-the next state and what is to be done; the shell (``shipper``) reads, sends and writes, and decides nothing.
+"""Decide which batch an agent sends to which collector, and what each answer means for both.
 
-A batch is *waiting*, *flying* (one request is on its way), or settled: released because it was accepted or an operator
-said so, or parked because it cannot succeed as it is. Nothing else ends a batch.
+Pure: ``step`` takes a state and an event and returns the next state and effects. ``shipper`` does the I/O and decides
+nothing.
 
-A collector is used until it fails. Then it rests, longer each time, and the next one that does not rest is used. After
-a rest a single batch probes it; one good answer ends the probing.
+A batch is *waiting*, *in flight* (one request carries it), or settled: *released* because it was accepted or an
+operator decided so, or *parked* because it cannot be accepted as it is. A batch is settled in no other way.
+
+A collector is used until it fails. Then it is not used for a backoff time, which grows with each failure, and the next
+available collector is used. After the backoff a single batch is sent to it as a probe; a good answer ends the backoff.
 
     answer                       batch      collector
     Taken                        released   good
     Conflict                     parked     good
     Conflict, resolved           released   good
     Rejected                     parked     good
-    Denied, Busy, Silent         waiting    rests
+    Denied, Busy, NoAnswer       waiting    backs off
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,9 +24,9 @@ from typing import Any
 from holdfast.base.errors import check
 
 Batch = int
-"""Batches are told apart by their first sequence number."""
-Said = Mapping[str, Any]
-"""The error as the collector put it: message, remedy, keys. Nothing is decided by it here."""
+"""A batch is identified by its first sequence number."""
+ErrorBody = Mapping[str, Any]
+"""The error document of the collector (message, remedy, keys), for people only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,55 +38,55 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """409 ``identity_conflict``. ``resolved``: an operator says that what was accepted counts."""
+    """409 ``identity_conflict``. ``resolved``: an operator has decided that the batch accepted before counts."""
 
     detail: str
     resolved: bool = False
-    said: Said = field(default_factory=dict, compare=False)
+    error: ErrorBody = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The collector says that these bytes will never do."""
+    """The collector will never accept these bytes."""
 
     reason: str
     detail: str
-    said: Said = field(default_factory=dict, compare=False)
+    error: ErrorBody = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """401 or 403 of a collector: who sends, not what is sent, is the matter."""
+    """401 or 403 of a collector: it refuses the sender, not the batch."""
 
     reason: str
     detail: str
-    said: Said = field(default_factory=dict, compare=False)
+    error: ErrorBody = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """429 or 503. ``retry_after_ms`` is the least that the collector asks for."""
+    """429 or 503. ``retry_after_ms`` is the shortest wait that the collector asks for."""
 
     detail: str
     retry_after_ms: int = 0
 
 
-SILENT = "silent"
+NO_ANSWER = "silent"
 UNTRUSTED = "untrusted"
-"""It shows a certificate that we cannot trust, so nothing was sent."""
+"""The certificate of the collector is not trusted, so nothing was sent."""
 MISNAMED = "misnamed"
-"""It shows a certificate that may well be trusted, and is for another name than we asked for; nothing was sent."""
+"""The certificate of the collector is for another name than that in the URL, so nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
-    """No answer, or none of a collector's."""
+class NoAnswer:
+    """No answer, or an answer that is not a collector's, such as a proxy's."""
 
     detail: str
-    reason: str = SILENT
+    reason: str = NO_ANSWER
 
 
-Answer = Taken | Conflict | Rejected | Denied | Busy | Silent
+Answer = Taken | Conflict | Rejected | Denied | Busy | NoAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,25 +94,26 @@ class Backoff:
     base_ms: int = 500
     most_ms: int = 60_000
     longest_asked_ms: int = 3_600_000
-    """No collector may send an agent away for longer."""
+    """Upper limit for the wait that a collector may ask for."""
 
-    def rest_ms(self, failures: int, asked_ms: int, roll: float) -> int:
-        """``roll`` in [0, 1) spreads agents over the second half of the rest, so that they do not come back as one."""
+    def backoff_ms(self, failures: int, asked_ms: int, roll: float) -> int:
+        """``roll`` in [0, 1) is the jitter: it spreads agents over the second half of the backoff, so that they do not
+        all come back at once."""
         full = min(self.most_ms, self.base_ms << min(failures - 1, 20))
         return min(asked_ms, self.longest_asked_ms) + int(full * (0.5 + roll / 2))
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One collector, as this agent knows it."""
+    """What this agent knows of one collector."""
 
     failures: int = 0
-    rests_until_ms: int = 0
-    flying: int = 0
+    unavailable_until_ms: int = 0
+    in_flight: int = 0
 
     def free(self, now_ms: int, window: int) -> bool:
         probing = 1 if self.failures else window
-        return now_ms >= self.rests_until_ms and self.flying < probing
+        return now_ms >= self.unavailable_until_ms and self.in_flight < probing
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +123,16 @@ class State:
     backoff: Backoff = Backoff()
     current: int = 0
     waiting: tuple[Batch, ...] = ()
-    flying: frozenset[tuple[Batch, int]] = frozenset()
+    in_flight: frozenset[tuple[Batch, int]] = frozenset()
 
     @property
     def room(self) -> int:
-        """How many more batches may be offered."""
-        return self.window - len(self.waiting) - len(self.flying)
+        """How many more batches may be added."""
+        return self.window - len(self.waiting) - len(self.in_flight)
 
     @property
     def idle(self) -> bool:
-        return not self.waiting and not self.flying
+        return not self.waiting and not self.in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +149,11 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Woke:
-    """Time has passed."""
+class Tick:
+    """Time has passed: a backoff may have ended."""
 
 
-Event = Offered | Answered | Woke
+Event = Offered | Answered | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +178,8 @@ class Park:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Something that people should hear of: a collector fails, or works again."""
+class Report:
+    """A collector has begun to fail, or works again."""
 
     route: int
     reason: str
@@ -184,7 +187,7 @@ class Say:
     good: bool = False
 
 
-Effect = Send | Release | Park | Say
+Effect = Send | Release | Park | Report
 
 
 @dataclass(slots=True)
@@ -201,28 +204,29 @@ def step(state: State, event: Event, now_ms: int) -> tuple[State, tuple[Effect, 
     done = _Step(state)
     match event:
         case Offered(batch):
-            check(all(batch != each for each, _ in state.flying) and batch not in state.waiting, f"batch {batch} twice")
+            known = {*state.waiting, *(each for each, _ in state.in_flight)}
+            check(batch not in known, f"batch {batch} was offered twice")
             done.state = replace(state, waiting=_ordered((*state.waiting, batch)))
         case Answered():
             _answered(done, event, now_ms)
-        case Woke():
+        case Tick():
             pass
     _dispatch(done, now_ms)
     return done.state, tuple(done.effects)
 
 
 def wakes_at_ms(state: State, now_ms: int) -> int | None:
-    """When ``Woke`` should come, if nothing else happens before; None if only an answer or an offer can help."""
-    rests = [route.rests_until_ms for route in state.routes if route.rests_until_ms > now_ms]
-    return min(rests) if state.waiting and rests else None
+    """When to pass ``Tick`` if no other event comes first; None if no backoff keeps a batch waiting."""
+    ends = [route.unavailable_until_ms for route in state.routes if route.unavailable_until_ms > now_ms]
+    return min(ends) if state.waiting and ends else None
 
 
 def _answered(done: _Step, event: Answered, now_ms: int) -> None:
     state = done.state
-    check((event.batch, event.route) in state.flying, f"an answer for batch {event.batch}, which was not sent")
-    state = replace(state, flying=state.flying - {(event.batch, event.route)})
+    check((event.batch, event.route) in state.in_flight, f"answer for batch {event.batch}, which is not in flight")
+    state = replace(state, in_flight=state.in_flight - {(event.batch, event.route)})
     route = state.routes[event.route]
-    route = replace(route, flying=route.flying - 1)
+    route = replace(route, in_flight=route.in_flight - 1)
     match event.answer:
         case Taken(duplicate):
             done.effects.append(Release(event.batch, duplicate=duplicate))
@@ -242,7 +246,7 @@ def _answered(done: _Step, event: Answered, now_ms: int) -> None:
         case Busy(detail, asked_ms):
             route = _failed(done, event, route, now_ms, BUSY, detail, asked_ms)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
-        case Silent(detail, reason):
+        case NoAnswer(detail, reason):
             route = _failed(done, event, route, now_ms, reason, detail)
             state = replace(state, waiting=_ordered((*state.waiting, event.batch)))
     routes = tuple(route if number == event.route else each for number, each in enumerate(state.routes))
@@ -251,25 +255,25 @@ def _answered(done: _Step, event: Answered, now_ms: int) -> None:
 
 def _good(done: _Step, number: int, route: Route) -> Route:
     if route.failures:
-        done.effects.append(Say(number, "works", "answers again", good=True))
-    return replace(route, failures=0, rests_until_ms=0)
+        done.effects.append(Report(number, "works", "answers again", good=True))
+    return replace(route, failures=0, unavailable_until_ms=0)
 
 
 def _failed(
     done: _Step, event: Answered, route: Route, now_ms: int, reason: str, detail: str, asked_ms: int = 0
 ) -> Route:
-    """Requests that failed together count as one failure: a rest that has begun is not made longer."""
+    """Concurrent requests that fail count as one failure: a backoff that has begun is not extended."""
     until = now_ms + min(asked_ms, done.state.backoff.longest_asked_ms)
-    if route.rests_until_ms > now_ms:
-        return replace(route, rests_until_ms=max(route.rests_until_ms, until))
+    if route.unavailable_until_ms > now_ms:
+        return replace(route, unavailable_until_ms=max(route.unavailable_until_ms, until))
     failures = route.failures + 1
-    rest_ms = done.state.backoff.rest_ms(failures, asked_ms, event.roll)
-    done.effects.append(Say(event.route, reason, detail))
-    return replace(route, failures=failures, rests_until_ms=now_ms + rest_ms)
+    backoff_ms = done.state.backoff.backoff_ms(failures, asked_ms, event.roll)
+    done.effects.append(Report(event.route, reason, detail))
+    return replace(route, failures=failures, unavailable_until_ms=now_ms + backoff_ms)
 
 
 def _dispatch(done: _Step, now_ms: int) -> None:
-    """Send what waits, the oldest first, through the collector in use or the next that is free."""
+    """Send waiting batches, the oldest first, to the current collector or the next one that is available."""
     while done.state.waiting:
         state = done.state
         order = [(state.current + turn) % len(state.routes) for turn in range(len(state.routes))]
@@ -279,12 +283,12 @@ def _dispatch(done: _Step, now_ms: int) -> None:
         batch, *rest = state.waiting
         route = state.routes[number]
         routes = tuple(
-            replace(route, flying=route.flying + 1) if each == number else other
+            replace(route, in_flight=route.in_flight + 1) if each == number else other
             for each, other in enumerate(state.routes)
         )
         done.effects.append(Send(batch, number))
         done.state = replace(
-            state, routes=routes, current=number, waiting=tuple(rest), flying=state.flying | {(batch, number)}
+            state, routes=routes, current=number, waiting=tuple(rest), in_flight=state.in_flight | {(batch, number)}
         )
 
 

@@ -1,8 +1,8 @@
-"""The shell around ``sender``: reads batches from the queue, sends them, and does what was decided.
+"""Send the batches of a queue: read them, post them, and carry out the decisions of ``sender``.
 
-A batch leaves the queue when it and all before it are settled. Parking writes the parked copy first; if the disk has no
-room for it, the batch stays where it is and parking is tried again. Parked batches are offered again every
-``parked_retry_ms``. Whoever stops the shipper loses nothing: what was on its way is sent again, and is a duplicate.
+A batch leaves the queue when it and all batches before it are settled. Parking writes the parked copy first; if the
+disk is full, the batch stays in the queue and parking is retried. Parked batches are sent again every
+``parked_retry_ms``. Stopping the shipper loses nothing: batches in flight are sent again later and are accepted once.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from holdfast.ingest.agent.sender import (
     Park,
     Rejected,
     Release,
+    Report,
     Route,
-    Say,
     Send,
     State,
     Taken,
-    Woke,
+    Tick,
     step,
     wakes_at_ms,
 )
@@ -42,17 +42,17 @@ from holdfast.ingest.frame import Identity
 
 _log = logger("agent")
 FULL_DISK_MS = 5_000
-"""How long to wait before a batch is tried to be parked again."""
+"""How long to wait before parking is retried on a full disk."""
 
 
 class Transport(Protocol):
     async def post(self, route: int, identity: Identity, frame: bytes) -> Answer:
-        """Never raises for what a network does: that is ``Silent``."""
+        """Returns ``NoAnswer`` for errors of the network; raises nothing for them."""
         ...
 
 
-Told = Callable[[Effect, Identity | None], None]
-"""Is told of every effect but ``Send``, once it is done."""
+OnEffect = Callable[[Effect, Identity | None], None]
+"""Called after every effect except ``Send``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ShipperOptions:
 
 @dataclass(slots=True)
 class _Place:
-    """A batch that was read from the queue, until everything before it is settled too."""
+    """A batch that was read from the queue; kept until it and all batches before it are settled."""
 
     after: Position
     next_seq: int
@@ -81,8 +81,8 @@ class Shipped:
 
 
 @dataclass(slots=True)
-class _Hands:
-    """What the shipper holds in memory."""
+class _InMemory:
+    """The batches that were read from the queue and are not settled."""
 
     reading: Position
     loaded: dict[Batch, Queued] = field(default_factory=dict)
@@ -100,18 +100,18 @@ class Shipper:
         transport: Transport,
         ambient: Ambient,
         options: ShipperOptions,
-        told: Told = lambda effect, identity: None,
+        on_effect: OnEffect = lambda effect, identity: None,
     ) -> None:
         self.shipped = Shipped()
         self._queue = queue
         self._transport = transport
         self._ambient = ambient
         self._options = options
-        self._told = told
+        self._on_effect = on_effect
         first = ambient.rng.randrange(options.collectors)  # so that a fleet spreads over its collectors
         routes = (Route(),) * options.collectors
         self._state = State(routes, options.window, options.backoff, current=first)
-        self._hands = _Hands(queue.cursor)
+        self._memory = _InMemory(queue.cursor)
         self._events: deque[Event] = deque()
         self._changed = asyncio.Event()
         self._sends: set[asyncio.Task[None]] = set()
@@ -120,16 +120,16 @@ class Shipper:
 
     @property
     def idle(self) -> bool:
-        """Everything that was queued is settled."""
-        return self._queue.waiting_records == 0 and self._state.idle and not self._hands.unparked
+        """Whether every batch of the queue is settled."""
+        return self._queue.waiting_records == 0 and self._state.idle and not self._memory.unparked
 
     @property
     def stuck(self) -> bool:
-        """Every collector has failed since its last good answer."""
+        """Whether every collector has failed since its last good answer."""
         return all(route.failures for route in self._state.routes)
 
     def notify(self) -> None:
-        """Something was queued."""
+        """Call this after a batch was queued."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -155,7 +155,7 @@ class Shipper:
                 offer_at = self._now_ms() + self._options.parked_retry_ms
             await self._fill()
             if not self._events:
-                self._events.append(Woke())
+                self._events.append(Tick())
             while self._events:
                 await self._step(self._events.popleft())
             await self._park_again()
@@ -164,10 +164,11 @@ class Shipper:
             await self._wait(offer_at)
 
     async def drain(self, patience_ms: int) -> bool:
-        """Whether everything was settled in time, before every collector had failed."""
+        """Wait until every batch is settled. False if that takes longer than ``patience_ms`` or every collector
+        fails."""
         until = self._now_ms() + patience_ms
         while not self.idle and self._now_ms() < until:
-            if self.stuck and not self._state.flying:
+            if self.stuck and not self._state.in_flight:
                 return False
             await asyncio.sleep(0.02)
         return self.idle
@@ -180,13 +181,13 @@ class Shipper:
             return 0
 
     async def offer_parked(self) -> int:
-        """Offer every parked batch once more; how many have gone."""
+        """Send every parked batch once; returns how many of them are settled now."""
         gone = 0
         for name in await parked_names(self._queue.folder):
             try:
                 parked = await read_parked(self._queue.folder, name)
             except Corrupt:
-                continue  # kept, and listed for the operator
+                continue  # damaged: `parked list` shows it
             if parked is None:
                 continue
             answer = await self._transport.post(self._state.current, parked.identity, parked.frame)
@@ -194,10 +195,11 @@ class Shipper:
                 size = await self._queue.folder.size(name) or 0
                 await self._queue.folder.remove(name)
                 self._queue.parked_bytes -= size
-                self._told(Release(parked.identity.seq_start, resolved=not isinstance(answer, Taken)), parked.identity)
+                resolved = isinstance(answer, Conflict)
+                self._on_effect(Release(parked.identity.seq_start, resolved=resolved), parked.identity)
                 gone += 1
             elif not isinstance(answer, Conflict | Rejected):
-                break  # no collector to talk to now; the queue itself finds out more
+                break  # no collector is available; sending from the queue finds out why
         return gone
 
     async def _fill(self) -> None:
@@ -207,30 +209,30 @@ class Shipper:
                 return
             batch = queued.identity.seq_start
             place = _Place(queued.after, queued.identity.seq_end + 1)
-            self._hands.reading = queued.after
-            self._hands.loaded[batch] = queued
-            self._hands.by_batch[batch] = place
-            self._hands.places.append(place)
+            self._memory.reading = queued.after
+            self._memory.loaded[batch] = queued
+            self._memory.by_batch[batch] = place
+            self._memory.places.append(place)
             self._events.append(Offered(batch))
 
     async def _peek(self) -> Queued | None:
-        return await self._queue.read(self._hands.reading)
+        return await self._queue.read(self._memory.reading)
 
     async def _step(self, event: Event) -> None:
         self._state, effects = step(self._state, event, self._now_ms())
         for effect in effects:
             match effect:
                 case Send(batch, route):
-                    self._send(self._hands.loaded[batch], route)
+                    self._send(self._memory.loaded[batch], route)
                 case Release(batch):
                     self.shipped.batches += 1
                     self.shipped.duplicates += effect.duplicate
                     await self._settle(batch, effect)
                 case Park():
                     await self._park(effect)
-                case Say():
+                case Report():
                     self.shipped.failures += not effect.good
-                    self._told(effect, None)
+                    self._on_effect(effect, None)
 
     def _send(self, queued: Queued, route: int) -> None:
         task = asyncio.create_task(self._post(queued, route), name=f"batch {queued.identity}")
@@ -238,7 +240,7 @@ class Shipper:
         task.add_done_callback(self._sent)
 
     def _sent(self, task: "asyncio.Task[None]") -> None:
-        """A transport that raises is broken, and so is whatever waits for its answer: the shipper ends by it."""
+        """A transport that raises has a bug, and its batch would never be settled: ``run`` raises the same error."""
         self._sends.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = error
@@ -250,7 +252,7 @@ class Shipper:
         self._changed.set()
 
     async def _park(self, effect: Park) -> None:
-        queued = self._hands.loaded[effect.batch]
+        queued = self._memory.loaded[effect.batch]
         parked = Parked(
             queued.identity,
             queued.frame,
@@ -263,32 +265,32 @@ class Shipper:
             before = await self._queue.folder.size(parked.name) or 0
             self._queue.parked_bytes += await write_parked(self._queue.folder, parked) - before
         except Unavailable:
-            await self._queue.use_reserve()  # everything behind this batch waits for it to be parked
-            self._hands.unparked.append(effect)
+            await self._queue.use_reserve()  # no later batch leaves the queue before this one is parked
+            self._memory.unparked.append(effect)
             return
         self.shipped.parked += 1
         await self._settle(effect.batch, effect)
 
     async def _park_again(self) -> None:
-        waiting, self._hands.unparked = self._hands.unparked, []
+        waiting, self._memory.unparked = self._memory.unparked, []
         for effect in waiting:
             await self._park(effect)
 
     async def _settle(self, batch: Batch, effect: Release | Park) -> None:
-        queued = self._hands.loaded.pop(batch)
-        self._hands.by_batch.pop(batch).settled = True
-        places = self._hands.places
+        queued = self._memory.loaded.pop(batch)
+        self._memory.by_batch.pop(batch).settled = True
+        places = self._memory.places
         done: _Place | None = None
         while places and places[0].settled:
             done = places.popleft()
-        self._told(effect, queued.identity)
+        self._on_effect(effect, queued.identity)
         if done is not None:
             await self._queue.advance(done.after, done.next_seq)
 
     async def _wait(self, offer_at: int) -> None:
         now = self._now_ms()
         wakes = [offer_at]
-        if self._hands.unparked:
+        if self._memory.unparked:
             wakes.append(now + FULL_DISK_MS)
         due = wakes_at_ms(self._state, now)
         if due is not None:

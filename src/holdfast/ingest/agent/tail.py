@@ -1,16 +1,17 @@
-"""Lines of log files, complete ones only, each once.
+"""Read the complete lines of log files, each line once.
 
-A position is a file (device and inode), an offset behind the last line that was queued, and a checksum of the file's
-first bytes. It is kept with the batch that holds the lines (see ``queue``), so lines and position are durable at once.
+A position is a file (device and inode), the offset after the last line that was queued, and a checksum of the file's
+first bytes. It is written in the same entry as the batch with the lines (see ``queue``), so both become durable at
+once.
 
-* Rotation by renaming: the old file is found again by its inode, under another name that is read too or among its
-  neighbours, and read to its end.
-* Truncation: the file is shorter than the offset, or its first bytes are others; it is read from its beginning.
-* A line without its end stays in the file. One that is longer than ``MOST_LINE`` is cut, marked, and its rest skipped.
-* One file is read once, however many names and patterns lead to it.
+* Rotation by renaming: the old file is found by its inode, under another name that is also read or among the files of
+  its directory, and read to its end.
+* Truncation: the file is shorter than the offset, or its first bytes have changed. It is read from its beginning.
+* A line without a line feed stays in the file. A line longer than ``MOST_LINE`` is cut and marked; its rest is skipped.
+* A file is read once, however many names and patterns lead to it.
 
-``read`` only proposes; what it read counts once ``commit`` was called. What cannot be read, or is no regular file, is
-reported once, and tried again every round.
+``read`` returns lines and new positions; the positions take effect with ``commit``. A file that cannot be read or is
+not a regular file is reported once and tried again every round.
 """
 
 import os
@@ -25,14 +26,14 @@ from pathlib import Path
 from holdfast.base.codec import Document
 from holdfast.base.config import LogSource
 from holdfast.base.telemetry import logger
-from holdfast.ingest.agent.logfiles import Known, LogFile, Place, found_files, is_marked, renamed_to
+from holdfast.ingest.agent.logfiles import CurrentFiles, LogFile, Place, found_files, is_marked, renamed_to
 from holdfast.ingest.records import Log, Severity
 
 MOST_LINE = 64 << 10
 MOST_READ = 512 << 10
 """Bytes per file and round."""
 MOST_BYTES = 2 << 20
-"""Bytes per round over all files: a batch must fit into a frame."""
+"""Bytes per round of all files together: a batch must fit into a frame."""
 MARK_BYTES = 256
 LOOKS = 8
 PATH = "log.file.path"
@@ -42,18 +43,18 @@ _log = logger("agent")
 
 @dataclass(slots=True)
 class Lines:
-    """What was read, and the positions behind it. None for a file that is gone for good."""
+    """Lines, and the positions after them. The position of a file that does not exist any more is None."""
 
     records: list[Log] = field(default_factory=list)
     places: dict[str, Place | None] = field(default_factory=dict)
     more: bool = False
-    """There is more to read at once."""
+    """Whether more lines can be read now."""
     bytes: int = 0
 
 
 class Tailer:
     def __init__(self, sources: Sequence[LogSource], known: Mapping[str, object], begun: Sequence[str] = ()) -> None:
-        """``known`` are the positions of an earlier life, ``begun`` the sources that it had begun to read."""
+        """``known`` and ``begun`` are the positions, and the sources already looked at, of an earlier process."""
         self._sources = tuple(sources)
         self._places = {path: place for path, found in known.items() if (place := Place.of(found)) is not None}
         self._begun = {source.path for source in sources if source.path in begun or self._knows(source)}
@@ -65,16 +66,16 @@ class Tailer:
 
     @property
     def begun(self) -> list[str]:
-        """Sources that were looked at: a file of theirs that appears later is read from its beginning."""
+        """Sources that were looked at. A file that appears later in one of them is read from its beginning."""
         return sorted(self._begun)
 
     def read(self, now_ns: int, most_lines: int) -> Lines:
-        """Blocking. At most so many lines, fewer if files are large."""
+        """At most ``most_lines`` lines, fewer if they are long. Blocks."""
         lines = Lines()
         found = self._look()
         if found is None:
             return lines
-        known = Known.of(self._places, found)
+        known = CurrentFiles.of(self._places, found)
         self._skip_what_was_there(known)
         lines.places.update(known.moves)
         for source, path in known.order:
@@ -92,8 +93,8 @@ class Tailer:
         return lines
 
     def _look(self) -> list[LogFile] | None:
-        """The files, as they are at one moment: looks are taken until two agree, since files that are renamed between
-        two names' looks have none, or two. None if they are renamed all the time."""
+        """A consistent list of the files: a file that is renamed while the list is made may be missing or listed twice,
+        so the list is made until two in a row are equal. None if no two are."""
         before: list[tuple[str, int, int]] | None = None
         for _ in range(LOOKS):
             found = found_files(self._sources, self._places, self._report)
@@ -104,7 +105,7 @@ class Tailer:
         return None
 
     def commit(self, lines: Lines) -> None:
-        """These lines are queued, or there were none."""
+        """Call this when the lines were queued, or when there were none."""
         for path, place in lines.places.items():
             if self._places.get(path) == place:
                 continue
@@ -115,11 +116,11 @@ class Tailer:
                 self._places[path] = place
 
     def saved(self) -> None:
-        """What ``changes`` gave is durable."""
+        """Call this when what ``changes`` returned is durable."""
         self._unsaved.clear()
 
     def changes(self, lines: Lines) -> Document:
-        """What a batch with these lines has to make durable. None for a file that is gone."""
+        """The positions that must become durable with a batch of these lines; None for a file that does not exist."""
         found: dict[str, Place | None] = {path: self._places.get(path) for path in self._unsaved}
         found |= {path: place for path, place in lines.places.items() if self._places.get(path) != place}
         return {path: None if place is None else place.document() for path, place in found.items()}
@@ -127,7 +128,7 @@ class Tailer:
     def positions(self) -> Document:
         return {path: place.document() for path, place in self._places.items()}
 
-    def _skip_what_was_there(self, known: Known) -> None:
+    def _skip_what_was_there(self, known: CurrentFiles) -> None:
         """Of a source that was never looked at, what its files hold by now is not sent, unless it is asked for."""
         for source, path in known.order:
             if source.path not in self._begun and not source.from_start and path in known.files:
@@ -144,7 +145,7 @@ class Tailer:
         with _opened(found.path) as file:
             about = os.fstat(file)
             if (about.st_dev, about.st_ino) != (found.device, found.inode):
-                return  # renamed since it was looked at; the next round sorts it out
+                return  # renamed since it was listed; the next round finds it
             if place is None or not found.holds(place):
                 place = Place(about.st_dev, about.st_ino, 0)
             elif place.offset > about.st_size or not is_marked(file, place):
@@ -153,10 +154,10 @@ class Tailer:
             lines.places[found.path] = self._take(source, found.path, file, place, lines, now_ns, most)
 
     def _finish_rotated(
-        self, source: LogSource, path: str, place: Place, known: Known, lines: Lines, now_ns: int, most: int
+        self, source: LogSource, path: str, place: Place, known: CurrentFiles, lines: Lines, now_ns: int, most: int
     ) -> Place | None:
-        """The place to go on from; None if the old file is not finished. That is not so before the new one has bytes:
-        whoever writes goes on in the old one until it opens the new."""
+        """Read the rest of a rotated file. Returns its position once it is finished, otherwise None. It is not finished
+        before the new file has bytes: until then the writer may still append to the old one."""
         renamed = renamed_to(path, place)
         if renamed is not None:
             with _opened(renamed) as file:
@@ -168,9 +169,9 @@ class Tailer:
                 lines.more = True
                 return None
             if any(fnmatch(renamed, each.path) for each in self._sources):
-                lines.places[renamed] = after  # under that name it is found from now on, and was read
+                lines.places[renamed] = after  # from now on it is listed under that name, as already read
         elif path not in known.files:
-            lines.places[path] = None  # the file is gone, under every name
+            lines.places[path] = None  # the file does not exist any more
             return None
         begun = path in known.files and known.files[path].size > 0
         return place if begun else None
@@ -206,7 +207,7 @@ class Tailer:
         try:
             yield
         except FileNotFoundError:
-            return  # between being found and being opened
+            return  # removed after it was listed
         except OSError as error:
             self._report(path, error.strerror or str(error))
         else:
@@ -214,7 +215,7 @@ class Tailer:
 
     def _report(self, path: str, reason: str) -> None:
         if path not in self._reported:
-            _log.warning("%s cannot be read: %s; it is tried again every round", path, reason)
+            _log.warning("%s cannot be read: %s; retried every round", path, reason)
         self._reported.add(path)
 
 
@@ -223,7 +224,7 @@ def _opened(path: str) -> Iterator[int]:
     file = os.open(Path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         yield file
     finally:
         os.close(file)

@@ -1,7 +1,8 @@
-"""Frames: a batch of telemetry as bytes, the same in the agent's queue, on the wire, in the spool and in the store.
+"""Frames: the bytes of a batch of telemetry, the same in the agent's queue, on the wire, in the spool and in the store.
 
-``encode(pack(agent_id, boot_id, records, seq_start=n))`` makes one, ``decode(data)`` checks it and gives the columns,
-``inspect(data)`` reads the identity alone. Everything here is pure and blocking: no store, no clock.
+``encode(pack(agent_id, boot_id, records, seq_start=n))`` makes a frame, ``decode(data)`` checks it and returns its
+columns, ``inspect(data)`` reads only its identity. The package does no I/O and reads no clock; calls block while they
+compute.
 """
 
 from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples, Sequenced, Series
@@ -9,7 +10,6 @@ from holdfast.ingest.frame.envelope import ANY_SIZE, VERSION, Header, Identity, 
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
 from holdfast.ingest.frame.pack import pack, pack_sequenced
 from holdfast.ingest.frame.read import Unpacked, decode, unpack
-from holdfast.ingest.frame.repeated import Repeated
 from holdfast.ingest.frame.write import encode
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Limits",
     "Logs",
     "Reason",
-    "Repeated",
     "Samples",
     "Sequenced",
     "Series",

@@ -1,38 +1,58 @@
-"""A batch in memory: the columns of its records, ready for Arrow, and the identity that it is accepted under.
+"""A batch in memory: its identity, and its records as columns.
 
-Records of one sort stand in columns of equal length, one element per record, and refer to small tables: texts, sets of
-labels, series. Samples and histograms stand series by series, and within a series by sequence number; logs and alerts
-stand by sequence number. So ``seq``, not the place in a column, says in which order records were sent. No column is
-walked in Python unless somebody asks for ``records()``.
+Records of one kind (samples, histograms, logs, alerts) are columns of equal length with one element per record. They
+refer to small tables by row number: texts, label sets, series. Samples and histograms are sorted by series, and within
+a series by sequence number; logs and alerts are sorted by sequence number. The order in which records were sent is
+therefore given by ``seq``, not by the position in a column. Only ``records()`` makes a Python object per record.
 
-Tables are in the order of their first use, which makes equal batches equal bytes: label sets by samples' series,
-histograms' series, logs, alerts; texts by names of those series, names of alerts, label names, label values.
+The rows of a table are in the order of their first use, so that equal batches have equal bytes: label sets in the order
+of sample series, histogram series, logs, alerts; texts in the order of the names of those series, names of alerts,
+label names, label values.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from holdfast.base.errors import Invalid
 from holdfast.ingest.frame.columns import NONE, Ints
 from holdfast.ingest.frame.envelope import Identity
 from holdfast.ingest.frame.scales import Flags, Floats
-from holdfast.ingest.frame.texts import text_array
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Kind, Log, Record, State
 
 NO_FLOATS: Floats = NONE.view(np.float64)
 NO_FLAGS: Flags = np.zeros(0, np.bool_)
+LONGEST_TEXTS = 2**31 - 1
+"""Bytes of a text column: Arrow's offsets have 32 bits."""
+
+
+def text_array(texts: Sequence[str]) -> pa.StringArray:
+    """A column of text.
+
+    Made from its buffers, because ``pa.array`` imports pandas where that is installed, which doubles the memory of an
+    agent.
+    """
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    if int(ends[-1]) > LONGEST_TEXTS:
+        raise Invalid(
+            f"the texts of a batch have {ends[-1]} bytes, more than {LONGEST_TEXTS}", remedy="send smaller batches"
+        )
+    offsets, data = ends.astype(np.int32), b"".join(encoded)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(data))
+
+
 NO_TEXTS = text_array([])
 
 
 @dataclass(frozen=True, slots=True)
 class Sequenced:
-    """A record and its number within (agent, boot)."""
+    """A record and its sequence number within (agent, boot)."""
 
     seq: int
     record: Record
@@ -40,26 +60,26 @@ class Sequenced:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelSets:
-    """Sets of labels: set ``i`` has ``lengths[i]`` pairs. Within a set, the numbers of label names grow."""
+    """Label sets: set ``i`` has ``lengths[i]`` pairs. Within a set, the text numbers of the label names increase."""
 
     lengths: Ints
     names: Ints
-    """Numbers of texts, as are ``values``."""
+    """Row numbers in the table of texts, as in ``values``."""
     values: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One element per series."""
+    """The table of series, one element per series."""
 
     kind: Ints
-    """Numbers of ``Kind``."""
+    """Values of ``Kind``."""
     whole: Flags
-    """Whether the values were given as ``int``."""
+    """Whether the values of the series are of type ``int``."""
     name: Ints
-    """Numbers of texts."""
+    """Row numbers in the table of texts."""
     labels: Ints
-    """Numbers of label sets."""
+    """Row numbers in the table of label sets."""
     lengths: Ints
     """How many records each series has: at least one."""
 
@@ -69,63 +89,29 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Gauges and counters; and what histograms have in common with them, where ``value`` is the sum."""
+    """Gauges and counters. Histograms have the same columns, where ``value`` is the sum."""
 
     series: Series
     seq: Ints
     time_ns: Ints
     value: Floats
     exact: Ints | None
-    """The values of series of whole numbers as they were given, where ``value`` is rounded beyond 2**53; zero for other
-    series. None if there is no such series."""
+    """Exact values of the series of ``int``, because ``value`` is rounded above 2**53; zero for other series. None if
+    no series is of ``int``."""
 
     def __len__(self) -> int:
         return len(self.seq)
 
     @property
     def series_id(self) -> Ints:
-        """The number of the series of each record."""
+        """For each record, the row number of its series."""
         return np.repeat(np.arange(len(self.series)), self.series.lengths)
-
-
-Columns = tuple[Ints, Ints, Floats, Ints | None]
-"""``seq``, ``time_ns``, ``value`` and ``exact`` of samples."""
-
-
-class Unread(Samples):
-    """Samples whose columns are known to be right, and are read when somebody looks at them."""
-
-    __slots__ = ("_count", "_read")
-    _count: int
-    _read: Callable[[], Columns] | None
-
-    def __init__(self, series: Series, count: int, read: Callable[[], Columns]) -> None:
-        object.__setattr__(self, "series", series)
-        object.__setattr__(self, "_count", count)
-        object.__setattr__(self, "_read", read)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getattr__(self, name: str) -> Any:
-        """Only of what was not set yet. Two threads may both read: they find the same."""
-        if name not in _COLUMNS:
-            raise AttributeError(name)
-        read = self._read
-        if read is not None:
-            for column, values in zip(_COLUMNS, read(), strict=True):
-                object.__setattr__(self, column, values)
-            object.__setattr__(self, "_read", None)  # which holds on to the frame
-        return object.__getattribute__(self, name)
-
-
-_COLUMNS = ("seq", "time_ns", "value", "exact")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histograms:
-    """``layout`` gives each histogram one of the ``layouts`` of bounds. Its counts stand in ``counts[layout]``, a row
-    per histogram of that layout in their common order, a column per bucket."""
+    """``layout`` is the row number of each histogram's bounds in ``layouts``. Its counts are in ``counts[layout]``: one
+    row per histogram of that layout, in column order, and one column per bucket."""
 
     samples: Samples
     layouts: tuple[Floats, ...]
@@ -142,7 +128,7 @@ class Logs:
     time_ns: Ints
     severity: Ints
     attributes: Ints
-    """Numbers of label sets."""
+    """Row numbers in the table of label sets."""
     message: pa.StringArray
 
     def __len__(self) -> int:
@@ -154,11 +140,11 @@ class Alerts:
     seq: Ints
     time_ns: Ints
     state: Ints
-    """Numbers of ``State``."""
+    """Values of ``State``."""
     name: Ints
-    """Numbers of texts."""
+    """Row numbers in the table of texts."""
     labels: Ints
-    """Numbers of label sets."""
+    """Row numbers in the table of label sets."""
     valued: Flags
     value: Floats
     """Zero where there is no value."""
@@ -180,7 +166,7 @@ class Batch:
     identity: Identity
     texts: tuple[str, ...]
     text_bytes: int
-    """Of all texts, as UTF-8."""
+    """Length of all texts together, in UTF-8."""
     label_sets: LabelSets
     samples: Samples
     histograms: Histograms
@@ -188,11 +174,11 @@ class Batch:
     alerts: Alerts
 
     def __len__(self) -> int:
-        """How many records."""
+        """The number of records."""
         return len(self.samples) + len(self.histograms) + len(self.logs) + len(self.alerts)
 
     def labels(self) -> list[dict[str, str]]:
-        """Every label set. Records of one set share the very same dictionary."""
+        """All label sets. Records with the same label set share one dictionary."""
         names, values = self.label_sets.names.tolist(), self.label_sets.values.tolist()
         ends = [0, *np.cumsum(self.label_sets.lengths).tolist()]
         return [
@@ -200,7 +186,7 @@ class Batch:
         ]
 
     def records(self) -> Iterator[Sequenced]:
-        """Every record as an object of its own, by sequence number. Slow beside the columns."""
+        """All records as objects, in the order of their sequence numbers. Much slower than working on the columns."""
         labels = self.labels()
         parts = [self._samples(labels), self._histograms(labels), self._logs(labels), self._alerts(labels)]
         return merge(*(sorted(part, key=attrgetter("seq")) for part in parts), key=attrgetter("seq"))

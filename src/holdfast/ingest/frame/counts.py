@@ -1,4 +1,4 @@
-"""The first thing in a payload: how many of everything there is, checked before any of it is read."""
+"""The head of a payload: the number of elements of every section, checked before any section is read."""
 
 import struct
 from dataclasses import dataclass, fields
@@ -11,25 +11,25 @@ from holdfast.ingest.frame.errors import FrameInvalid, Reason
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """In the order of the format, each as u32."""
+    """In the order of the format, each a u32."""
 
     texts: int
     text_bytes: int
     label_sets: int
     pairs: int
-    """Of a label's name and value, over all label sets."""
+    """Labels (name and value) of all label sets together."""
     series: int
     samples: int
     times: int
-    """Different times of samples, if each is written once; zero if each sample has its own."""
+    """Rows in the table of times; zero if the time of each sample is written out."""
     histogram_series: int
     histograms: int
     histogram_times: int
     layouts: int
     bounds: int
-    """Over all layouts."""
+    """Of all layouts together."""
     buckets: int
-    """Over all histograms."""
+    """Of all histograms together."""
     logs: int
     log_bytes: int
     alerts: int
@@ -49,9 +49,10 @@ class Counts:
         return self.samples + self.histograms + self.logs + self.alerts
 
     def _check(self, records: int, limits: Limits) -> None:
-        """Each count is bounded by one that is bounded already, so that none makes us allocate more than is there."""
+        """Each count is limited by a count that was checked before it, so none allows an allocation beyond the
+        limits."""
         if self.records != records:
-            raise FrameInvalid(Reason.COLUMN, f"{self.records} records in the payload, {records} in the head")
+            raise FrameInvalid(Reason.COLUMN, f"the payload has {self.records} records, the head declares {records}")
         users = self.series + self.histogram_series + self.logs + self.alerts
         for count, most, what in (
             (self.series, self.samples, "series"),
@@ -66,14 +67,14 @@ class Counts:
             (self.buckets, limits.elements, "buckets"),
         ):
             if count > most:
-                raise FrameInvalid(Reason.COLUMN, f"{count} {what} are more than the {most} that there can be")
+                raise FrameInvalid(Reason.COLUMN, f"the payload declares {count} {what}; at most {most} are possible")
         if (self.samples and not self.series) or (self.histograms and not self.histogram_series):
-            raise FrameInvalid(Reason.COLUMN, "samples belong to no series")
+            raise FrameInvalid(Reason.COLUMN, "there are samples without a series")
 
 
 MOST_LAYOUTS = 1024
-"""Layouts are handled one by one, so there are few."""
+"""Decoding takes one Python loop turn per layout, so their number is limited."""
 MOST_BOUNDS = 1000
-"""Of one layout."""
+"""Bounds of one layout."""
 _NAMES = [field.name for field in fields(Counts)]
 _COUNTS = struct.Struct(f"<{len(_NAMES)}I")

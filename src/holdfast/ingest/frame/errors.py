@@ -1,4 +1,4 @@
-"""Why bytes are no frame. Every way in which decoding can fail is one of these reasons, and nothing else is raised."""
+"""The error for bytes that are not a valid frame, with a machine-readable reason. Decoding raises nothing else."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from holdfast.base.errors import Invalid
 
 
 class Reason(StrEnum):
-    """The names are part of the HTTP interface: a client sees them in the error's ``reason``."""
+    """Part of the HTTP interface: clients see the value in the field ``reason`` of an error."""
 
     MAGIC = "bad_magic"
     VERSION = "unknown_version"
@@ -23,7 +23,7 @@ class Reason(StrEnum):
 
 
 class FrameInvalid(Invalid):
-    """These bytes are no valid frame: the sender must not send them again as they are."""
+    """The bytes are not a valid frame. The sender must not send the same bytes again."""
 
     def __init__(self, reason: Reason, message: str, *, remedy: str | None = None) -> None:
         super().__init__(f"frame: {message}", remedy=remedy)

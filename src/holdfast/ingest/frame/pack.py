@@ -1,4 +1,4 @@
-"""From records to a batch: numbered in the order given, sorted into columns, each text, label set and series once."""
+"""Make a batch of records: number them, sort them into columns, and store each text, label set and series once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,10 +6,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from holdfast.base.errors import Invalid
-from holdfast.ingest.frame.batch import Alerts, Batch, Histograms, LabelSets, Logs, Samples, Sequenced, Series
+from holdfast.ingest.frame.batch import (
+    Alerts,
+    Batch,
+    Histograms,
+    LabelSets,
+    Logs,
+    Samples,
+    Sequenced,
+    Series,
+    text_array,
+)
 from holdfast.ingest.frame.columns import Ints
 from holdfast.ingest.frame.envelope import Identity
-from holdfast.ingest.frame.texts import text_array
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Kind, Labels, Log, Record
 
 Pairs = tuple[tuple[str, str], ...]
@@ -17,19 +26,19 @@ SeriesKey = tuple[Kind, bool, str, Pairs]
 
 
 def pack(agent_id: str, boot_id: str, records: Iterable[Record], *, seq_start: int) -> Batch:
-    """A batch of these records, numbered from ``seq_start`` without gaps."""
+    """A batch of these records, numbered without gaps from ``seq_start``."""
     return pack_sequenced(agent_id, boot_id, (Sequenced(seq, each) for seq, each in enumerate(records, seq_start)))
 
 
 def pack_sequenced(agent_id: str, boot_id: str, records: Iterable[Sequenced]) -> Batch:
-    """A batch of records that have their numbers. The lowest and the highest are the bounds of the identity."""
-    sorted_out = _Sorter()
+    """A batch of numbered records. The lowest and the highest number are the bounds of its identity."""
+    sorter = _Sorter()
     ordered = sorted(records, key=lambda each: each.seq)
     if not ordered:
         raise Invalid("a batch has at least one record")
     for each in ordered:
-        sorted_out.add(each.seq, each.record)
-    return sorted_out.batch(Identity(agent_id, boot_id, ordered[0].seq, ordered[-1].seq))
+        sorter.add(each.seq, each.record)
+    return sorter.batch(Identity(agent_id, boot_id, ordered[0].seq, ordered[-1].seq))
 
 
 @dataclass
@@ -65,12 +74,14 @@ class _Sorter:
                 self._logs.append((seq, record))
             case Alert():
                 self._alerts.append((seq, record))
-            case _:  # whoever does not check types would lose it without a word: gaps are allowed
-                raise Invalid(f"record {seq}: {type(record).__name__} is no Gauge, Counter, Histogram, Log or Alert")
+            case _:  # sequence numbers may have gaps, so a record left out here would be lost silently
+                raise Invalid(
+                    f"record {seq}: expected a Gauge, Counter, Histogram, Log or Alert, got {type(record).__name__}"
+                )
 
     def batch(self, identity: Identity) -> Batch:
         tables = _Tables()
-        # Tables are in the order of first use, and this is the order in which the format looks.
+        # The format demands that rows of a table are in the order of their first use, in this order of sections.
         metrics = [tables.series(self._samples), tables.series(self._histograms)]
         attributes = _ints(tables.label_set(_pairs(log.attributes)) for _, log in self._logs)
         alert_labels = _ints(tables.label_set(_pairs(alert.labels)) for _, alert in self._alerts)
@@ -109,7 +120,7 @@ class _Tables:
         )
 
     def label_sets(self) -> LabelSets:
-        """Call when all other texts are in: names of labels come after them, values last."""
+        """Call this last: the format demands label names after all other texts, and label values after the names."""
         names: list[int] = []
         values: list[str] = []
         for pairs in self._sets:

@@ -1,7 +1,8 @@
-"""From the bytes of a frame to a batch. Raises ``FrameInvalid`` and nothing else, whatever the bytes are.
+"""Decode a frame into a batch. Raises ``FrameInvalid`` and nothing else, whatever the bytes are.
 
 Order of checks: length against the limit, head, checksum, declared sizes against the limits, decompression into exactly
-the declared size, counts, columns, rules. So nothing is allocated that the limits do not allow.
+the declared size, counts, columns, rules. No allocation is larger than the limits allow. The columns of a batch are
+copies: they do not keep the frame or its payload in memory.
 """
 
 from dataclasses import dataclass
@@ -22,48 +23,35 @@ from holdfast.ingest.frame.batch import (
     Samples,
     Series,
 )
-from holdfast.ingest.frame.columns import Groups, Ints, Reader, least, most
+from holdfast.ingest.frame.columns import Groups, Ints, Reader, all_of, least, most
 from holdfast.ingest.frame.counts import Counts
-from holdfast.ingest.frame.envelope import Header, Identity, Limits, Packed
+from holdfast.ingest.frame.envelope import Header, Identity, Limits, inspect, unwrap
 from holdfast.ingest.frame.errors import FrameInvalid, Reason
-from holdfast.ingest.frame.read_again import read_again
-from holdfast.ingest.frame.repeated import Repeated
 from holdfast.ingest.frame.rules import check_batch
-from holdfast.ingest.frame.scales import Floats, Scaling
-from holdfast.ingest.frame.times import read_times
+from holdfast.ingest.frame.scales import Floats, from_whole
 
 PER_TEXT = 160
-"""A text as an object, in the table and in the set that shows that it is there once."""
+"""Bytes of a text as a Python object, in the table and in the set that finds duplicates."""
 PER_LABEL = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """A frame whose payload is decompressed, and whose counts are known to be within the limits."""
+    """A frame whose payload is decompressed and whose counts are within the limits."""
 
-    packed: Packed
+    identity: Identity
     counts: Counts
     reader: Reader
 
     @property
     def table_bytes(self) -> int:
-        """What texts and labels take as objects, about: many times what they take in the payload."""
+        """Estimated memory of texts and labels as Python objects: many times their size in the payload."""
         return PER_TEXT * self.counts.texts + PER_LABEL * self.counts.pairs
 
-    def batch(self, repeated: Repeated | None = None) -> Batch:
-        """Once: the payload is read to its end."""
-        identity, counts, reader = self.packed.header.identity, self.counts, self.reader
-        beginning = None if repeated is None else repeated.beginning(reader, counts)
-        if repeated is None or beginning is None:
-            batch = _read(identity, reader, counts)
-            check_batch(batch)
-            return batch
-        tables = repeated.tables.find(beginning.key)
-        if tables is not None:
-            return read_again(self.packed, reader, counts, tables, beginning, repeated)
-        batch = _read(identity, reader, counts)
+    def batch(self) -> Batch:
+        """Decode and check all columns. Call it once: it reads the payload to its end."""
+        batch = _read(self.identity, self.reader, self.counts)
         check_batch(batch)
-        repeated.keep(beginning, batch)
         return batch
 
 
@@ -72,20 +60,17 @@ def decode(
     limits: Limits = Limits(),  # noqa: B008  # frozen
     *,
     header: Header | None = None,
-    repeated: Repeated | None = None,
 ) -> Batch:
-    """The batch in a frame, checked throughout. ``header``: what ``inspect`` gave for it, if that was asked before.
-
-    ``repeated`` makes frames quicker that have tables of earlier ones.
-    """
-    return unpack(data, limits, header).batch(repeated)
+    """The batch in a frame, completely checked. Pass the ``header`` that ``inspect`` returned for these bytes, if any,
+    to avoid a second check of the envelope."""
+    return unpack(data, limits, header).batch()
 
 
 def unpack(data: bytes | memoryview, limits: Limits = Limits(), header: Header | None = None) -> Unpacked:  # noqa: B008  # frozen
-    """The first half of ``decode``, for those who look at how much memory the other half will take."""
-    packed = Packed(data, Header.read(data, limits) if header is None else header)
-    reader = Reader(packed.payload())
-    return Unpacked(packed, Counts.read(reader, packed.header.records, limits), reader)
+    """The first half of ``decode``, for callers that reserve memory for the second half."""
+    known = inspect(data, limits) if header is None else header
+    reader = Reader(unwrap(data, known))
+    return Unpacked(known.identity, Counts.read(reader, known.records, limits), reader)
 
 
 def _read(identity: Identity, reader: Reader, counts: Counts) -> Batch:
@@ -119,11 +104,24 @@ def _samples(reader: Reader, series: int, samples: int, times: int) -> Samples:
     _ends(lengths, samples)
     if least(lengths) < 1:
         raise FrameInvalid(Reason.COLUMN, "a series has no samples")
-    scaling, groups = Scaling(scales, lengths, samples), Groups(lengths, samples)
+    groups = Groups(lengths, samples)
     seq = reader.grouped(groups, related=True)
-    _, time_ns = read_times(reader, groups, times)
-    value, exact = scaling.values(reader.grouped(groups, related=False))
-    return Samples(Series(kind, scaling.whole, name, labels, lengths), seq, time_ns, value, exact)
+    time_ns = _times(reader, groups, times)
+    value, exact, whole = from_whole(reader.grouped(groups, related=False), scales, lengths)
+    return Samples(Series(kind, whole, name, labels, lengths), seq, time_ns, value, exact)
+
+
+def _times(reader: Reader, groups: Groups, times: int) -> Ints:
+    """The time of each sample: written as such, or as a row number in a table of ``times`` different times."""
+    if not times:
+        return reader.grouped(groups, related=True)
+    table = reader.steps(times)
+    if not all_of(table[1:] > table[:-1]):
+        raise FrameInvalid(Reason.COLUMN, "the table of times is not in ascending order")
+    numbers = reader.grouped(groups, related=True)
+    if least(numbers) < 0 or most(numbers) >= times:
+        raise FrameInvalid(Reason.COLUMN, f"a sample refers to a time outside the table of {times} times")
+    return table[numbers]
 
 
 def _histograms(reader: Reader, counts: Counts) -> Histograms:
@@ -133,7 +131,9 @@ def _histograms(reader: Reader, counts: Counts) -> Histograms:
     bounds: Floats = reader.steps(counts.bounds).view(np.float64)
     layout = reader.steps(counts.histograms)
     if least(layout) < 0 or most(layout) >= counts.layouts:
-        raise FrameInvalid(Reason.COLUMN, f"a histogram has a layout that is not among the {counts.layouts}")
+        raise FrameInvalid(
+            Reason.COLUMN, f"a histogram refers to a layout outside the table of {counts.layouts} layouts"
+        )
     rows = np.bincount(layout, minlength=counts.layouts)
     places = _ends(rows * (sizes + 1), counts.buckets)
     steps = reader.ints(counts.buckets)
@@ -162,14 +162,14 @@ def _alerts(reader: Reader, counts: Counts) -> Alerts:
     labels = reader.steps(number)
     valued = reader.ints(number)
     if least(valued) < 0 or most(valued) > 1:
-        raise FrameInvalid(Reason.COLUMN, "an alert has a value, or it has none")
+        raise FrameInvalid(Reason.COLUMN, "the flag of an alert's value is neither 0 nor 1")
     value: Floats = reader.steps(number).view(np.float64)
     message = _texts(reader, number, counts.alert_bytes)
     return Alerts(seq, time_ns, state, name, labels, valued.astype(np.bool_), value, message)
 
 
 def _texts(reader: Reader, count: int, size: int) -> pa.StringArray:
-    """Texts as Arrow keeps them. Whether they are UTF-8 is for the rules to say."""
+    """A text column. ``check_batch`` checks that it is UTF-8."""
     offsets = np.zeros(count + 1, np.int32)
     offsets[1:] = _ends(reader.ints(count), size)
     data = reader.raw(size).tobytes()
@@ -177,10 +177,11 @@ def _texts(reader: Reader, count: int, size: int) -> pa.StringArray:
 
 
 def _ends(lengths: Ints, total: int) -> Ints:
-    """Where each piece ends, if the lengths are none below zero and add up to the total."""
+    """The end of each piece. Checks that no length is negative and that they add up to ``total``."""
     ends = lengths.cumsum()
-    # A sum cannot wrap around unnoticed: each length is within the total, so the sum grows by less than it.
+    # The sum cannot wrap around: lengths are at most ``total`` < 2**32, and fewer than 2**31, as the payload has their
+    # bytes.
     within = not len(lengths) or (least(lengths) >= 0 and most(lengths) <= total)
     if not within or (int(ends[-1]) if len(lengths) else 0) != total:
-        raise FrameInvalid(Reason.COLUMN, f"lengths do not add up to {total}")
+        raise FrameInvalid(Reason.COLUMN, f"the lengths of a column do not add up to {total}")
     return ends

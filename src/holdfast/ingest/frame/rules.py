@@ -1,6 +1,6 @@
-"""What must hold for a batch, whoever made it: the same rules before encoding and after decoding.
+"""The rules of a valid batch, checked before encoding and after decoding.
 
-Each rule is a few passes over columns. A batch that breaks one is ``FrameInvalid``; nothing is mended.
+Each rule is a few numpy passes over columns. A batch that breaks a rule raises ``FrameInvalid``; nothing is repaired.
 """
 
 from collections.abc import Sized
@@ -17,7 +17,7 @@ from holdfast.ingest.records import HIGHEST_SEVERITY, Kind, State
 
 
 def check_batch(batch: Batch) -> None:
-    """Every rule. Lengths of columns are those of their section already."""
+    """Check every rule. Assumes that the columns of a section are equally long (see ``check_shape``)."""
     _series(batch.samples, (Kind.GAUGE, Kind.COUNTER))
     if len(batch.histograms):
         _series(batch.histograms.samples, (Kind.HISTOGRAM, Kind.HISTOGRAM))
@@ -30,14 +30,8 @@ def check_batch(batch: Batch) -> None:
     _references(batch)
 
 
-def check_numbers(batch: Batch) -> None:
-    """Every rule that samples can break whose tables are known to be right."""
-    _growing(batch.samples)
-    _sequence(batch)
-
-
 def check_shape(batch: Batch) -> None:
-    """Columns of one section are equally long. What was decoded is so by construction."""
+    """Check that the columns of a section are equally long. Decoded batches always fulfil this."""
     samples, histograms, sets, logs, alerts = (
         batch.samples,
         batch.histograms.samples,
@@ -50,7 +44,7 @@ def check_shape(batch: Batch) -> None:
         _equal("series", series.kind, series.whole, series.name, series.labels, series.lengths)
         _equal("samples", part.seq, part.time_ns, part.value, part.seq if part.exact is None else part.exact)
         if series.whole.any() and part.exact is None:
-            raise FrameInvalid(Reason.COLUMN, "series of whole numbers have no exact values")
+            raise FrameInvalid(Reason.COLUMN, "there are series of int without exact values")
     _equal("histograms", histograms.seq, batch.histograms.layout)
     _equal("labels", sets.names, sets.values)
     _equal("logs", logs.seq, logs.time_ns, logs.severity, logs.attributes, logs.message)
@@ -59,23 +53,23 @@ def check_shape(batch: Batch) -> None:
     heights = np.bincount(batch.histograms.layout, minlength=len(batch.histograms.layouts)).tolist()
     shapes = [(height, len(bounds) + 1) for height, bounds in zip(heights, batch.histograms.layouts, strict=False)]
     if [counts.shape for counts in batch.histograms.counts] != shapes:
-        raise FrameInvalid(Reason.COLUMN, "there is not one count for each bucket of each histogram")
+        raise FrameInvalid(Reason.COLUMN, "the counts of histograms do not match their buckets")
 
 
 def _equal(what: str, *columns: Sized) -> None:
     if len({len(column) for column in columns}) != 1:
-        raise FrameInvalid(Reason.COLUMN, f"the columns of {what} are not equally long")
+        raise FrameInvalid(Reason.COLUMN, f"the columns of {what} differ in length")
 
 
 def _series(samples: Samples, kinds: tuple[Kind, Kind]) -> None:
     series = samples.series
     if not len(series):
         if len(samples):
-            raise FrameInvalid(Reason.COLUMN, "samples belong to no series")
+            raise FrameInvalid(Reason.COLUMN, "there are samples without a series")
         return
     _within("kind of a series", series.kind, *kinds)
     if kinds[0] == Kind.HISTOGRAM and series.whole.any():
-        raise FrameInvalid(Reason.COLUMN, "the sum of a histogram is a float")
+        raise FrameInvalid(Reason.COLUMN, "the sum of a histogram is an int, it must be a float")
     _grouped("series", series.lengths, len(samples), at_least=1)
     _growing(samples)
 
@@ -87,7 +81,7 @@ def _growing(samples: Samples) -> None:
     grows = samples.seq[1:] > samples.seq[:-1]
     grows[starts_of(series.lengths)[1:] - 1] = True
     if not all_of(grows):
-        raise FrameInvalid(Reason.SEQUENCE, "sequence numbers do not grow within a series")
+        raise FrameInvalid(Reason.SEQUENCE, "sequence numbers do not increase within a series")
 
 
 def _histograms(found: Histograms) -> None:
@@ -100,9 +94,9 @@ def _histograms(found: Histograms) -> None:
         if len(bounds) > MOST_BOUNDS:
             raise FrameInvalid(Reason.COLUMN, f"{len(bounds)} bounds of a histogram, at most {MOST_BOUNDS} are allowed")
         if not (np.isfinite(bounds).all() and (bounds[1:] > bounds[:-1]).all()):
-            raise FrameInvalid(Reason.VALUE, "bounds of a histogram are finite and grow")
+            raise FrameInvalid(Reason.VALUE, "the bounds of a histogram are not finite and increasing")
         if (np.signbit(bounds) & (bounds == 0)).any():
-            raise FrameInvalid(Reason.VALUE, "a bound of a histogram at zero is 0.0, not -0.0")
+            raise FrameInvalid(Reason.VALUE, "a bound of a histogram is -0.0, it must be 0.0")
         _within("count of a bucket", counts, 0, EXACT)
         _within("count of a histogram", counts.sum(axis=1), 0, EXACT)
 
@@ -118,17 +112,17 @@ def _alerts(found: Alerts) -> None:
     _ordered("alerts", found.seq)
     _text("alert message", found.message)
     if found.value.view(np.int64)[~found.valued].any():
-        raise FrameInvalid(Reason.VALUE, "an alert without a value has one")
+        raise FrameInvalid(Reason.VALUE, "an alert is marked as having no value, but its value is not zero")
 
 
 def _sequence(batch: Batch) -> None:
-    """Every number is there once, and the first and the last are the bounds of the identity."""
+    """Every sequence number occurs once; the lowest and the highest are the bounds of the identity."""
     start, end = batch.identity.seq_start, batch.identity.seq_end
     parts = [batch.samples.seq, batch.histograms.samples.seq, batch.logs.seq, batch.alerts.seq]
     there = [part for part in parts if len(part)]
     seqs = there[0] if len(there) == 1 else np.concatenate(parts)
     if not len(seqs) or least(seqs) != start or most(seqs) != end:
-        raise FrameInvalid(Reason.SEQUENCE, f"the records are not numbered {start} to {end}")
+        raise FrameInvalid(Reason.SEQUENCE, f"the sequence numbers of the records do not run from {start} to {end}")
     if len(seqs) == end - start + 1:
         seen = np.zeros(len(seqs), np.bool_)
         seen[seqs - start] = True
@@ -137,7 +131,7 @@ def _sequence(batch: Batch) -> None:
         ordered = np.sort(seqs)
         once = all_of(ordered[1:] > ordered[:-1])
     if not once:
-        raise FrameInvalid(Reason.SEQUENCE, "two records have one sequence number")
+        raise FrameInvalid(Reason.SEQUENCE, "two records have the same sequence number")
 
 
 def _references(batch: Batch) -> None:
@@ -148,7 +142,7 @@ def _references(batch: Batch) -> None:
     names = np.concatenate([series.name, histograms.name, batch.alerts.name, sets.names])
     _first_use("text", np.concatenate([names, sets.values]), len(texts))
     if len(set(texts)) != len(texts):
-        raise FrameInvalid(Reason.TEXT, "a text stands twice in the table")
+        raise FrameInvalid(Reason.TEXT, "the table of texts has a duplicate")
     if "" in texts and (names == texts.index("")).any():
         raise FrameInvalid(Reason.TEXT, "a name is empty")
     if len(sets.lengths):
@@ -161,18 +155,18 @@ def _label_sets(sets: LabelSets) -> None:
     begins = starts_of(sets.lengths)
     grows[begins[(begins > 0) & (begins < len(sets.names))] - 1] = True
     if not all_of(grows):
-        raise FrameInvalid(Reason.COLUMN, "names of labels are not in order, or one is there twice")
+        raise FrameInvalid(Reason.COLUMN, "the label names of a label set are not in order, or one is a duplicate")
 
 
 def _grouped(what: str, lengths: Ints, total: int, *, at_least: int) -> None:
     _within(f"length of {what}", lengths, at_least, total)
-    # Each length is at most the total, and there are too few of them for the sum to wrap around.
+    # The sum cannot wrap around: lengths are at most ``total`` < 2**32, and there are fewer than 2**31 of them.
     if int(np.add.reduce(lengths)) != total:
         raise FrameInvalid(Reason.COLUMN, f"the lengths of {what} do not add up to {total}")
 
 
 def _first_use(what: str, numbers: Ints, size: int) -> None:
-    """Numbers of a table's rows come up in order, and all do: none is out of bounds, none unused."""
+    """Check that rows of a table are first used in ascending order, that all are used and that none is out of range."""
     if len(numbers):
         highest = np.maximum.accumulate(numbers)
         in_order = least(numbers) == int(numbers[0]) == 0 and all_of(numbers[1:] <= highest[:-1] + 1)
@@ -180,12 +174,15 @@ def _first_use(what: str, numbers: Ints, size: int) -> None:
             return
     elif not size:
         return
-    raise FrameInvalid(Reason.COLUMN, f"the table of {size} has not every {what} in the order of its use")
+    raise FrameInvalid(
+        Reason.COLUMN,
+        f"the {size} rows of the table of {what}s are not in the order of their first use, or one is unused",
+    )
 
 
 def _ordered(what: str, seq: Ints) -> None:
     if not (seq[1:] > seq[:-1]).all():
-        raise FrameInvalid(Reason.SEQUENCE, f"sequence numbers of {what} do not grow")
+        raise FrameInvalid(Reason.SEQUENCE, f"sequence numbers of {what} do not increase")
 
 
 def _within(what: str, numbers: Ints, low: int, high: int) -> None:
@@ -203,4 +200,4 @@ def _text(what: str, texts: pa.StringArray) -> None:
     except pa.ArrowInvalid as error:
         raise FrameInvalid(Reason.TEXT, f"{what}: {error}") from error
     if texts.null_count:
-        raise FrameInvalid(Reason.TEXT, f"{what}: null is no text")
+        raise FrameInvalid(Reason.TEXT, f"{what}: a text is null")

@@ -1,7 +1,7 @@
-"""From a batch to the bytes of a frame. ``docs/formats.md`` says what they are.
+"""Encode a batch as a frame. ``docs/formats.md`` specifies the bytes.
 
-A batch has one payload, whoever encodes it: every choice here depends on the batch alone. The frame is the same too as
-long as the same version of zstd compresses it at the same level; a frame once made is kept and sent as it is.
+Equal batches have equal payloads: every choice here depends on the batch alone. The compressed frame may differ between
+versions of zstd, so a frame is made once, and every retry sends the same bytes.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from holdfast.ingest.frame.rules import check_batch, check_shape
 from holdfast.ingest.frame.scales import to_whole
 
 LEVEL = 3
-"""Of zstd. Up to 9 there is next to nothing to gain; 19 gains some seven in a hundred, at many times the cost."""
+"""Level of zstd. Levels up to 9 compress hardly better; 19 saves about 7 % at many times the cost."""
 
 
 def encode(batch: Batch, *, level: int | None = LEVEL) -> bytes:
-    """The frame of a batch. ``level`` None leaves the payload uncompressed. Raises ``FrameInvalid`` for a batch that
-    breaks a rule."""
+    """The frame of a batch. ``level`` is that of zstd; None leaves the payload uncompressed. Raises ``FrameInvalid``
+    for a batch that breaks a rule."""
     check_shape(batch)
     check_batch(batch)
     return wrap(batch.identity, len(batch), payload_of(batch), level=level)
@@ -70,7 +70,7 @@ def _counts(batch: Batch, texts: list[bytes], times: Ints | None, histogram_time
 
 
 def _times(samples: Samples) -> Ints | None:
-    """The different times, if there are at most half as many as samples: then each is written once."""
+    """The table of different times if they are at most half as many as samples; otherwise None."""
     if not len(samples):
         return None
     times = np.unique(samples.time_ns)
@@ -105,7 +105,7 @@ def _histograms(writer: Writer, found: Histograms) -> None:
     writer.ints(np.array([len(bounds) for bounds in found.layouts], np.int64))
     writer.steps(np.concatenate([bounds.view(np.int64) for bounds in found.layouts]))
     writer.steps(found.layout)
-    # Bucket by bucket: a bucket's count moves little from one histogram to the next.
+    # Differences within a bucket: its count changes little from one histogram to the next.
     steps = [np.diff(counts, axis=0, prepend=0).T.reshape(-1) for counts in found.counts]
     writer.ints(np.concatenate(steps))
 

@@ -1,7 +1,7 @@
-"""What an audit has to say: rules with a severity and a remedy, findings about keys, and a tally of both. Pure.
+"""Results of audits: rules with a severity and a remedy, findings about keys, and a tally of both. Pure.
 
-A **rule** is declared once, in the room that checks it. A **finding** is a rule that does not hold for one key. A
-**tally** counts everything that was looked at, and keeps what was found.
+A **rule** is declared once, in the package that checks it. A **finding** is a rule that does not hold for one key. A
+**tally** counts what was checked and collects the findings.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from holdfast.base.codec import Document
 
 class Severity(StrEnum):
     ERROR = "error"
-    """Something is lost, wrong, or hidden from somebody."""
+    """Data is lost, wrong, or not visible to a reader."""
     WARNING = "warning"
-    """Nothing is lost; somebody should look."""
+    """Nothing is lost, but an operator should look."""
     INFORMATION = "information"
-    """As it may be; garbage, mostly."""
+    """Allowed; usually garbage."""
 
 
 WEIGHT = {severity: number for number, severity in enumerate(Severity)}
@@ -33,9 +33,9 @@ class Rule:
     remedy: str
 
 
-def rules(severity: Severity, **told: tuple[str, str]) -> dict[str, Rule]:
-    """Rules of one severity, by name: what each means, and what to do."""
-    return {name: Rule(name, severity, meaning, remedy) for name, (meaning, remedy) in told.items()}
+def rules(severity: Severity, **texts: tuple[str, str]) -> dict[str, Rule]:
+    """Rules of one severity, by name; each text is its meaning and its remedy."""
+    return {name: Rule(name, severity, meaning, remedy) for name, (meaning, remedy) in texts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """What one look gave."""
+    """The result of one pass over the store."""
 
     checked: Counter[str] = field(default_factory=Counter)
-    """How many of what were looked at."""
+    """By kind, how many were checked."""
     findings: list[Finding] = field(default_factory=list)
     sums: Counter[str] = field(default_factory=Counter)
-    """Counts that another look is compared with."""
+    """Counts that are compared with those of another pass."""
     peaks: dict[str, int] = field(default_factory=dict)
-    """The highest of some numbers."""
+    """By name, the highest number seen."""
 
     def peak(self, name: str, value: int) -> None:
         self.peaks[name] = max(value, self.peaks.get(name, value))
@@ -88,7 +88,7 @@ class Tally:
             self.peak(name, value)
 
     def keep(self, seen: Iterable[Finding]) -> None:
-        """Only findings that were there before, too: what a second look does not confirm was a race."""
+        """Keep only findings that ``seen`` has too: what a second pass does not confirm was a race."""
         known = {(each.rule.name, each.key) for each in seen}
         self.findings = [each for each in self.findings if (each.rule.name, each.key) in known]
 
@@ -99,14 +99,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How closely an audit looks, and at what."""
+    """What an audit checks, and how thoroughly."""
 
     through_ns: int
-    """What was written before, by the store's own clock, is judged; the rest may be under way."""
+    """Only objects modified before this, by the store's clock, are judged: others may belong to a running write."""
     one_in: int = 1
-    """Of so many objects the bytes of one are read; 1 reads all."""
+    """The bytes of one object in this many are read; 1 reads all."""
     salt: str = ""
-    """Another audit takes another sample."""
+    """Varies the sample between audits."""
 
     @property
     def deep(self) -> bool:
@@ -116,7 +116,7 @@ class Look:
         return modified_ns < self.through_ns
 
     def closely(self, key: str) -> bool:
-        """Whether the bytes of this object are read."""
+        """Whether the bytes of this object are read, that is, whether it is in the sample."""
         if self.deep:
             return True
         digest = hashlib.blake2b(f"{self.salt}\x00{key}".encode(), digest_size=4).digest()

@@ -1,4 +1,4 @@
-"""Objects as local files: whole ones, in ranges where they are large, and anew where they have changed."""
+"""Objects as local files: small ones whole, large ones in ranges, read again if they are replaced meanwhile."""
 
 import io
 from pathlib import Path
@@ -12,7 +12,7 @@ from holdfast.base.errors import Unavailable
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Part
 from holdfast.sql.duck import MissingFile
-from holdfast.sql.scan import RANGE_BYTES, WHOLE_BYTES, LocalFiles
+from holdfast.sql.files import RANGE_BYTES, WHOLE_BYTES, LocalFiles
 from tests.unit.ontology.desk import Desk
 
 
@@ -23,7 +23,7 @@ def parquet(numbers: int) -> bytes:
     return sink.getvalue()
 
 
-async def test_large_objects_come_in_ranges_and_nobody_asks_for_their_size(tmp_path: Path) -> None:
+async def test_large_objects_are_fetched_in_ranges_without_a_request_for_their_size(tmp_path: Path) -> None:
     desk = Desk()
     body = parquet(1_200_000)
     assert len(body) > WHOLE_BYTES
@@ -33,12 +33,12 @@ async def test_large_objects_come_in_ranges_and_nobody_asks_for_their_size(tmp_p
     assert (await files.place("a", "1.parquet", len(body))).read_bytes() == body
     assert desk.spent() == {"range": -(-len(body) // RANGE_BYTES)}
     for noted in (len(body) - 9, len(body) + 9, WHOLE_BYTES + 1, 2 * len(body)):
-        assert (await files.place("a", "2.parquet", noted)).read_bytes() == body, "its size was another one"
+        assert (await files.place("a", "2.parquet", noted)).read_bytes() == body, "the expected size was wrong"
         assert desk.spent()["range"] >= 2
 
 
 async def test_an_object_that_is_replaced_between_two_ranges_is_read_again(tmp_path: Path) -> None:
-    """Also by one of the same size, which nothing in the bytes would tell."""
+    """Also by an object of the same size, which its bytes alone do not reveal."""
     body = parquet(1_200_000)
     for other in (body[:-20] + bytes(reversed(body[-20:])), body[: WHOLE_BYTES // 2], body + body):
 
@@ -66,11 +66,11 @@ async def test_an_object_that_is_replaced_between_two_ranges_is_read_again(tmp_p
             return await super().range(key, start, end)
 
     desk = Desk()
-    with pytest.raises(Unavailable, match="a: it keeps changing"):
+    with pytest.raises(Unavailable, match="a: it was replaced 4 times"):
         await LocalFiles(Restless(desk.store), tmp_path).place("a", "2.parquet", len(body))
 
 
-async def test_small_objects_come_whole_and_absent_ones_are_named(tmp_path: Path) -> None:
+async def test_small_objects_are_fetched_whole_and_missing_ones_are_named(tmp_path: Path) -> None:
     desk = Desk()
     body = parquet(10)
     await desk.bare.put("a", body, OVERWRITE)

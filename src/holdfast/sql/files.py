@@ -1,19 +1,18 @@
-"""From keys of a store to files that DuckDB scans.
+"""Objects of a store as local files, which DuckDB scans by path.
 
-Every object is fetched once, whole, into a folder of the session's own (or pinned where the store's disk cache has it),
-and scanned there by path. Measured against the other ways that there are, over 500 files of 100 rows and one of a
-million (times of one filtered count, two cores):
+Every object is fetched once, whole, into the session's scratch directory, or pinned in the store's disk cache. Measured
+against the alternatives, over 500 files of 100 rows and one file of a million rows (one filtered count, two cores):
 
     500 small files by path       125 ms        one large file by path      26 ms
-    as Arrow tables, registered    40 ms        as an Arrow table           80 ms
-    loaded into one DuckDB table    2 ms        loaded into a DuckDB table  16 ms, and 0.6 s to load
+    as registered Arrow tables     40 ms        as an Arrow table           80 ms
+    loaded into one DuckDB table    2 ms        loaded into a DuckDB table  16 ms, plus 0.6 s to load
 
-So small files are loaded into a table once and stay warm, others are scanned where they lie: both stay within
-DuckDB's own memory limit, which Arrow tables would not. An object of a folder on the same disk gets another name, and
-nothing is copied; nobody writes into such a file. A large object of another store comes in ranges, a few at a time, so
-that it is never in memory as a whole.
+So callers load small files into a table once, and scan large ones in place. Both count against DuckDB's memory limit;
+Arrow tables would not. If the store is a directory on the same disk, a file is a hard link and nothing is copied;
+nobody may write into it. A large object of another store is fetched in ranges, a few at a time, so that it is never in
+memory as a whole.
 
-Errors: ``MissingFile`` if the object is gone, with its key; what the store raises.
+Errors: ``MissingFile`` with the key if the object is gone; whatever the store raises.
 """
 
 from contextlib import AsyncExitStack
@@ -27,16 +26,16 @@ from holdfast.objects.store import Store
 from holdfast.sql.duck import MissingFile
 
 WHOLE_BYTES = 8 * 1024 * 1024
-"""Objects up to this size come in one request."""
+"""Objects up to this size are fetched by one request."""
 RANGE_BYTES = 8 * 1024 * 1024
 TRIES = 4
-"""How often an object is read again that changes while it is read."""
+"""Attempts to read an object that is replaced while it is read."""
 PARALLEL = 4
-"""Ranges of one object at a time."""
+"""Ranges of one object that are fetched at the same time."""
 
 
 class LocalFiles:
-    """Objects as files, under names that the caller gives."""
+    """Objects as files. The caller chooses the file names."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         self._store = store
@@ -44,10 +43,10 @@ class LocalFiles:
         self._caching = store if isinstance(store, Client) and store.cache is not None else None
         self._pins = AsyncExitStack()
         self.requests = 0
-        """Objects asked for since the session began; those that the disk cache answered included."""
+        """Objects requested since the session began, including those answered by the disk cache."""
 
     async def place(self, key: str, name: str, size: int | None) -> Path:
-        """A file with the bytes of the Parquet object under a key. ``size`` is what is known of it."""
+        """A file with the bytes of the object under a key. ``size`` is its expected size, if known."""
         path = self._folder / name
         self.requests += 1
         try:
@@ -65,22 +64,22 @@ class LocalFiles:
 
     @property
     def kept(self) -> bool:
-        """Whether whole objects stay on this machine, for other sessions."""
+        """Whether whole objects stay on this machine for other sessions."""
         return self._caching is not None
 
     async def link(self, key: str, name: str) -> Path | None:
-        """Another name for an object that lies on the same disk; None for others."""
+        """A hard link to an object that is a file on the same disk; None for others."""
         path = self._folder / name
         return path if self._caching is None and await self._store.link(key, path) is not None else None
 
     @property
     def folders(self) -> list[Path]:
-        """Where files may be, besides the folder that was given."""
+        """Directories that files may be in, besides the scratch directory."""
         cache = self._disk_cache
         return [] if cache is None else [cache.root]
 
     async def forget(self, key: str) -> None:
-        """A copy in the disk cache is of before a change: ask the store next time."""
+        """Drop the object from the disk cache, because its copy there is outdated."""
         if (cache := self._disk_cache) is not None:
             await cache.forget([key])
 
@@ -89,7 +88,7 @@ class LocalFiles:
         return None if self._caching is None else self._caching.cache
 
     async def _by_ranges(self, key: str, path: Path, size: int) -> None:
-        """All of one object: if it is replaced between two of the ranges, all of the other."""
+        """Fetch one object in ranges. If it is replaced between two ranges, start again with the new one."""
 
         async def part(start: int) -> tuple[str, int]:
             found = await self._store.range(key, start, min(start + RANGE_BYTES, size))
@@ -98,12 +97,12 @@ class LocalFiles:
 
         for _ in range(TRIES):
             await blocking(path.write_bytes, b"")
-            met = set(await map_bounded(range(0, size, RANGE_BYTES), part, limit=PARALLEL))
-            _, actual = max(met)
-            if len(met) == 1 and actual == size:
+            versions = set(await map_bounded(range(0, size, RANGE_BYTES), part, limit=PARALLEL))
+            _, actual = max(versions)
+            if len(versions) == 1 and actual == size:
                 return
             size = actual
-        raise Unavailable(f"{key}: it keeps changing while it is read")
+        raise Unavailable(f"{key}: it was replaced {TRIES} times while it was read")
 
     async def close(self) -> None:
         await self._pins.aclose()

@@ -144,6 +144,8 @@ class IngestSection(Section):
     object_landing_interval_ms: int = Field(default=1_000, ge=1)
     listen: str = Field(default="127.0.0.1:8080", min_length=1)
     private: str = Field(default="127.0.0.1:8081", min_length=1)
+    private_names: str = ""
+    """Host names, separated by commas, that the private listener answers for besides localhost and IP addresses."""
     tokens: _Path | None = None
     spool: _Path | None = None
     collector_id: _Name | None = None

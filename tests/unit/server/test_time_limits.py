@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Ambiguous
-from holdfast.server.patience import deciding, reading
+from holdfast.server.routes import deciding, reading
 from tests.unit.server.server_desk import ServerDesk, server_desk
 from tests.unit.server.test_conflict_routes import WISH, conflict
 

@@ -20,7 +20,6 @@ FOLDER_MODULES = 15
 LARGE_FOLDERS = {
     "src/holdfast/bus": "until Redesign V",
     "src/holdfast/cli": "until Redesign V: one module per command",
-    "src/holdfast/cli/acts": "until Redesign V: one module per act of the demo",
     "src/holdfast/ingest": "until Redesign III",
     "src/holdfast/ingest/frame": "until Redesign III",
     "src/holdfast/metrics": "until Redesign III",

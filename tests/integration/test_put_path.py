@@ -18,8 +18,8 @@ from tests.integration.scripted_server import ScriptedServer
 MODULES_AT_MOST = {"memory": 4, "file": 8, "s3": 7}
 
 
-CHECKED = ("memory",)
-"""To be extended by ``file`` and ``s3`` when both backends have their new shape."""
+CHECKED = ("memory", "s3")
+"""To be extended by ``file`` when the local store has its new shape."""
 
 
 class Calls:

@@ -21,7 +21,6 @@ LARGE_FOLDERS = {
     "src/holdfast/bus": "until Redesign V",
     "src/holdfast/cli": "until Redesign V: one module per command",
     "src/holdfast/ingest": "until Redesign III",
-    "src/holdfast/ingest/frame": "until Redesign III",
     "src/holdfast/metrics": "until Redesign III",
     "src/holdfast/ontology": "until Redesign II",
     "src/holdfast/ontology/filters": "until Redesign II",

@@ -29,7 +29,7 @@ def demo(
     """Kill processes on a local store, and check that nothing is lost.
 
     Five acts in about a minute: work survives a kill; a fleet's telemetry, with a killed collector and a killed Spark
-    driver; data with a past; events; the witness, who counts everything again from the files, and the bill. Each claim
+    driver; data with a past; events; a witness that counts everything again from the files, and the bill. Each claim
     is checked before it is printed. The first one that does not hold ends the demo with exit code 1.
 
     The store is a temporary folder, which is removed at the end. Spark needs Java 17 or newer.

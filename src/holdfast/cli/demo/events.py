@@ -2,7 +2,7 @@
 
 from holdfast.bus import Context, Retry, on
 from holdfast.cli.demo.stage import Stage
-from holdfast.cli.demo.victim import NAMESPACE, ORDER_STEPS, ORDERS, OrderPlaced
+from holdfast.cli.demo.victim import NAMESPACE, ORDER_STEPS, ORDERS, ParcelOrdered
 from holdfast.cli.demo.work import check_steps, victim
 from holdfast.ontology import Entity, Field
 
@@ -19,7 +19,7 @@ async def are_handled(stage: Stage) -> None:
             for order_id in ORDERS:
                 stage.wait_for(f"{order_id} is committed")
                 onto.ensure(Order(id=order_id))
-                onto.emit(OrderPlaced(order_id=order_id), namespace=NAMESPACE)
+                onto.emit(ParcelOrdered(order_id=order_id), namespace=NAMESPACE)
                 await onto.commit()
         listed = await hf.bus(NAMESPACE).events()
     stage.check(f"{len(ORDERS)} commits of an order brought an event each", len(listed) == len(ORDERS), listed)
@@ -33,8 +33,8 @@ async def are_handled(stage: Stage) -> None:
 
     tries = 0
 
-    @on(OrderPlaced, id="invoice", retry=Retry(attempts=ATTEMPTS, base_ms=1, max_ms=10))
-    async def invoice(ctx: Context, event: OrderPlaced) -> None:
+    @on(ParcelOrdered, id="invoice", retry=Retry(attempts=ATTEMPTS, base_ms=1, max_ms=10))
+    async def invoice(ctx: Context, event: ParcelOrdered) -> None:
         nonlocal tries
         if event.order_id == ORDERS[0]:
             tries += 1

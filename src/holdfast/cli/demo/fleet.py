@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from holdfast import runs
@@ -103,8 +104,9 @@ async def derive(stage: Stage) -> None:
     words += [] if stage.master is None else ["--master", stage.master]
     stage.wait_for("the pipeline's driver starts Spark")
     async with stage.process("driver", "holdfast", *words, "--full") as driver:
-        while driver.started.returncode is None and not any(stage.folder.glob("rollup/v1/*/*/*/*/*.zst")):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # another process writes the file
+        first_rollup = partial(stage.folder.glob, "rollup/v1/*/*/*/*/*.zst")
+        while driver.started.returncode is None and not any(first_rollup()):  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.02)
         await driver.stop(signal.SIGKILL)
         killed = driver.started.returncode == -signal.SIGKILL
     stage.check("the driver is killed (SIGKILL) after its first rollup, and Spark with it", killed, driver.last_words())

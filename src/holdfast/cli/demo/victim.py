@@ -17,7 +17,7 @@ ORDER_STEPS = ("charge", "pack", "send")
 NAMESPACE = "shop"
 
 
-class OrderPlaced(Event):
+class ParcelOrdered(Event):
     order_id: str
 
 
@@ -34,8 +34,8 @@ async def take_stock(ctx: runs.Context) -> int:
 async def work(hf: holdfast.Holdfast) -> int:
     stop, done = asyncio.Event(), set[str]()
 
-    @on(OrderPlaced, id="fulfil", durable=True, concurrency=1)
-    async def fulfil(ctx: runs.Context, event: OrderPlaced) -> None:
+    @on(ParcelOrdered, id="fulfil", durable=True, concurrency=1)
+    async def fulfil(ctx: runs.Context, event: ParcelOrdered) -> None:
         for step in ORDER_STEPS:
             await ctx.step(step, print, step, event.order_id, flush=True)
         done.add(event.order_id)

@@ -65,8 +65,8 @@ def split(predicate: Predicate, shape: Shape) -> Split:
 
 
 def key_fields(shape: Shape) -> frozenset[str]:
-    ends = () if shape.ends is None else ("left_key", "right_key")
-    return frozenset((*ends, *(() if shape.key_field is None else (shape.key_field,))))
+    """The columns of the identity, and the field that is its key."""
+    return frozenset((*shape.keys, *(() if shape.key_field is None else (shape.key_field,))))
 
 
 def conjuncts(predicate: Predicate) -> Iterable[Predicate]:
@@ -162,12 +162,12 @@ def _held(path: FieldPath, value: Any, stats: FileStats, shape: Shape) -> bool:
     """False only if the path is a key, and the sketch of the file's keys says that this one is not there."""
     if path.end != "own" or path.steps or not stats.sketches:
         return True
-    column = {"left_key": 0, "right_key": 1}.get(path.field) if shape.ends is not None else None
+    column = _key_column(path.field, shape)
     if column is None and shape.ends is None and path.field == shape.key_field:
         column = 0
     if column is None or column >= len(stats.sketches):
         return True
-    form = "text" if shape.ends is not None else shape.forms.get(path.field)
+    form = "text" if path.field in shape.keys else shape.forms.get(path.field)
     if form == "text" and isinstance(value, str):
         return may_hold(stats.sketches[column], value)
     if form == "int" and isinstance(value, int) and not isinstance(value, bool):
@@ -180,11 +180,16 @@ def _span(path: FieldPath, stats: FileStats, shape: Shape) -> Span:
         return UNKNOWN
     if path.field in stats.columns:
         return stats.columns[path.field]
-    column = {"left_key": 0, "right_key": 1}.get(path.field) if shape.ends is not None else None
+    column = _key_column(path.field, shape)
     if column is None and path.field == shape.key_field and shape.forms.get(path.field, "text") == "text":
         column = 0 if shape.ends is None else 2
     known = column is not None and column < len(stats.keys)
     return Span(stats.keys[column].low, stats.keys[column].high, 0) if known and column is not None else UNKNOWN
+
+
+def _key_column(name: str, shape: Shape) -> int | None:
+    """The place of a column among those of the identity."""
+    return shape.keys.index(name) if name in shape.keys else None
 
 
 def _compared(span: Span, operator: str, value: Any, reading: Reading) -> bool:

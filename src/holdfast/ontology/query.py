@@ -16,9 +16,10 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
+from holdfast.ontology.delta import Identity
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
-from holdfast.ontology.filters.ast import And, Order, Predicate
+from holdfast.ontology.filters.ast import And, Comparison, FieldPath, Order, Predicate
 from holdfast.ontology.filters.errors import unknown
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.filters.scope import Sql
@@ -93,6 +94,12 @@ class Query(Generic[M]):
         that fits. ``depth`` is how often it is followed: 2, or (1, 3), or (1, None) for as often as it leads on.
         """
         return hop(self, relation, where, reverse=reverse, depth=depth)
+
+    def identified(self, identity: Identity) -> "Query[M]":
+        """Only the object with this identity: one text for each of the columns that identify a row of the type."""
+        columns = zip(self.ask.shape.keys, identity, strict=True)
+        terms = [Comparison(FieldPath("own", name), "==", value, "text") for name, value in columns]
+        return self._asking(where=And((*_terms(self.ask.where), *terms)))
 
     # --- when ---
 

@@ -144,7 +144,7 @@ class Rows:
         return not self.window.history and any(
             isinstance(term, Comparison)
             and (term.operator, term.reading) == ("==", "text")
-            and term.path == FieldPath("own", self.ask.shape.key_field or "")
+            and term.path in (FieldPath("own", "entity_key"), FieldPath("own", self.ask.shape.key_field or ""))
             for term in (conjuncts(self.ask.where) if self.ask.shape.ends is None else ())
         )
 

@@ -63,11 +63,10 @@ class Table:
             name: typed_column(f"{prefix}{quoted(name)}", shape.nodes[name], complete=name not in self.lacking)
             for name in shape.payload
         }
-        if shape.ends is not None:
-            for name in ("left_key", "right_key"):
-                found[name] = TypedColumn(f"{prefix}{name}", "key", complete=True)
-            if shape.key_field is not None:
-                found[shape.key_field] = TypedColumn(f"{prefix}instance_key", "key", complete=True)
+        for name in shape.keys:
+            found[name] = TypedColumn(f"{prefix}{name}", "key", complete=True)
+        if shape.ends is not None and shape.key_field is not None:
+            found[shape.key_field] = found["instance_key"]
         return found
 
     def only(self, text: str, alias: str) -> "Table":

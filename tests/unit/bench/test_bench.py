@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from bench import lib
 from bench.bus.work import floor_worker, publish
-from bench.frames.formats import OTHERS, Format, samples_of
+from bench.frames.formats import OTHERS, Format, table_of
 from bench.frames.hosts import records
 from bench.lib import Contender, Sample, compare
 from bench.objects.server import s3_server
@@ -83,7 +83,7 @@ def test_each_format_gives_the_samples_back(form: Format) -> None:
     batch = pack("host", "boot", records(5), seq_start=0)
     table = form.prepare(batch)
     assert form.decode(form.encode(table)).equals(table)
-    assert table.column("value").to_pylist() == samples_of(batch).column("value").to_pylist()
+    assert table.column("value").to_pylist() == table_of(batch).column("value").to_pylist()
 
 
 async def test_the_floor_of_the_bus_is_three_requests_per_event() -> None:

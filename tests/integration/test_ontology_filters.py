@@ -14,10 +14,10 @@ import holdfast
 from holdfast.base.config import OntologySection
 from holdfast.ontology import Entity, Field
 from holdfast.ontology.compact import Compactor
-from holdfast.ontology.delta import Intent
 from holdfast.ontology.engine import Moment
 from holdfast.ontology.filters.ast import Predicate
 from holdfast.ontology.filters.evaluate import evaluate
+from holdfast.ontology.intents import Intent
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.statement import rows_of

@@ -11,9 +11,10 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
 from holdfast.ontology.commit import RACES
 from holdfast.ontology.compact import Compacted, Compactor, Merge
-from holdfast.ontology.index import Entry, read_index, resolve
+from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.resolve import resolve
 from holdfast.sim.checkers.ontology_snapshots import PLAIN_ROWS
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import simulate

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.ontology.delta import Current, Identity, Intent, Row, digest
+from holdfast.ontology.intents import Current, Identity, Intent, Row, digest
 from holdfast.ontology.refs import TypeId
 
 LARGE = 1_000

@@ -31,13 +31,14 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Rules, Tally
 from holdfast.ontology.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.form import Form
-from holdfast.ontology.index import Entry, resolve
+from holdfast.ontology.index import Entry
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Target
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.outcome import Commit, told
 from holdfast.ontology.prepared import Prepared, Source, vanished
 from holdfast.ontology.refs import Position, TypeId
+from holdfast.ontology.resolve import resolve
 from holdfast.ontology.sheaf import KeyRange, Sheaf, key_ranges
 from holdfast.ontology.stager import SIZES, Sizes
 

@@ -20,6 +20,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, Invalid, NotFound
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology import layout
+from holdfast.ontology.head import Head
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, nearest, opened
 from holdfast.ontology.manifest import Manifest, parse
 from holdfast.ontology.redactions import disk_cache, finished, rewritten, uncached
@@ -272,3 +273,13 @@ async def _attempts(store: Store, lower: int, upper: int) -> list[Place]:
             if commit_id is not None and lower < commit_id <= upper:
                 places.append(Place(commit_id, f"{folder}manifest.json"))
     return places
+
+
+class KnownHead:
+    """The head that a session knows, and what the chain says there; queries start from it and read on from there."""
+
+    def __init__(self, store: Store) -> None:
+        self.chain = Chain(store)
+        self.known = False
+        self.head = Head()
+        self.ledger: Ledger = EMPTY

@@ -30,11 +30,11 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import layout, names
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.form import Form
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import find_commit
+from holdfast.ontology.intents import Identity, Row
 from holdfast.ontology.ledger import EMPTY, Ledger
 from holdfast.ontology.manifest import REDACTS, Manifest
 from holdfast.ontology.parquet import read_rows

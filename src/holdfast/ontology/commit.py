@@ -31,9 +31,10 @@ from holdfast.objects.store import CREATE, Lost, NotModified, Object, Store, Wri
 from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Attempt, Bulk, Draft, Order, TypeForm, Witness, draw
 from holdfast.ontology.batch import Many, size, sorted_out
-from holdfast.ontology.delta import Intent, Row, check_ends, delta
+from holdfast.ontology.delta import check_ends, delta
 from holdfast.ontology.errors import BulkOutdated, Overtaken
 from holdfast.ontology.head import parse, read_head
+from holdfast.ontology.intents import Intent, Row
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.outcome import STAGES, Commit, Progress, told
 from holdfast.ontology.refs import Place, TypeId

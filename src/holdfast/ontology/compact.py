@@ -24,12 +24,13 @@ from holdfast.ontology import catalog, layout, leftovers
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, folded, read_index, resolve, sealed_attempt
+from holdfast.ontology.index import Entry, folded, read_index, sealed_attempt
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Merged, Source, Target, merge
 from holdfast.ontology.redactions import finished, redaction_of
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import brought_forward, write_index
+from holdfast.ontology.resolve import resolve
 from holdfast.ontology.sight import Sight, steadily
 from holdfast.ontology.state import see_file
 from holdfast.ontology.tiers import FAN, LIMIT, Piece, following, pieces_of, plan

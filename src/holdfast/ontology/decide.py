@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.ontology.batch import joined
-from holdfast.ontology.delta import digest
+from holdfast.ontology.intents import digest
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.sheaf import in_order

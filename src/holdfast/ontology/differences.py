@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
-from holdfast.ontology.delta import Row
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.filters.ast import End
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Source, Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
+from holdfast.ontology.intents import Row
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.prune import paths
 from holdfast.ontology.redactions import is_erased

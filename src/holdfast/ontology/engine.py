@@ -17,22 +17,23 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology import layout
+from holdfast.ontology.chain import KnownHead
 from holdfast.ontology.errors import Overtaken
 from holdfast.ontology.filters.ast import TRUE, And, Predicate
 from holdfast.ontology.head import Head
 from holdfast.ontology.head import parse as parse_head
-from holdfast.ontology.index import Entry, Index, Resolved, entries_of, read_index, resolve, resolve_by_chain
+from holdfast.ontology.index import Entry, Index, entries_of, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.loaded import Loaded
 from holdfast.ontology.narrow import Wanted
 from holdfast.ontology.prune import Choice, choose, split
 from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
+from holdfast.ontology.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.sayings import Said, Sayings
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight, sight_of, steadily
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window
-from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
 from holdfast.sql.duck import MalformedJson, MissingFile
 
@@ -207,7 +208,7 @@ class Moment:
 
 
 class Engine:
-    def __init__(self, store: Store, view: View, warm: Warm) -> None:
+    def __init__(self, store: Store, view: KnownHead, warm: Warm) -> None:
         self.store = store
         self.chain = view.chain
         self.warm = warm

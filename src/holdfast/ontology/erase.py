@@ -19,10 +19,10 @@ from holdfast.ontology.attempt import Order
 from holdfast.ontology.catalog import chained_schema
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
-from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.drop import find_type
 from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
+from holdfast.ontology.intents import Identity, Row
 from holdfast.ontology.keys import UNKEYED
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.leftovers import leftovers, remove

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from holdfast.ontology.filters.ast import AggregateTerm, Count, FieldPath, Order, Reading
+from holdfast.ontology.filters.ast import AggregateTerm, Count, FieldPath, Order
 from holdfast.ontology.filters.jsonsql import KeyPlace
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.ordersql import sort_values
-from holdfast.ontology.filters.reading import read
+from holdfast.ontology.filters.reading import Reading, read
 from holdfast.ontology.filters.scope import Scope, Sql
 from holdfast.ontology.filters.sql import place_of
 from holdfast.ontology.prune import paths

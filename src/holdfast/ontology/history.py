@@ -8,8 +8,8 @@ from typing import Any
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
+from holdfast.ontology.intents import Identity, Row
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.refs import Place, TypeId

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.batch import LARGE, LONG_BYTES, Segment, joined
-from holdfast.ontology.delta import Current, Identity, Row, digest
+from holdfast.ontology.intents import Current, Identity, Row, digest
 from holdfast.ontology.rows import from_parquet, from_table, stored_keys
 
 _WANTED = (*names.ENTITY_KEYS, *names.RELATION_KEYS, "commit_id", "fields_json", names.RETRACTED)

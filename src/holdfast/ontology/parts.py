@@ -26,10 +26,11 @@ from holdfast.ontology.filters.ast import And, Predicate
 from holdfast.ontology.filters.operand import fill, joined
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.filters.sql import compile_where
-from holdfast.ontology.index import Entry, Resolved, resolve, resolve_by_chain
+from holdfast.ontology.index import Entry
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.prune import choose, conjuncts, may_overlap, paths, split
 from holdfast.ontology.refs import Place, TypeId
+from holdfast.ontology.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight, sight_of
 from holdfast.ontology.sqltables import shown_columns

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.ontology.batch import Batch, Many, joined
-from holdfast.ontology.delta import Row
+from holdfast.ontology.intents import Row
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import TypeId
 

@@ -24,9 +24,9 @@ from holdfast.ontology.filters.ast import (
     Or,
     Predicate,
     Quantified,
-    Reading,
     Text,
 )
+from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.index import Entry
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sketch import may_hold

@@ -16,7 +16,6 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
-from holdfast.ontology.delta import Identity
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.explain import Explanation, explain
 from holdfast.ontology.filters.ast import And, Comparison, FieldPath, Order, Predicate
@@ -25,6 +24,7 @@ from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.form import Form
 from holdfast.ontology.groups import Grouped, figures_of, group_key
+from holdfast.ontology.intents import Identity
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pages import Page, page_of
 from holdfast.ontology.paths import STEPS, hop, shortest_path

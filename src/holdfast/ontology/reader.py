@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Resolved, with_files
+from holdfast.ontology.intents import Identity, Row
 from holdfast.ontology.ledger import EMPTY, Ledger
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.resolve import Resolved, with_files
 from holdfast.ontology.sight import Sight, sight_of
 from holdfast.ontology.state import latest_rows
 

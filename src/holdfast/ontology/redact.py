@@ -29,7 +29,7 @@ from holdfast.ontology.chain import Chain
 from holdfast.ontology.ended import ended_chains, ended_files
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import read_index, resolve_by_chain
+from holdfast.ontology.index import read_index
 from holdfast.ontology.leftovers import Ordered, leftovers, remove, snapshot_span
 from holdfast.ontology.redacted import redacted
 from holdfast.ontology.redactions import (
@@ -41,6 +41,7 @@ from holdfast.ontology.redactions import (
 )
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.reindex import write_index
+from holdfast.ontology.resolve import resolve_by_chain
 from holdfast.ontology.stats import FileStats
 
 PARALLEL = 8

@@ -13,9 +13,10 @@ from holdfast.objects.store import CREATE, IfMatch, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, Index, believable, entries_of, folded, read_index, resolve_by_chain
+from holdfast.ontology.index import Entry, Index, entries_of, folded, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.resolve import believable, resolve_by_chain
 
 TRIES = 8
 

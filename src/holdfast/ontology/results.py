@@ -14,8 +14,8 @@ import pyarrow as pa
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology import rows
 from holdfast.ontology.columns import arrow_type, typed_columns
-from holdfast.ontology.delta import Identity, Row
 from holdfast.ontology.form import Form
+from holdfast.ontology.intents import Identity, Row
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.shape import Shape

@@ -18,9 +18,9 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
-from holdfast.ontology.delta import Identity, Intent, Row
 from holdfast.ontology.head import read_head
 from holdfast.ontology.history import place_of
+from holdfast.ontology.intents import Identity, Intent, Row
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.refs import TypeId

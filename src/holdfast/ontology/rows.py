@@ -23,12 +23,11 @@ import pyarrow.parquet as pq
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.batch import Batch
-from holdfast.ontology.columns import typed_columns
+from holdfast.ontology.columns import form_of, typed_columns
 from holdfast.ontology.declaration import Declaration
-from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
-from holdfast.ontology.filters.scope import form_of
 from holdfast.ontology.footer import FORMS, PARTIAL
+from holdfast.ontology.intents import Row
 from holdfast.ontology.keys import ENDS, UNKEYED, key_text
 from holdfast.ontology.pile import Pile
 from holdfast.ontology.redactions import is_erased

@@ -29,10 +29,10 @@ from holdfast.ontology.batch import Batch, Many, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
-from holdfast.ontology.delta import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.engine import Engine
 from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
+from holdfast.ontology.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
 from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.lock import Manners, WriteLock

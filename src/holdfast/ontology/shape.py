@@ -6,9 +6,9 @@ from functools import cached_property
 
 from holdfast.base.codec import Document
 from holdfast.ontology import names
+from holdfast.ontology.columns import Form, form_of
 from holdfast.ontology.declaration import Declaration
 from holdfast.ontology.drift import node_of
-from holdfast.ontology.filters.scope import Form, form_of
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.schema import fields_of
 from holdfast.ontology.typespec import Node, Primitive

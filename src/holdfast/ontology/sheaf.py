@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.base.codec import Document
-from holdfast.ontology.delta import Identity
+from holdfast.ontology.intents import Identity
 
 GROUP_ROWS = 4_096
 """Of a sheaf: a range of keys that ends within a row group reads it for a part."""

@@ -24,6 +24,7 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.objects.store import Store
 from holdfast.ontology import catalog
+from holdfast.ontology.chain import KnownHead
 from holdfast.ontology.columns import arrow_type
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.filters.jsonsql import json_path
@@ -35,7 +36,6 @@ from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape, of_schema
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, commit_at
-from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
 from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
@@ -55,7 +55,7 @@ class SqlTables:
         self._database: Duck | None = None
         self._opening = asyncio.Lock()
         self._when = when
-        self.engine = Engine(store, View(store), self._warm)
+        self.engine = Engine(store, KnownHead(store), self._warm)
         self._shapes: dict[tuple[TypeId, int], Shape] = {}
 
     async def close(self) -> None:

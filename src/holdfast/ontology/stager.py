@@ -20,9 +20,9 @@ from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology import intake, layout, names, rows
 from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.decide import Decided, Rules, Tally, decide
-from holdfast.ontology.delta import digest
 from holdfast.ontology.errors import SnapshotGone
 from holdfast.ontology.form import Form
+from holdfast.ontology.intents import digest
 from holdfast.ontology.merge import Target
 from holdfast.ontology.parquet import other_digest
 from holdfast.ontology.ranged import Ranged

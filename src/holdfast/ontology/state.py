@@ -17,8 +17,8 @@ from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
 from holdfast.ontology.batch import Batch, Comparison, Many, Segment, merged
-from holdfast.ontology.delta import Current, Identity, Row, digest
 from holdfast.ontology.errors import SnapshotGone
+from holdfast.ontology.intents import Current, Identity, Row, digest
 from holdfast.ontology.parquet import read_current, read_rows
 from holdfast.ontology.redacted import mark_of
 from holdfast.ontology.refs import FileRef, TypeId

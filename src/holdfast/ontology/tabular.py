@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
+from holdfast.ontology.columns import Form
 from holdfast.ontology.engine import Engine, Moment
 from holdfast.ontology.filters.ast import End
 from holdfast.ontology.filters.errors import unknown
 from holdfast.ontology.filters.operand import fill
-from holdfast.ontology.filters.scope import Form, Sql, quoted
+from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.pages import Piece, piece_of
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.results import from_bodies, typed_table

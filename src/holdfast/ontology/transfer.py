@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,22 +28,23 @@ from holdfast.ontology.batch import Batch
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit
 from holdfast.ontology.decide import Policy
-from holdfast.ontology.delta import Identity
 from holdfast.ontology.drop import find_type
 from holdfast.ontology.exchange import READ_ROWS, FileFormat, format_of, read_batches, write_file
 from holdfast.ontology.form import Form
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Resolved, with_files
+from holdfast.ontology.intents import Identity
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.parquet import stored_batches
 from holdfast.ontology.pile import Pile, Spool
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.session import Ontology
+from holdfast.ontology.resolve import Resolved, with_files
 from holdfast.ontology.shape import of_class, of_schema
 from holdfast.ontology.sight import Sight, sight_of, steadily
 from holdfast.ontology.state import TypeState, see_file
 from holdfast.ontology.times import Moment, commit_at
+
+M = TypeVar("M", bound=Mixin)
 
 TRIES = 8
 SHOWN = 3
@@ -158,8 +159,18 @@ def _guessed(rows: Pile) -> dict[str, Any]:
     return {"fields": {name: {"type": "typing.Any"} for name in found}}
 
 
+class Session(Protocol):
+    """What an import needs of the session that it commits with."""
+
+    def form(self, python: type[M], /) -> Form[M]: ...
+    async def known(self, of: type[Mixin], /) -> tuple[int, TypeState]: ...
+    def ensure(self, given: Any, of: type[Mixin], /) -> int: ...
+    async def commit(self, metadata: Mapping[str, Any] | None, /, *, if_head: int | None) -> Commit | None: ...
+    def discard(self) -> int: ...
+
+
 async def import_file(
-    onto: Ontology,
+    onto: Session,
     of: type[Mixin],
     path: Path,
     *,

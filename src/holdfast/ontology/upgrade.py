@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from holdfast.base.errors import HoldfastError, Invalid
 from holdfast.ontology import rows
 from holdfast.ontology.declaration import Declaration, declaration
-from holdfast.ontology.delta import Row
 from holdfast.ontology.errors import UnreadableRow
+from holdfast.ontology.intents import Row
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.redactions import is_erased
 

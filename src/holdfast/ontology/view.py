@@ -15,15 +15,15 @@ from holdfast.objects.store import Store, Version
 from holdfast.ontology import catalog, layout
 from holdfast.ontology.attempt import Order, TypeForm
 from holdfast.ontology.catalog import Stored
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.delta import Change, Identity, Row
+from holdfast.ontology.chain import KnownHead
 from holdfast.ontology.errors import SchemaDrift, TypeDropped
 from holdfast.ontology.head import Head
-from holdfast.ontology.index import Resolved, with_files
-from holdfast.ontology.ledger import EMPTY, Ledger, followed
+from holdfast.ontology.intents import Change, Identity, Row
+from holdfast.ontology.ledger import followed
 from holdfast.ontology.manifest import Manifest, Registered
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.refs import FileRef, SchemaRef, TypeId
+from holdfast.ontology.resolve import Resolved, with_files
 from holdfast.ontology.sight import sight_of
 from holdfast.ontology.state import TypeState, see_file
 
@@ -36,13 +36,10 @@ class Agreed:
     registered: Sequence[Registered]
 
 
-class View:
+class View(KnownHead):
     def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._store = store
-        self.chain = Chain(store)
-        self.known = False
-        self.head = Head()
-        self.ledger: Ledger = EMPTY
         self._states: dict[TypeId, TypeState] = {}
         self._opened: int | None = None
         """The first head that we knew."""

@@ -10,8 +10,7 @@ from decimal import Decimal, localcontext
 
 import pyarrow as pa
 
-from holdfast.ontology.filters.ast import Reading
-from holdfast.ontology.filters.reading import read
+from holdfast.ontology.filters.reading import Reading, read
 from holdfast.ontology.typespec import Node, Primitive, without_null
 
 DIGITS = 38

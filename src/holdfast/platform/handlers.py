@@ -22,7 +22,7 @@ from holdfast.bus.claims import Claims, Hold
 from holdfast.objects.store import Store
 from holdfast.ontology.batch import Batch, size
 from holdfast.ontology.commit import Commit
-from holdfast.ontology.delta import Intent
+from holdfast.ontology.intents import Intent
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.refs import Place
 from holdfast.ontology.session import ANY, Anything, Options

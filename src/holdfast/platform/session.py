@@ -24,7 +24,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.attempt import Witness
 from holdfast.ontology.batch import Batch
 from holdfast.ontology.commit import Commit, Progress
-from holdfast.ontology.delta import Intent
+from holdfast.ontology.intents import Intent
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.session import Ontology, Options

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from holdfast.base.clock import iso
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost
 from holdfast.ontology import layout
-from holdfast.ontology.delta import Row
 from holdfast.ontology.drift import Drift, diff
+from holdfast.ontology.intents import Row
 from holdfast.ontology.refs import TypeId
 from holdfast.sim.world import Process
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import erase, layout, restart
 from holdfast.ontology.commit import Committer
-from holdfast.ontology.delta import Row
+from holdfast.ontology.intents import Row
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from holdfast.ontology import Entity, Field, Mixin, Relation
 from holdfast.ontology.declaration import declaration
-from holdfast.ontology.delta import Row
+from holdfast.ontology.intents import Row
 from holdfast.ontology.rows import read, written
 
 

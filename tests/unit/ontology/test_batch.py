@@ -11,8 +11,8 @@ import holdfast
 from holdfast.base.errors import Conflict, Refused
 from holdfast.ontology import Entity, Field, InvalidValue, Relation
 from holdfast.ontology.batch import LARGE, Batch, Segment, joined, joined_text, merged, sorted_out
-from holdfast.ontology.delta import Intent, digest
 from holdfast.ontology.form import Form
+from holdfast.ontology.intents import Intent, digest
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import to_parquet, to_table, written
 from holdfast.ontology.session import Ontology

@@ -16,11 +16,12 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.compact import GRACE_NS, ORPHAN_NS, Compactor, superseded
-from holdfast.ontology.index import Entry, read_index, resolve
+from holdfast.ontology.index import Entry, read_index
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.reader import read_latest, read_ledger
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
+from holdfast.ontology.resolve import resolve
 from holdfast.ontology.rows import partial_columns
 from holdfast.ontology.verify import verify
 from tests.unit.ontology import broken

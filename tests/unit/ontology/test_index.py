@@ -9,7 +9,8 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import layout
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, Index, Resolved, read_index, resolve, well_formed
+from holdfast.ontology.index import Entry, Index, read_index, well_formed
+from holdfast.ontology.resolve import Resolved, resolve
 from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View

@@ -16,8 +16,8 @@ from holdfast.ontology import Entity, Field, InvalidValue, Relation, UnreadableR
 from holdfast.ontology.attempt import TypeForm
 from holdfast.ontology.columns import typed_columns
 from holdfast.ontology.declaration import declaration
-from holdfast.ontology.delta import Row, digest
 from holdfast.ontology.form import Form
+from holdfast.ontology.intents import Row, digest
 from holdfast.ontology.rows import from_parquet, read, written
 from holdfast.ontology.schema import schema_hash
 from holdfast.ontology.typespec import ListOf, Primitive

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology.declaration import declaration
-from holdfast.ontology.delta import Row
+from holdfast.ontology.intents import Row
 from holdfast.ontology.rows import from_parquet, from_table, partial_columns, read, to_parquet, to_table
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, everything, row
 

@@ -30,11 +30,11 @@ from holdfast.ontology.filters.ast import (
     Order,
     Predicate,
     Quantified,
-    Reading,
     Text,
     TextOperator,
 )
 from holdfast.ontology.filters.errors import InvalidQuery
+from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.filters.texts import check_pattern
 from holdfast.ontology.filters.types import check_text, fitted, item_node, node_at, reading_of, require_text
 from holdfast.ontology.typespec import Anything, Node, without_null

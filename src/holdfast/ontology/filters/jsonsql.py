@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.ontology.filters import reading as forms
-from holdfast.ontology.filters.ast import Reading
 from holdfast.ontology.filters.operand import Domain, Operand, Test, bound, fill
+from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.filters.scope import Sql
 
 NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"

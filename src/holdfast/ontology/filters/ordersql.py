@@ -5,9 +5,10 @@ no longer tell whole numbers apart (from 2**53 on) a text that does.
 """
 
 from holdfast.ontology.filters import reading as forms
-from holdfast.ontology.filters.ast import Order, Reading
+from holdfast.ontology.filters.ast import Order
 from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, JsonPlace, KeyPlace, key_of, let, matches
 from holdfast.ontology.filters.operand import fill, joined
+from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.filters.scope import Scope, Sql
 from holdfast.ontology.filters.sql import place_of
 

@@ -10,6 +10,7 @@ stay. Below ``NOT`` it may not: there ``strict`` turns it into false.
 
 from dataclasses import dataclass
 
+from holdfast.ontology.columns import Form
 from holdfast.ontology.filters.ast import (
     And,
     Between,
@@ -23,12 +24,12 @@ from holdfast.ontology.filters.ast import (
     Or,
     Predicate,
     Quantified,
-    Reading,
     Text,
 )
 from holdfast.ontology.filters.jsonsql import JsonPlace, KeyPlace
 from holdfast.ontology.filters.operand import ALWAYS, NEVER, Domain, Operand, Test, fill, joined
-from holdfast.ontology.filters.scope import Form, Scope, Source, Sql, TypedColumn
+from holdfast.ontology.filters.reading import Reading
+from holdfast.ontology.filters.scope import Scope, Source, Sql, TypedColumn
 
 _READ_FROM: dict[Reading, tuple[Form, Domain]] = {
     "text": ("text", "text"),

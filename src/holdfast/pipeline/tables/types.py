@@ -18,17 +18,9 @@ from holdfast.base.errors import Invalid
 from holdfast.objects.store import Store
 from holdfast.ontology import parts
 from holdfast.ontology.chain import Chain
-from holdfast.ontology.filters.ast import (
-    And,
-    Comparison,
-    FieldPath,
-    In,
-    IsNotNull,
-    Predicate,
-    Reading,
-    Text,
-)
-from holdfast.ontology.filters.scope import Form
+from holdfast.ontology.columns import Form
+from holdfast.ontology.filters.ast import And, Comparison, FieldPath, In, IsNotNull, Predicate, Text
+from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.refs import Place
 from holdfast.ontology.shape import Shape

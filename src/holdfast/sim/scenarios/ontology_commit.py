@@ -17,8 +17,8 @@ from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Draft, Order, draw
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import RACES, Commit, Committer
-from holdfast.ontology.delta import AtCommit, Intent
 from holdfast.ontology.head import Head
+from holdfast.ontology.intents import AtCommit, Intent
 from holdfast.ontology.ledger import EMPTY
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import Registered

@@ -11,9 +11,9 @@ from holdfast.objects.store import Written
 from holdfast.ontology import layout
 from holdfast.ontology.attempt import PLAIN, Draft, draw
 from holdfast.ontology.compact import Compacted, Compactor
-from holdfast.ontology.delta import Row
 from holdfast.ontology.head import Head
 from holdfast.ontology.index import read_index
+from holdfast.ontology.intents import Row
 from holdfast.ontology.ledger import EMPTY, followed
 from holdfast.ontology.manifest import Registered
 from holdfast.ontology.refs import SchemaRef

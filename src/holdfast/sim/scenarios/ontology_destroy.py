@@ -12,8 +12,8 @@ from holdfast.ontology import drop, erase, layout
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import RACES, Commit
-from holdfast.ontology.delta import Intent, Row
 from holdfast.ontology.errors import TypeDropped
+from holdfast.ontology.intents import Intent, Row
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.leftovers import leftovers
 from holdfast.ontology.reader import Latest, read_at, read_ledger

@@ -18,9 +18,9 @@ from holdfast.ontology.bulk import Landed, Loader, Request, Task
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import RACES, Commit, Committer
 from holdfast.ontology.decide import Policy, Rules
-from holdfast.ontology.delta import Intent
 from holdfast.ontology.fields import Field
 from holdfast.ontology.form import Form
+from holdfast.ontology.intents import Intent
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.model import Entity, Mixin
 from holdfast.ontology.sheaf import Sheaf

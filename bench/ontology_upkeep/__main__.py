@@ -21,7 +21,7 @@ from holdfast.ontology import Entity, Field
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.tidying import NEVER, THRESHOLD, Policy
+from holdfast.ontology.upkeep import NEVER, THRESHOLD, Policy
 from holdfast.ontology.verify import verify
 
 SIZES = (10, 100, 1_000, 10_000)

@@ -43,7 +43,7 @@ from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.metrics.windows import Windows
 from holdfast.ontology import drop, erase, upgrader
 from holdfast.ontology.compact import Compactor
-from holdfast.ontology.turn import Open
+from holdfast.ontology.lock import Open
 from holdfast.pipeline import Options as PipelineOptions
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import open_platform

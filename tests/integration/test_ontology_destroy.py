@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast.base.errors import Conflict, Refused
 from holdfast.ontology import Entity, Field, drop, erase, upgrader
-from holdfast.ontology.turn import Open
+from holdfast.ontology.lock import Open
 from holdfast.ontology.verify import verify
 from tests.integration.run_places import Place, place_for
 

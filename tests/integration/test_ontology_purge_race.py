@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.ontology import drop, erase
-from holdfast.ontology.turn import Open
+from holdfast.ontology.lock import Open
 from holdfast.ontology.verify import verify
 from tests.integration.purge_reader import Guest
 from tests.integration.run_places import Place, place_for

@@ -14,11 +14,11 @@ from holdfast.base.ids import Ambient
 from holdfast.ontology import Entity, Field, Relation, count, layout, left
 from holdfast.ontology import drop as dropping
 from holdfast.ontology.compact import Compactor
+from holdfast.ontology.lock import Open
 from holdfast.ontology.query import Query
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.sim.proxy import FaultProxy
 from holdfast.sim.proxy.log import Record
 from holdfast.sim.proxy.plan import Plan

@@ -15,9 +15,9 @@ from holdfast.ontology import Entity, Field, erase, migrate, upgrader
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.decide import Policy
 from holdfast.ontology.form import Form
+from holdfast.ontology.lock import Open
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.transfer import import_file
-from holdfast.ontology.turn import Open
 
 
 class Entry(Entity):

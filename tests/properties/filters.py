@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from holdfast.ontology.annotations import analyse
 from holdfast.ontology.codecs import codec
+from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import (
     And,
     Between,
@@ -32,7 +33,6 @@ from holdfast.ontology.filters.ast import (
     Text,
     TextOperator,
 )
-from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.types import fitted, item_node, node_at, reading_of
 from holdfast.ontology.typespec import Node, without_null
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import Aggregate, AggregateTerm, AvgLen, Count
-from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.exprs import Function
-from holdfast.ontology.filters.figures import figure
-from holdfast.ontology.filters.figuresql import compile_figure
+from holdfast.ontology.filters.figuresql import compile_figure, figure
 from holdfast.ontology.filters.types import reading_of
 from tests.properties.filters import body, located, predicates, rows, schemas
 from tests.properties.test_filters_agree import files, untyped, written

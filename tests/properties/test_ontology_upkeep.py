@@ -12,10 +12,10 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import Entity, Field, drop, erase, layout, migrate, restart, upgrader
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
+from holdfast.ontology.lock import Open
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 

@@ -11,11 +11,10 @@ from holdfast.cli.onto_shared import By, my_turn, no_such_type, open_ontology
 from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology import layout
-from holdfast.ontology.catalog import chained_schema, stored_schema
+from holdfast.ontology.catalog import Versions, chained_schema, stored_schema
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Change, Feed
 from holdfast.ontology.commit import Commit
-from holdfast.ontology.documents import Versions
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.refs import TypeId

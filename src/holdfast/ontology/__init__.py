@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ontology.errors import (
+    InvalidQuery,
     InvalidType,
     InvalidValue,
     MissingKey,
@@ -16,7 +17,6 @@ from holdfast.ontology.errors import (
     UnsupportedAnnotation,
 )
 from holdfast.ontology.fields import Field, FieldExpr
-from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, count, count_where
 from holdfast.ontology.filters.sides import left, right
 from holdfast.ontology.model import Entity, Mixin, Relation

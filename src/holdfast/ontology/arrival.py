@@ -24,7 +24,7 @@ from holdfast.ontology.refs import TypeHead
 from holdfast.ontology.rows import column_forms
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
-from holdfast.ontology.upgradefile import upgrade_file, versions_in
+from holdfast.ontology.upgrade import upgrade_file, versions_in
 from holdfast.sql.duck import Duck
 
 SWELL = 3

@@ -14,8 +14,8 @@ from holdfast.base.errors import NotFound
 from holdfast.ontology import phrases
 from holdfast.ontology.differences import changed_rows
 from holdfast.ontology.engine import Moment as Pinned
+from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import TRUE, And, Predicate
-from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.parse import parse
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.groups import worked_out

@@ -13,13 +13,13 @@ from holdfast.base.clock import iso
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.ontology import layout
-from holdfast.ontology.drift import Drift
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import Head
 from holdfast.ontology.intents import Row
 from holdfast.ontology.ledger import Ledger, next_summary
 from holdfast.ontology.manifest import REDACTS, FileEntry, Manifest, Registered, compose
 from holdfast.ontology.refs import FileRef, Place, Position, TypeId
+from holdfast.ontology.schema import Drift
 
 
 class TypeForm(Protocol):

@@ -28,6 +28,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology import layout, stager
 from holdfast.ontology.attempt import Bulk
 from holdfast.ontology.chain import Chain
+from holdfast.ontology.commit import Commit, told
 from holdfast.ontology.decide import Rules, Tally
 from holdfast.ontology.errors import BulkOutdated, Overtaken, SnapshotGone
 from holdfast.ontology.form import Form
@@ -35,7 +36,6 @@ from holdfast.ontology.index import Entry
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Target
 from holdfast.ontology.model import Mixin
-from holdfast.ontology.outcome import Commit, told
 from holdfast.ontology.prepared import Prepared, Source, vanished
 from holdfast.ontology.refs import Position, TypeId
 from holdfast.ontology.resolve import resolve

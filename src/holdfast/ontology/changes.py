@@ -43,8 +43,7 @@ from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.sight import TRIES, Sight, sight_of
 from holdfast.ontology.state import see_file
-from holdfast.ontology.upgrade import Upgrades
-from holdfast.ontology.upgradefile import upgraded_table
+from holdfast.ontology.upgrade import Upgrades, upgraded_table
 
 ChangeType = Literal["insert", "update_preimage", "update_postimage", "retract"]
 PARALLEL = 16

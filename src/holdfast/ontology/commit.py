@@ -19,7 +19,7 @@ type whose stored schema is another; ``Unavailable``; ``Corrupt``. Intents are q
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.base.aio import blocking, map_bounded
@@ -35,11 +35,38 @@ from holdfast.ontology.delta import check_ends, delta
 from holdfast.ontology.errors import BulkOutdated, Overtaken
 from holdfast.ontology.head import parse, read_head
 from holdfast.ontology.intents import Intent, Row
+from holdfast.ontology.lock import Open, Turn
 from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.outcome import STAGES, Commit, Progress, told
 from holdfast.ontology.refs import Place, TypeId
-from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that is on the chain."""
+
+    commit_id: int
+    manifest_path: str
+    rows: int
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a commit has come: which of ``STAGES``, and how much of what is done."""
+
+    stage: str
+    done: int
+    total: int
+
+
+STAGES = ("state", "delta", "files", "head")
+
+
+def told(manifest: Manifest) -> Commit:
+    rows = sum(entry.row_count for entry in manifest.files)
+    return Commit(manifest.commit_id, manifest.path, rows, manifest.created_at)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,21 +14,22 @@ happens in between, a reader either finds the old entries or the new one, and bo
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.codec import Document
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology import catalog, layout, leftovers
+from holdfast.ontology import catalog, layout, leftovers, refs
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, folded, read_index, sealed_attempt
+from holdfast.ontology.index import Entry, entry_of, folded, read_index, sealed_attempt
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Merged, Source, Target, merge
 from holdfast.ontology.redactions import finished, redaction_of
-from holdfast.ontology.refs import FileRef, Place, TypeId
+from holdfast.ontology.refs import FileRef, Place, TypeHead, TypeId
 from holdfast.ontology.reindex import brought_forward, write_index
 from holdfast.ontology.resolve import resolve
 from holdfast.ontology.sight import Sight, steadily
@@ -376,3 +377,54 @@ def superseded(type_id: TypeId, entries: Sequence[Entry], modified: dict[str, in
         if now_ns - since_ns >= (ORPHAN_NS if cover is None else GRACE_NS):
             found.append(key)
     return found
+
+
+def merge_document(merge: Merge) -> Document:
+    return {"type": list(merge.type_id), "pieces": _documents(merge.pieces), "later": _documents(merge.later)}
+
+
+def _documents(pieces: Sequence[Piece]) -> list[Document]:
+    return [
+        {"entry": each.entry.document(), "before": list(each.before), "after": list(each.after), "size": each.size}
+        for each in pieces
+    ]
+
+
+def merge_of(document: Document) -> Merge:
+    return Merge(refs.type_id(*document["type"]), _pieces(document["pieces"]), _pieces(document["later"]))
+
+
+def _pieces(documents: Sequence[Document]) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(entry_of(each["entry"]), _head(each["before"]), _head(each["after"]), each["size"]) for each in documents
+    )
+
+
+def _head(value: list[Any]) -> TypeHead:
+    return TypeHead(int(value[0]), int(value[1]), str(value[2]))
+
+
+async def snapshot_task(store: Store, ambient: Ambient, payload: Document) -> list[Document]:
+    """Make the snapshot of one merge, check it and write it. Nothing names it yet: a second one is garbage."""
+    compactor = Compactor(store, ambient)
+    merge = merge_of(payload["merge"])
+    await compactor.begin([merge.type_id])
+    made = await compactor.snapshot(merge)
+    return [
+        {
+            "number": payload["number"],
+            "entry": made.entry.document(),
+            "rows": made.rows,
+            "size": made.size,
+            "bytes_read": compactor.bytes_read,
+        }
+    ]
+
+
+async def made_elsewhere(store: Store, merge: Merge, document: Document) -> Compacted:
+    """What a task has made, if it is there as the task says."""
+    entry = entry_of(document["entry"])
+    found = await store.head(entry.path)
+    if found.size != document["size"]:
+        raise Corrupt(f"{entry.path}: it has {found.size} bytes, and {document['size']} were written")
+    return Compacted(merge, entry, document["rows"], document["size"], published=False)

@@ -10,11 +10,10 @@ from typing import Any
 
 from holdfast.base.codec import Document
 from holdfast.ontology.declaration import NOT_EMPTY, Declaration
-from holdfast.ontology.drift import node_of
 from holdfast.ontology.fields import Field
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.schema import fields_of
+from holdfast.ontology.schema import fields_of, node_of
 from holdfast.ontology.typespec import Primitive, without_null
 
 

@@ -15,18 +15,17 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.attempt import Order
 from holdfast.ontology.catalog import Catalog, chained_schema
-from holdfast.ontology.chain import Chain
+from holdfast.ontology.chain import Chain, ended_files
 from holdfast.ontology.commit import Commit, Committer
-from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import Ledger, fate
+from holdfast.ontology.lock import Turn
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.redact import Watch, perform
 from holdfast.ontology.redactions import Redaction
 from holdfast.ontology.refs import Life, Place, TypeId
 from holdfast.ontology.sight import steadily
 from holdfast.ontology.token import check_token, token_of
-from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 

@@ -29,13 +29,50 @@ from holdfast.ontology.narrow import Wanted
 from holdfast.ontology.prune import Choice, choose, split
 from holdfast.ontology.refs import Place, TypeHead, TypeId, fold
 from holdfast.ontology.resolve import Resolved, resolve, resolve_by_chain
-from holdfast.ontology.sayings import Said, Sayings
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight, sight_of, steadily
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import When, Window, window
 from holdfast.ontology.warm import Warm
 from holdfast.sql.duck import MalformedJson, MissingFile
+
+MOST = 64
+"""Statements that are kept."""
+LONGEST = 8_192
+"""Longer questions are said anew: they do not come often, and are compared letter by letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    value: Any
+    """The statement, and how its result is read."""
+    planned: Sequence[Any]
+    """Its tables."""
+    ask: Any
+    """The question, whose types are told by where they are in memory, and must stay there."""
+
+
+class Sayings:
+    def __init__(self) -> None:
+        self._state: Hashable = None
+        self._kept: dict[str, Said] = {}
+
+    def find(self, state: Hashable, words: str) -> Said | None:
+        if state != self._state:
+            self._kept.clear()
+            self._state = state
+        return self._kept.get(words)
+
+    def keep(self, state: Hashable, words: str, said: Said) -> None:
+        """``state`` is that of now; where it was another one when it was looked for, nothing is kept."""
+        if state == self._state and len(words) <= LONGEST:
+            if len(self._kept) >= MOST:
+                self._kept.clear()
+            self._kept[words] = said
+
+    def forget(self) -> None:
+        self._kept.clear()
+
 
 T = TypeVar("T")
 

@@ -17,15 +17,15 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.attempt import Order
 from holdfast.ontology.catalog import chained_schema
-from holdfast.ontology.chain import Chain
+from holdfast.ontology.chain import Chain, ended_files
 from holdfast.ontology.commit import Commit, Committer
+from holdfast.ontology.declaration import UNKEYED
 from holdfast.ontology.drop import find_type
-from holdfast.ontology.ended import ended_files
 from holdfast.ontology.head import read_head
 from holdfast.ontology.intents import Identity, Row
-from holdfast.ontology.keys import UNKEYED
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.leftovers import leftovers, remove
+from holdfast.ontology.lock import Turn
 from holdfast.ontology.parquet import read_rows
 from holdfast.ontology.redact import Watch, perform, unfinished
 from holdfast.ontology.redactions import Redaction, erased_text, is_erased
@@ -34,7 +34,6 @@ from holdfast.ontology.schema import fields_of
 from holdfast.ontology.state import read_file
 from holdfast.ontology.storedform import StoredForm
 from holdfast.ontology.token import check_token, token_of
-from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 PARALLEL = 16

@@ -18,12 +18,14 @@ Incompatible
 └── UnreadableRow           a stored row does not fit the class that reads it
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.base.errors import Conflict, Incompatible, Invalid
 
 if TYPE_CHECKING:
-    from holdfast.ontology.drift import Drift
+    from holdfast.ontology.schema import Drift
 
 
 class InvalidType(Invalid):
@@ -108,3 +110,15 @@ class Overtaken(Conflict):
     default_remedy = (
         "read again; if it stays so, the head is older than the files, as after a restored backup: holdfast onto verify"
     )
+
+
+class InvalidQuery(Invalid):
+    """A query names something that is not there, or compares what cannot be compared. Found when it is built."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> InvalidQuery:
+    """There is no ``name`` in ``what``; did they mean one of these?"""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    remedy = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}" if names else None
+    return InvalidQuery(f"{what} has no field {name}", remedy=remedy)

@@ -26,10 +26,10 @@ from holdfast.base.drafts import replacing
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.ontology.batch import Batch, Many
 from holdfast.ontology.columns import typed_columns
+from holdfast.ontology.declaration import ENDS, UNKEYED, end_key
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.form import Form
 from holdfast.ontology.intents import Row
-from holdfast.ontology.keys import ENDS, UNKEYED, end_key
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.rows import batched, from_table, read, written_columns
 from holdfast.ontology.shape import Shape, column_names

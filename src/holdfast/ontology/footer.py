@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 
 from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
-from holdfast.ontology.sketch import ROWS_MAX, sketch_of
-from holdfast.ontology.stats import Bound, FileStats, Span
+from holdfast.ontology.stats import ROWS_MAX, Bound, FileStats, Span, sketch_of
 
 PARTIAL = b"holdfast.partial"
 """Metadata of a file: the typed columns that lack values which ``fields_json`` has, as a JSON list."""

@@ -10,12 +10,11 @@ from holdfast.base.codec import Document
 from holdfast.ontology import intake, rows
 from holdfast.ontology.batch import LARGE, Batch
 from holdfast.ontology.declaration import declaration
-from holdfast.ontology.drift import Drift, diff
 from holdfast.ontology.intents import Row
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.pile import Pile
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.schema import schema_hash, schema_of
+from holdfast.ontology.schema import Drift, diff, schema_hash, schema_of
 
 M = TypeVar("M", bound=Mixin)
 

@@ -1,32 +1,93 @@
-"""Figures over the rows of a query, or over groups of them.
+"""Aggregates over the rows of a query, or over groups of them.
 
     await onto.query(Customer).agg(n=count(), oldest=Customer.age.max())
     await onto.query(Customer).group_by(Customer.tier).having(lambda group: group["n"] > 5).agg(n=count())
 
 Groups come ordered by their keys, null last. Moments, conditions and the ends of relations apply as to all queries.
+
+A complete typed column is grouped as it is. Elsewhere values are grouped by what orders them, which differs exactly
+where values are not equal, whatever their size; and a group is shown as one of its values is written. Null and unlike
+values are one group.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology.engine import Engine, Moment
-from holdfast.ontology.figures import Key, grouping, python_value, touched
-from holdfast.ontology.filters.ast import AggregateTerm
+from holdfast.ontology.filters.ast import AggregateTerm, Count, FieldPath, Order
 from holdfast.ontology.filters.exprs import Figure, RowTerm
 from holdfast.ontology.filters.figuresql import Decode, compile_figure
+from holdfast.ontology.filters.jsonsql import KeyPlace
 from holdfast.ontology.filters.operand import fill, joined
-from holdfast.ontology.filters.scope import Sql, quoted
+from holdfast.ontology.filters.reading import Reading, read
+from holdfast.ontology.filters.scope import Scope, Sql, quoted
+from holdfast.ontology.filters.sql import place_of, sort_values
 from holdfast.ontology.filters.types import reading_of
 from holdfast.ontology.model import Mixin
+from holdfast.ontology.prune import paths
 from holdfast.ontology.statement import Ask, Rows, rows_of, types_of
 
 if TYPE_CHECKING:
     from holdfast.ontology.query import Query
+
+
+@dataclass(frozen=True)
+class Key:
+    """What rows are grouped by; ``reading`` is None where it may be anything."""
+
+    name: str
+    path: FieldPath
+    reading: Reading | None
+
+
+class Grouping(NamedTuple):
+    """A key in SQL: what is equal within a group, and what shows it."""
+
+    values: list[Sql]
+    shown: Sql
+    decode: Callable[[Any], Any]
+
+
+def touched(term: AggregateTerm) -> list[FieldPath]:
+    """The fields that a figure is about."""
+    if isinstance(term, Count):
+        return [] if term.where is None else list(paths(term.where))
+    return [term.path]
+
+
+def grouping(key: Key, scope: Scope) -> Grouping:
+    place, reading = place_of(key.path, scope), key.reading
+    typed = place.typed(reading) if reading is not None and place.complete else None
+    if typed is not None:
+        return Grouping([typed.sql], typed.sql, python_value)
+    values = sort_values(Order(key.path, reading), scope)
+    stored = place.json
+    text = fill("to_json({})", Sql(stored.column)) if isinstance(stored, KeyPlace) else stored.document_part
+    # Of several ways to write one number always the same one.
+    shown = fill("min(CAST({} AS VARCHAR)) FILTER (WHERE {} IS NOT NULL)", text, values[0])
+    return Grouping(values, shown, lambda found: None if found is None else _value(found, reading))
+
+
+def _value(text: str, reading: Reading | None) -> Any:
+    value = json.loads(text)
+    if reading is None:
+        return value
+    return read(int(value) if reading == "number" and isinstance(value, str) else value, reading)
+
+
+def python_value(found: Any) -> Any:
+    """Whole numbers of more than 64 bits come as decimals from Arrow."""
+    if isinstance(found, Decimal):
+        return int(found) if found.as_tuple().exponent == 0 else found
+    return {name: python_value(one) for name, one in found.items()} if isinstance(found, dict) else found
+
 
 M = TypeVar("M", bound=Mixin)
 Group = dict[str, Any]

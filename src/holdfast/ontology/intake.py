@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from holdfast.base.errors import Invalid
 from holdfast.ontology.columns import TIMESTAMP, arrow_type
-from holdfast.ontology.declaration import NOT_EMPTY, Declaration
+from holdfast.ontology.declaration import ENDS, NOT_EMPTY, Declaration, end_key
 from holdfast.ontology.errors import InvalidValue
 from holdfast.ontology.intents import Row
-from holdfast.ontology.keys import ENDS, end_key
 from holdfast.ontology.rows import assembled, field_texts, identities
 from holdfast.ontology.typespec import Node, Primitive, without_null
 

@@ -19,8 +19,7 @@ from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import layout, names, refs, rows
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.ended import ended_chains, ended_files
+from holdfast.ontology.chain import Chain, ended_chains, ended_files
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index
 from holdfast.ontology.redactions import Redaction, is_erased, redaction_of

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from holdfast.base import codec, telemetry
 from holdfast.base.clock import iso, parse_iso
@@ -27,6 +28,57 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.lease import RELEASED_AT, RELEASED_NS, Grant, Held, Lease, LeaseState
 from holdfast.objects.store import IfMatch, Object, Store, Written
 from holdfast.ontology import layout
+
+
+class Turn(Protocol):
+    """Whose turn it is to write: for fairness, never for safety."""
+
+    async def take(self) -> bool:
+        """Wait for it. True if somebody else may have had it since we did."""
+        ...
+
+    async def try_take(self) -> bool:
+        """Without waiting: whether it is ours."""
+        ...
+
+    def guard(self) -> None:
+        """``Conflict`` unless it is surely still ours for a while."""
+        ...
+
+    def committed(self) -> None:
+        """One commit of this turn is done."""
+        ...
+
+    def done(self) -> None:
+        """Nothing is under way now, however it ended."""
+        ...
+
+    def keep(self, tasks: int) -> None:
+        """So many more, or fewer, want it kept while they work, even if no commit is under way."""
+        ...
+
+
+class Open:
+    """A turn that nobody has to wait for."""
+
+    async def take(self) -> bool:
+        return False
+
+    async def try_take(self) -> bool:
+        return True
+
+    def guard(self) -> None:
+        return
+
+    def committed(self) -> None:
+        return
+
+    def done(self) -> None:
+        return
+
+    def keep(self, tasks: int) -> None:
+        return
+
 
 log = telemetry.logger("ontology")
 

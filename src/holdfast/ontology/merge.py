@@ -32,13 +32,12 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, check
 from holdfast.ontology import names
 from holdfast.ontology.columns import arrow_type, typed_columns
-from holdfast.ontology.drift import node_of
 from holdfast.ontology.footer import REDACTED
 from holdfast.ontology.lifespans import ORIGIN, Lasting, Lives, in_order, lives
 from holdfast.ontology.redacted import mark_in
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.rows import ROW_GROUP, marks, partial_columns, repeats
-from holdfast.ontology.schema import fields_of
+from holdfast.ontology.schema import fields_of, node_of
 from holdfast.ontology.typespec import Node
 from holdfast.ontology.zones import zoned
 

@@ -27,19 +27,19 @@ from holdfast.ontology import catalog, layout, rows
 from holdfast.ontology.attempt import Order
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.commit import Commit, Committer
-from holdfast.ontology.drift import Drift
 from holdfast.ontology.form import Form
 from holdfast.ontology.head import read_head
 from holdfast.ontology.intents import Row
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.lock import Turn
 from holdfast.ontology.names import key_columns
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.resolve import Resolved, with_files
+from holdfast.ontology.schema import Drift
 from holdfast.ontology.sight import sight_of, steadily
 from holdfast.ontology.state import latest_versions
 from holdfast.ontology.token import check_token
-from holdfast.ontology.turn import Turn
 from holdfast.ontology.upgrade import Upgrades, fingerprint, steps_of
 from holdfast.ontology.view import View
 

@@ -17,10 +17,9 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform, get_args, get_origin
 
-from holdfast.ontology.declaration import Declaration, collect, declaration, declare
+from holdfast.ontology.declaration import ENDS, Declaration, collect, declaration, declare, end_key
 from holdfast.ontology.errors import InvalidType, InvalidValue, NotAnEntity
 from holdfast.ontology.fields import End, Field
-from holdfast.ontology.keys import ENDS, end_key
 from holdfast.ontology.refs import Kind
 
 

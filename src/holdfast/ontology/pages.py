@@ -21,10 +21,9 @@ import pyarrow as pa
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Conflict, Invalid
 from holdfast.ontology.engine import Engine, Moment
-from holdfast.ontology.keyset import Place
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.results import objects
-from holdfast.ontology.statement import MOST, Ask, Rows, rows_of, types_of
+from holdfast.ontology.statement import MOST, Ask, Place, Rows, rows_of, types_of
 from holdfast.ontology.times import When, Window
 
 if TYPE_CHECKING:

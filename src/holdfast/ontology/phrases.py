@@ -14,7 +14,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, cast, get_args
 
-from holdfast.ontology.figures import Key
+from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import (
     Aggregate,
     AggregateTerm,
@@ -26,12 +26,11 @@ from holdfast.ontology.filters.ast import (
     Predicate,
 )
 from holdfast.ontology.filters.ends import declared_node
-from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.evaluate import evaluate
 from holdfast.ontology.filters.exprs import Function
-from holdfast.ontology.filters.parse import parse
-from holdfast.ontology.filters.tokens import tokens
+from holdfast.ontology.filters.parse import parse, tokens
 from holdfast.ontology.filters.types import item_node, node_at, reading_of
+from holdfast.ontology.groups import Key
 from holdfast.ontology.typespec import Anything, Node, Primitive, without_null
 
 _ORDER = re.compile(r"(?P<way>asc|desc)?\s*(?:nulls\s+(?P<nulls>first|last))?", re.IGNORECASE)

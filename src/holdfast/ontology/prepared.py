@@ -18,8 +18,8 @@ from holdfast.ontology.merge import Target
 from holdfast.ontology.ranged import TAIL_BYTES
 from holdfast.ontology.refs import TypeHead, TypeId
 from holdfast.ontology.rows import marks
-from holdfast.ontology.sketch import ROWS_MAX
 from holdfast.ontology.splice import Assembly, Footer, Piece, constant, footer_bytes, metadata_of
+from holdfast.ontology.stats import ROWS_MAX
 
 PIECE_BYTES = 8 << 20
 PARALLEL = 8

@@ -29,8 +29,7 @@ from holdfast.ontology.filters.ast import (
 from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.index import Entry
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.sketch import may_hold
-from holdfast.ontology.stats import FileStats, Span
+from holdfast.ontology.stats import FileStats, Span, may_hold
 from holdfast.ontology.times import Window
 
 UNKNOWN = Span(None, None)

@@ -17,9 +17,9 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology import shape as shapes
 from holdfast.ontology.engine import Engine, Moment
-from holdfast.ontology.explain import Explanation, explain
+from holdfast.ontology.errors import unknown
+from holdfast.ontology.explain import Explanation, explain, told
 from holdfast.ontology.filters.ast import And, Comparison, FieldPath, Order, Predicate
-from holdfast.ontology.filters.errors import unknown
 from holdfast.ontology.filters.exprs import Condition, Figure, Ordering, RowTerm
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.form import Form
@@ -32,7 +32,6 @@ from holdfast.ontology.results import Changed, Linked, ends, meta, objects, one_
 from holdfast.ontology.shape import column_names
 from holdfast.ontology.statement import ENDS, Ask, rows_of, types_of
 from holdfast.ontology.tabular import arrow_of, columns_of, counted
-from holdfast.ontology.telling import told
 from holdfast.ontology.times import Moment as MomentInTime
 from holdfast.sql.duck import OutOfMemory
 

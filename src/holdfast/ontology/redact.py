@@ -25,8 +25,7 @@ from holdfast.base.errors import Conflict, Corrupt, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store
 from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.ended import ended_chains, ended_files
+from holdfast.ontology.chain import Chain, ended_chains, ended_files
 from holdfast.ontology.footer import stats_of
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index

@@ -1,7 +1,7 @@
 """Which files hold a type's rows: the index where the chain proves it, else the chain itself.
 
-A list of files is used if it folds to the digest that the chain's ``type_heads`` has for the type. For any other, and for
-one that nothing on the chain can prove, the manifests are read. So the same rows come out whatever an index says.
+A list of files is used if it folds to the digest that the chain's ``type_heads`` has for the type. For any other, and
+for one that nothing on the chain can prove, the manifests are read. So the same rows come out whatever an index says.
 """
 
 from collections.abc import Awaitable, Callable

@@ -18,8 +18,7 @@ from holdfast.base.errors import Conflict, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.ended import FORMAT
+from holdfast.ontology.chain import FORMAT, Chain
 from holdfast.ontology.head import Head, read_head
 from holdfast.ontology.redact import unfinished
 from holdfast.ontology.refs import TypeHead, TypeId

@@ -4,9 +4,11 @@
 objects with equal fields are equal wherever they come from.
 """
 
+import json
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -14,12 +16,42 @@ import pyarrow as pa
 from holdfast.base.errors import Conflict, Invalid, NotFound
 from holdfast.ontology import rows
 from holdfast.ontology.columns import arrow_type, typed_columns
+from holdfast.ontology.filters.reading import Reading, read
 from holdfast.ontology.form import Form
 from holdfast.ontology.intents import Identity, Row
 from holdfast.ontology.model import Mixin
 from holdfast.ontology.redactions import is_erased
 from holdfast.ontology.shape import Shape
-from holdfast.ontology.wide import widened
+from holdfast.ontology.typespec import Node, Primitive, without_null
+
+DIGITS = 38
+_READ: dict[type, Reading] = {int: "number", Decimal: "decimal"}
+
+
+def widened(node: Node, name: str, bodies: Sequence[str]) -> pa.Array | None:
+    """The numbers of a field in these rows; None if it is no field of exact numbers."""
+    plain = without_null(node)[0]
+    reading = _READ.get(plain.python) if isinstance(plain, Primitive) else None
+    if reading is None:
+        return None
+    found = [read(json.loads(body).get(name), reading) for body in bodies]
+    kind = int if reading == "number" else Decimal
+    numbers = [one if isinstance(one, kind) else None for one in found]
+    sizes = [_size(Decimal(one)) for one in numbers if one is not None]
+    whole, scale = (max((size[part] for size in sizes), default=0) for part in (0, 1))
+    if whole + scale > DIGITS:
+        return pa.array([None if one is None else str(one) for one in numbers], pa.string())
+    with localcontext(prec=2 * DIGITS):
+        step = Decimal(1).scaleb(-scale)
+        exact = [None if one is None else Decimal(one).quantize(step) for one in numbers]
+    return pa.array(exact, pa.decimal128(DIGITS, scale))
+
+
+def _size(number: Decimal) -> tuple[int, int]:
+    """Digits before and after the point."""
+    exponent = number.as_tuple().exponent
+    return max(number.adjusted() + 1, 0) if number else 0, max(-exponent, 0) if isinstance(exponent, int) else 0
+
 
 M = TypeVar("M", bound=Mixin)
 
@@ -135,9 +167,9 @@ def typed_table(shape: Shape, found: pa.Table, names: Sequence[str], *, history:
 def from_bodies(shape: Shape, names: Sequence[str], bodies: Sequence[str]) -> dict[str, pa.Array]:
     """Typed columns of these fields from the ``fields_json`` of rows; wider ones where they cannot hold all."""
     columns: dict[str, pa.Array] = {}
-    for name, read in typed_columns({name: shape.nodes[name] for name in names}, bodies).items():
-        wide = widened(shape.nodes[name], name, bodies) if read.partial else None
-        columns[name] = read.array if wide is None else wide
+    for name, column in typed_columns({name: shape.nodes[name] for name in names}, bodies).items():
+        wide = widened(shape.nodes[name], name, bodies) if column.partial else None
+        columns[name] = column.array if wide is None else wide
     return columns
 
 

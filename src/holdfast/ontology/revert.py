@@ -22,13 +22,13 @@ from holdfast.ontology.head import read_head
 from holdfast.ontology.history import place_of
 from holdfast.ontology.intents import Identity, Intent, Row
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.lock import Turn
 from holdfast.ontology.reader import read_latest
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.sight import sight_of, steadily
 from holdfast.ontology.storedform import StoredForm
 from holdfast.ontology.token import check_token
-from holdfast.ontology.turn import Turn
 from holdfast.ontology.view import View
 
 Rows = Mapping[Identity, tuple[int, Row]]

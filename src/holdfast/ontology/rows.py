@@ -24,16 +24,14 @@ from holdfast.base.errors import Corrupt
 from holdfast.ontology import names
 from holdfast.ontology.batch import Batch
 from holdfast.ontology.columns import form_of, typed_columns
-from holdfast.ontology.declaration import Declaration
+from holdfast.ontology.declaration import ENDS, UNKEYED, Declaration, key_text
 from holdfast.ontology.errors import InvalidValue, UnreadableRow
 from holdfast.ontology.footer import FORMS, PARTIAL
 from holdfast.ontology.intents import Row
-from holdfast.ontology.keys import ENDS, UNKEYED, key_text
 from holdfast.ontology.pile import Pile
 from holdfast.ontology.redactions import is_erased
-from holdfast.ontology.texts import texts
 from holdfast.ontology.typespec import Node, without_null
-from holdfast.ontology.values import Unfit
+from holdfast.ontology.values import Unfit, texts
 from holdfast.ontology.zones import zoned
 
 ROW_GROUP = 65_536

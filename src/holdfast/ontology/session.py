@@ -29,11 +29,11 @@ from holdfast.ontology.batch import Batch, Many, size
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.commit import Commit, Committer, Progress
+from holdfast.ontology.declaration import UNKEYED, end_key, key_text
 from holdfast.ontology.engine import Engine
 from holdfast.ontology.form import Form
 from holdfast.ontology.info import Info, read_info
 from holdfast.ontology.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
-from holdfast.ontology.keys import UNKEYED, end_key, key_text
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.lock import Manners, WriteLock
 from holdfast.ontology.manifest import Manifest
@@ -42,8 +42,7 @@ from holdfast.ontology.query import Query, query
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.sight import steadily
 from holdfast.ontology.state import TypeState
-from holdfast.ontology.tidying import THRESHOLD, Policy
-from holdfast.ontology.upkeep import Upkeep
+from holdfast.ontology.upkeep import THRESHOLD, Policy, Upkeep
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
 

@@ -8,9 +8,8 @@ from holdfast.base.codec import Document
 from holdfast.ontology import names
 from holdfast.ontology.columns import Form, form_of
 from holdfast.ontology.declaration import Declaration
-from holdfast.ontology.drift import node_of
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.schema import fields_of
+from holdfast.ontology.schema import fields_of, node_of
 from holdfast.ontology.typespec import Node, Primitive
 from holdfast.ontology.upgrade import Upgrades
 

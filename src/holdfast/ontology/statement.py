@@ -3,6 +3,11 @@
 A relation's ends are joined, not looked up: ``LEFT JOIN`` of the state of the entity type at the end of the window, so
 that any boolean combination of own and end fields is one condition. In a query for history the ends are those of the
 window's last commit; so is what a traversal reaches.
+
+A page begins after a row, which is named by its identity, in history by its commit too. The values that it is ordered
+by are looked up in the same statement, at the commit of all pages: so a cursor carries no payload, and no value has to
+survive a conversion to text. Rows that are equal in all terms continue by identity; nulls stand where the order has
+them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,15 +16,16 @@ from dataclasses import dataclass, replace
 from holdfast.ontology.engine import Moment, Need
 from holdfast.ontology.filters.ast import TRUE, And, Between, Comparison, End, FieldPath, In, Order, Predicate, Text
 from holdfast.ontology.filters.operand import fill, joined
-from holdfast.ontology.filters.ordersql import compile_order
 from holdfast.ontology.filters.scope import Scope, Source, Sql, quoted
-from holdfast.ontology.filters.sql import compile_where
-from holdfast.ontology.keyset import Place, beyond
+from holdfast.ontology.filters.sql import compile_order, compile_where, sort_values
 from holdfast.ontology.prune import conjuncts, paths, split
 from holdfast.ontology.refs import TypeId
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, Window
+
+Place = tuple[int | str, ...]
+"""The identity of a row; in history its commit comes first."""
 
 ENDS: tuple[End, End] = ("left", "right")
 MOST = 2**63 - 1
@@ -271,3 +277,31 @@ def end_predicate(where: Predicate, end: str) -> Predicate:
         if plain and isinstance(term, Comparison | In | Between | Text) and term.path.end == end:
             found.append(replace(term, path=FieldPath("own", term.path.field, term.path.steps)))
     return And(tuple(found))
+
+
+def beyond(rows: "Rows", place: Place) -> "Rows":
+    """Only those that come after this row."""
+    names = rows.identity
+    listed, marks = ", ".join(names), ", ".join(["?"] * len(place))
+    if not rows.ask.order:
+        return replace(rows, conditions=(*rows.conditions, Sql(f"({listed}) > ({marks})", place)))
+    terms = [(order, value) for order in rows.ask.order for value in sort_values(order, rows.scope)]
+    columns = [fill(f"{{}} AS v{number}", value) for number, (_, value) in enumerate(terms)]
+    columns += [Sql(f"{name} AS i{number}") for number, name in enumerate(names)]
+    shown = joined(", ", columns)
+    itself = replace(rows, conditions=(Sql(f"({listed}) = ({marks})", place),))
+    last = fill("SELECT {} {}", shown, itself.source(shown.text))
+    later = Sql(f"({listed}) > ({', '.join(f'mark.i{number}' for number in range(len(names)))})")
+    return replace(rows, last=last, conditions=(*rows.conditions, _later(terms, later)))
+
+
+def _later(terms: Sequence[tuple[Order, Sql]], rest: Sql) -> Sql:
+    """Whether a row comes after the last one; ``rest`` decides where all terms are equal."""
+    for number, (order, value) in reversed(list(enumerate(terms))):
+        mark, sign = f"mark.v{number}", "<" if order.descending else ">"
+        if order.nulls == "last":
+            after = fill(f"({mark} IS NOT NULL AND ({{}} IS NULL OR {{}} {sign} {mark}))", value, value)
+        else:
+            after = fill(f"(({mark} IS NULL AND {{}} IS NOT NULL) OR {{}} {sign} {mark})", value, value)
+        rest = fill(f"({{}} OR ({{}} IS NOT DISTINCT FROM {mark} AND {{}}))", after, value, rest)
+    return rest

@@ -1,16 +1,24 @@
-"""What is known of a data file without reading it: rows, bytes, ranges of keys and of some columns, which keys. Pure.
+"""Statistics of a data file: rows, bytes, ranges of keys and of some columns, and a sketch of the keys. Pure.
 
-Kept beside a file's name in manifests and indexes, where it saves fetching files that cannot matter. ``footer`` takes
-it from the file when it is written. A bound that is None is unknown. Texts are cut short: a lower bound stays one when
-it is cut, an upper bound does not, and is left out.
+Kept beside a file's name in manifests and indexes, so that files without matching rows are not fetched. ``footer``
+takes them from the file when it is written. A bound that is None is unknown. Texts are cut short: a lower bound stays
+one when it is cut, an upper bound does not, and is left out. What is missing or malformed counts as unknown: statistics
+only save work.
 
-Whatever is not there, or is not what it should be, means that nothing is known: statistics only ever save work.
+Commits touch keys at random, so ranges of keys exclude few of many small files. A sketch does: a Bloom filter of one
+byte per row that never denies a key that is there, and has about 2 % false positives. Files of more than ``ROWS_MAX``
+rows have none: they are few, and most keys are in them. The bits of a key come from the first 8 bytes of its BLAKE2b
+digest, little endian: with the low half ``a`` and the high half ``b`` (made odd), bit ``(a + i * b) mod 2^32 mod size``
+for i from 0 to 4; bit n is bit ``n mod 8`` of byte ``n // 8``.
 """
 
 import base64
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from holdfast.base import codec
 from holdfast.base.codec import Document
@@ -137,3 +145,38 @@ def _bounds(each: Any) -> list[Any]:
     if not plain or len(rest) > 1:
         raise ValueError("not bounds")
     return [low, high, *rest]
+
+
+ROWS_MAX = 4096
+BITS_PER_ROW = 8
+PROBES = 5
+LEAST_BYTES = 8
+_HALF = np.uint64(0xFFFFFFFF)
+
+
+def sketch_of(keys: Iterable[str]) -> bytes:
+    distinct = set(keys)
+    body = np.zeros(max(LEAST_BYTES, -(-len(distinct) * BITS_PER_ROW // 8)), dtype=np.uint8)
+    if distinct:
+        bits = _bits(distinct, len(body) * 8).ravel()
+        np.bitwise_or.at(body, bits >> 3, (1 << (bits & 7)).astype(np.uint8))
+    return body.tobytes()
+
+
+def may_hold(sketch: bytes, key: str) -> bool:
+    """False only if the key is not there."""
+    if not sketch:
+        return True
+    return all(sketch[bit >> 3] >> (bit & 7) & 1 for bit in _bits([key], len(sketch) * 8).ravel().tolist())
+
+
+def _bits(keys: Iterable[str], size: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+    """One row of bit numbers per key."""
+    digests = b"".join(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest() for key in keys)
+    whole = np.frombuffer(digests, dtype="<u8")
+    low, high = whole & _HALF, (whole >> np.uint64(32)) | np.uint64(1)
+    steps = np.arange(PROBES, dtype=np.uint64)
+    found: np.ndarray[tuple[int, ...], np.dtype[np.int64]] = (
+        ((low[:, None] + steps * high[:, None]) & _HALF) % np.uint64(size)
+    ).astype(np.int64)
+    return found

@@ -8,11 +8,11 @@ from holdfast.base.codec import Document
 from holdfast.ontology import catalog, names, rows
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.columns import typed_columns
-from holdfast.ontology.drift import Drift, diff
 from holdfast.ontology.intents import Row
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.merge import Target
 from holdfast.ontology.refs import SchemaRef, TypeId
+from holdfast.ontology.schema import Drift, diff
 
 
 class StoredForm:

@@ -17,8 +17,8 @@ from holdfast.base.aio import blocking
 from holdfast.base.errors import Invalid
 from holdfast.ontology.columns import Form
 from holdfast.ontology.engine import Engine, Moment
+from holdfast.ontology.errors import unknown
 from holdfast.ontology.filters.ast import End
-from holdfast.ontology.filters.errors import unknown
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.pages import Piece, piece_of

@@ -1,13 +1,17 @@
-"""Upkeep: what is derived from commits, written after they were answered. Off the path, and never their judge.
+"""Upkeep: what is derived from commits, written after they were answered, never on their path.
 
 Indexes of the types that were touched when the session falls idle; the watermarks of all types every 64 commits or 5 s
-and on close; checkpoints; the schema objects of the specification; compaction, by policy. Commits in between are taken
-together. Every write is if-match on the version that was read and changed, behind the lock's guard. A failure is kept
-as ``warning`` and logged: readers fall back to the chain, and the next flush, whoever's, mends it.
+and on close; checkpoints; the schema objects of the specification. Commits in between are taken together. Every write
+is if-match on the version that was read and changed, behind the lock's guard. A failure is kept as ``warning`` and
+logged: readers fall back to the chain, and the next flush, of any session, repairs it.
+
+Compaction follows by ``Policy``: whether there is enough to do is seen from the index that was just written, without a
+request. One compaction runs at a time. A failure is logged: readers do not need it, and a later session does it.
 """
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from holdfast.base import telemetry
 from holdfast.base.aio import map_bounded
@@ -16,23 +20,91 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import Catalog
-from holdfast.ontology.chain import checkpoint_span
+from holdfast.ontology.chain import Chain, checkpoint_span
+from holdfast.ontology.compact import Compactor
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Index, read_index
 from holdfast.ontology.ledger import Ledger
+from holdfast.ontology.lock import Turn
 from holdfast.ontology.manifest import Manifest
 from holdfast.ontology.refs import Place, TypeId
 from holdfast.ontology.reindex import brought_forward
-from holdfast.ontology.tidying import NEVER, Policy, Tidying
-from holdfast.ontology.turn import Turn
+from holdfast.ontology.tiers import pieces_of, plan
 from holdfast.ontology.view import View
+
+log = telemetry.logger("ontology")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    when: Literal["off", "threshold", "scheduled"] = "threshold"
+    threshold: int = 64
+    """So many files must be merged to be worth it."""
+    every_s: float = 300.0
+    """The interval of ``scheduled``; then two files are enough."""
+
+
+NEVER = Policy("off")
+THRESHOLD = Policy()
+
+
+class Tidying:
+    def __init__(self, store: Store, ambient: Ambient, policy: Policy, chain: Chain) -> None:
+        self._ambient = ambient
+        self._policy = policy
+        self._compactor = Compactor(store, ambient, chain=chain)
+        self._due: dict[TypeId, None] = {}
+        self._work: asyncio.Task[None] | None = None
+        self._last_ns = ambient.clock.monotonic_ns()
+
+    def note(self, index: Index, ledger: Ledger) -> None:
+        """An index was written. Costs nothing now."""
+        if self._policy.when == "off":
+            return
+        wanted = plan(pieces_of(index.entries, index.type_id), below=ledger.commit_id)
+        enough = 2 if self._policy.when == "scheduled" else self._policy.threshold
+        if sum(map(len, wanted)) < enough:
+            return
+        self._due[index.type_id] = None
+        if self._work is None and self._is_time():
+            self._work = asyncio.ensure_future(self._compact())
+
+    async def close(self) -> None:
+        """Finish what has begun; of a threshold that was reached meanwhile, too."""
+        if self._work is not None:
+            await self._work
+        if self._due and self._policy.when == "threshold":
+            await self._compact()
+
+    def _is_time(self) -> bool:
+        if self._policy.when == "threshold":
+            return True
+        now_ns = self._ambient.clock.monotonic_ns()
+        if now_ns - self._last_ns < self._policy.every_s * 1e9:
+            return False
+        self._last_ns = now_ns
+        return True
+
+    async def _compact(self) -> None:
+        types: list[TypeId] = []
+        while self._due:
+            type_id, _ = self._due.popitem()
+            types.append(type_id)
+            try:
+                await self._compactor.compact(type_id)
+            except HoldfastError as error:
+                log.warning("%s was not compacted (%s); readers do not need it", type_id.label, error)
+        try:
+            await self._compactor.sweep(types)
+        except HoldfastError as error:
+            log.warning("superseded snapshots stay (%s)", error)
+        self._work = None
+
 
 EVERY_COMMITS = 64
 EVERY_S = 5.0
 PARALLEL = 8
 TRIES = 4
-
-log = telemetry.logger("ontology")
 
 
 class Upkeep:

@@ -16,8 +16,7 @@ from holdfast.base.aio import blocking, map_bounded, stream_bounded
 from holdfast.base.errors import Corrupt, HoldfastError, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.ended import ended_chains
+from holdfast.ontology.chain import Chain, ended_chains
 from holdfast.ontology.finding import Finding, Report, by_weight
 from holdfast.ontology.footer import REDACTED
 from holdfast.ontology.head import Head, read_head

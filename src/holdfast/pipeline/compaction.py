@@ -14,8 +14,16 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology import loads
-from holdfast.ontology.compact import GRACE_NS, Compacted, Compactor, Merge, Outlook
-from holdfast.ontology.mergework import made_elsewhere, merge_document, snapshot_task
+from holdfast.ontology.compact import (
+    GRACE_NS,
+    Compacted,
+    Compactor,
+    Merge,
+    Outlook,
+    made_elsewhere,
+    merge_document,
+    snapshot_task,
+)
 from holdfast.ontology.refs import TypeId
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.loading import Work

@@ -37,7 +37,7 @@ from holdfast.ontology.session import Ontology
 from holdfast.ontology.session import Options as SessionOptions
 from holdfast.ontology.sheaf import Sheaf
 from holdfast.ontology.stager import Stager
-from holdfast.ontology.tidying import NEVER
+from holdfast.ontology.upkeep import NEVER
 from holdfast.pipeline.engine import Engine, unwatched
 from holdfast.runs.workflow import ambient_of
 

@@ -9,8 +9,8 @@ from holdfast.objects.store import OVERWRITE
 from holdfast.ontology import erase, layout, restart
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.intents import Row
+from holdfast.ontology.lock import Open
 from holdfast.ontology.redactions import Redaction
-from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, FORMS, PRODUCT, Desk, put

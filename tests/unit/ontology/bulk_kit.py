@@ -21,7 +21,7 @@ from holdfast.ontology.model import Mixin
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.sheaf import Sheaf
 from holdfast.ontology.stager import SIZES, Sizes, Stager
-from holdfast.ontology.tidying import NEVER
+from holdfast.ontology.upkeep import NEVER
 
 SPREAD = Sizes(sheaf_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
 """So small that everything is staged, decided range by range, and put together from many parts."""

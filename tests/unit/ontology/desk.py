@@ -16,9 +16,9 @@ from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.ontology.commit import Committer
-from holdfast.ontology.drift import Drift, diff
 from holdfast.ontology.intents import Expectation, Intent, Row
 from holdfast.ontology.refs import TypeId
+from holdfast.ontology.schema import Drift, diff
 from holdfast.ontology.view import View
 from tests.unit.ontology.plain import PlainReader, PlainWriter
 

@@ -13,11 +13,11 @@ from holdfast.ontology import Entity, Field, Relation, drop, erase, history, rev
 from holdfast.ontology.changes import Feed
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
+from holdfast.ontology.lock import Open
 from holdfast.ontology.results import meta
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.transfer import export_file
-from holdfast.ontology.turn import Open
 from tests.unit.ontology.desk import Desk
 
 SECRET = "Geheimnis"

@@ -11,10 +11,10 @@ from holdfast.ontology import layout
 from holdfast.ontology.chain import Chain, checkpoint_span
 from holdfast.ontology.head import read_head
 from holdfast.ontology.ledger import EMPTY, Ledger, followed, next_spine, next_summary, opened
+from holdfast.ontology.lock import Open
 from holdfast.ontology.manifest import Manifest, compose, parse
 from holdfast.ontology.refs import FileRef, Place, TypeId
 from holdfast.ontology.resolve import resolve, resolve_by_chain
-from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put

@@ -12,12 +12,12 @@ from holdfast.ontology.changes import Feed
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.drop import apply, preview
 from holdfast.ontology.history import diff, find_commit
+from holdfast.ontology.lock import Open
 from holdfast.ontology.reindex import repair_indexes
 from holdfast.ontology.revert import preview as preview_of_revert
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.sqltables import SqlTables
 from holdfast.ontology.times import When
-from holdfast.ontology.turn import Open
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 

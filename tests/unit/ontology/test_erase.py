@@ -16,11 +16,11 @@ from holdfast.ontology.changes import Feed
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
 from holdfast.ontology.history import find_commit
+from holdfast.ontology.lock import Open
 from holdfast.ontology.results import meta
 from holdfast.ontology.revert import preview as preview_of_revert
 from holdfast.ontology.rows import from_parquet
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 

@@ -10,8 +10,8 @@ from holdfast.ontology import layout
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import Entry, Index, read_index, well_formed
+from holdfast.ontology.lock import Open
 from holdfast.ontology.resolve import Resolved, resolve
-from holdfast.ontology.turn import Open
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from tests.unit.ontology.desk import CUSTOMER, OWNS, PRODUCT, Desk, put

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Conflict
-from holdfast.ontology import Entity, Field, Ordering, Relation, keyset, left, meta
+from holdfast.ontology import Entity, Field, Ordering, Relation, left, meta, statement
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql
@@ -129,7 +129,7 @@ async def test_forgetting_where_nulls_stand_is_found(monkeypatch: pytest.MonkeyP
     async with await stocked(desk) as onto:
         ordered = onto.query(Thing).order_by(Thing.whole)
         assert await in_pages(ordered, 5) == await whole(ordered)
-        monkeypatch.setattr(keyset, "fill", naive)
+        monkeypatch.setattr(statement, "fill", naive)
         assert len(await in_pages(ordered, 5)) < len(await whole(ordered))
 
 

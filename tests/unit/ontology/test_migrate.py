@@ -24,9 +24,9 @@ from holdfast.ontology import (
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.form import Form
 from holdfast.ontology.history import find_commit
+from holdfast.ontology.lock import Open
 from holdfast.ontology.rows import to_parquet
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.ontology.upgrade import fingerprint, steps_of
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk

@@ -9,9 +9,9 @@ import pytest
 from holdfast.base.errors import Conflict, NotFound, Refused
 from holdfast.ontology import Entity, Field, Relation
 from holdfast.ontology.history import diff, find_commit
+from holdfast.ontology.lock import Open
 from holdfast.ontology.revert import Preview, apply, preview
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.ontology.verify import verify
 from tests.unit.ontology.desk import Desk
 

@@ -7,9 +7,9 @@ import pytest
 from holdfast.ontology import Entity, Field, Relation, count, left
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.declaration import declaration
+from holdfast.ontology.engine import LONGEST, MOST, Said, Sayings
 from holdfast.ontology.filters.ast import Comparison, FieldPath, In, Not
 from holdfast.ontology.refs import TypeId
-from holdfast.ontology.sayings import LONGEST, MOST, Said, Sayings
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.shape import of_class
 from holdfast.ontology.statement import Ask, Origin

@@ -9,8 +9,8 @@ from holdfast.ontology.compact import Compactor
 from holdfast.ontology.drop import apply as apply_drop
 from holdfast.ontology.drop import preview as preview_drop
 from holdfast.ontology.form import Form
+from holdfast.ontology.lock import Open
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.turn import Open
 from holdfast.runs import Context, workflow
 from tests.unit.pipeline.audit_desk import MINUTE, Place
 

@@ -15,7 +15,7 @@ from holdfast.ontology.decide import Policy, Rules
 from holdfast.ontology.errors import InvalidValue
 from holdfast.ontology.loads import DEAD_NS
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.tidying import NEVER
+from holdfast.ontology.upkeep import NEVER
 from holdfast.ontology.verify import verify
 from holdfast.pipeline.compaction import compact
 from holdfast.pipeline.engine import Inline

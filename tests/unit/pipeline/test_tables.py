@@ -128,9 +128,9 @@ async def test_conditions_leave_out_files_and_never_a_row() -> None:
 
 async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ontology.parts.SLICED_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.cuts.WHOLE_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.cuts.TAIL_BYTES", 256)
-    monkeypatch.setattr("holdfast.ontology.cuts.GAP_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.parts.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.parts.TAIL_BYTES", 256)
+    monkeypatch.setattr("holdfast.ontology.parts.GAP_BYTES", 0)
     async with open_store("memory:") as store:
         async with Ontology(store, store.ambient, [Customer]) as onto:
             table = {"id": [f"{n:06d}" for n in range(300_000)], "name": [f"name {n}" for n in range(300_000)]}
@@ -160,7 +160,7 @@ async def test_only_what_is_needed_of_large_files_is_fetched(monkeypatch: pytest
 
 async def test_slices_of_a_column_have_what_the_whole_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ontology.parts.SLICED_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.cuts.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.parts.WHOLE_BYTES", 0)
     async with open_store("memory:") as store:
         await trade(store, 1)
         whole = await everything(store, {"table": "Everything"})

@@ -2,8 +2,8 @@
 
 from typing import Any, Protocol
 
+from holdfast.ontology.errors import InvalidQuery, unknown
 from holdfast.ontology.filters.ast import End
-from holdfast.ontology.filters.errors import InvalidQuery, unknown
 from holdfast.ontology.typespec import Node, Primitive
 
 KEYS = ("left_key", "right_key")

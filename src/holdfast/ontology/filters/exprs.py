@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
+from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import (
     Aggregate,
     AggregateTerm,
@@ -33,7 +34,6 @@ from holdfast.ontology.filters.ast import (
     Text,
     TextOperator,
 )
-from holdfast.ontology.filters.errors import InvalidQuery
 from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.filters.texts import check_pattern
 from holdfast.ontology.filters.types import check_text, fitted, item_node, node_at, reading_of, require_text

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from holdfast.ontology.errors import InvalidQuery, unknown
 from holdfast.ontology.fields import FieldExpr
 from holdfast.ontology.filters.ends import declared_end
-from holdfast.ontology.filters.errors import InvalidQuery, unknown
 
 if TYPE_CHECKING:
     from holdfast.ontology.model import Entity, Relation

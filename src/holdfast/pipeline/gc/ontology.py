@@ -13,9 +13,8 @@ from holdfast.base.errors import Corrupt, Incompatible, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
+from holdfast.ontology.chain import Chain, ended_chains
 from holdfast.ontology.compact import superseded
-from holdfast.ontology.ended import ended_chains
 from holdfast.ontology.head import read_head
 from holdfast.ontology.index import read_index
 from holdfast.ontology.loads import DEAD_NS, staged_loads

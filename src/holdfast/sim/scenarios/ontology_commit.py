@@ -20,11 +20,10 @@ from holdfast.ontology.commit import RACES, Commit, Committer
 from holdfast.ontology.head import Head
 from holdfast.ontology.intents import AtCommit, Intent
 from holdfast.ontology.ledger import EMPTY
-from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.lock import Manners, Open, Turn, WriteLock
 from holdfast.ontology.manifest import Registered
 from holdfast.ontology.reader import Latest, read_latest, read_ledger
 from holdfast.ontology.refs import SchemaRef, TypeId
-from holdfast.ontology.turn import Open, Turn
 from holdfast.ontology.upkeep import Upkeep
 from holdfast.ontology.view import View
 from holdfast.sim import ontology_kit

@@ -16,9 +16,9 @@ from holdfast.ontology.errors import TypeDropped
 from holdfast.ontology.intents import Intent, Row
 from holdfast.ontology.ledger import Ledger
 from holdfast.ontology.leftovers import leftovers
+from holdfast.ontology.lock import Open
 from holdfast.ontology.reader import Latest, read_at, read_ledger
 from holdfast.ontology.sight import steadily
-from holdfast.ontology.turn import Open
 from holdfast.sim.checkers import ontology_destroyed as destroyed
 from holdfast.sim.checkers import ontology_told as told
 from holdfast.sim.checkers.applied import applied_once

@@ -11,14 +11,15 @@ import pytest
 import holdfast
 from holdfast.base.config import CacheSection, OntologySection, Settings
 from holdfast.base.ids import Ambient
-from holdfast.ontology import Entity, Field, Relation, count, layout, left
-from holdfast.ontology import drop as dropping
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.lock import Open
-from holdfast.ontology.query import Query
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field, Relation, count, left
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain import drop as dropping
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.refs import TypeId
 from holdfast.sim.proxy import FaultProxy
 from holdfast.sim.proxy.log import Record
 from holdfast.sim.proxy.plan import Plan

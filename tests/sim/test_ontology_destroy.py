@@ -7,21 +7,21 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from holdfast.base.errors import Conflict
-from holdfast.ontology import erase
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.commit import Commit
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import Entry, read_index
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.reader import Latest, read_latest
-from holdfast.ontology.redact import _rewrite
-from holdfast.ontology.redactions import Redaction
-from holdfast.ontology.refs import FileRef, TypeId
-from holdfast.ontology.sight import Sight
-from holdfast.ontology.state import TypeState, latest_rows
-from holdfast.ontology.view import View
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import Latest, read_latest
+from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.state import TypeState, latest_rows
+from holdfast.ontology.commit.commit import Commit
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import Entry, read_index
+from holdfast.ontology.format.redactions import Redaction
+from holdfast.ontology.maintain import erase
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.redact import _rewrite
+from holdfast.ontology.types.refs import FileRef, TypeId
 from holdfast.sim.checkers.ontology_destroyed import ENSURED, FOLLOWED, GONE, SILENT
 from holdfast.sim.checkers.ontology_told import SAME_ROWS
 from holdfast.sim.run import simulate

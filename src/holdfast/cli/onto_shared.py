@@ -12,8 +12,8 @@ from holdfast.base.errors import NotFound
 from holdfast.cli.shell import Shell
 from holdfast.objects.client import Client
 from holdfast.objects.open import open_store
-from holdfast.ontology import layout
-from holdfast.ontology.lock import Manners, WriteLock
+from holdfast.ontology.commit.lock import Manners, WriteLock
+from holdfast.ontology.format import layout
 
 Token = Annotated[str | None, typer.Option(metavar="TOKEN", help="From the preview; else nothing is done.")]
 

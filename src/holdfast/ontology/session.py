@@ -22,29 +22,29 @@ from holdfast.base import codec
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology import lock
-from holdfast.ontology import migrate as migration
-from holdfast.ontology.attempt import PLAIN, Bulk, Order, Witness
-from holdfast.ontology.batch import Batch, Many, size
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.commit import Commit, Committer, Progress
-from holdfast.ontology.declaration import UNKEYED, end_key, key_text
-from holdfast.ontology.engine import Engine
-from holdfast.ontology.form import Form
-from holdfast.ontology.info import Info, read_info
-from holdfast.ontology.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.manifest import Manifest
-from holdfast.ontology.model import Mixin
-from holdfast.ontology.query import Query, query
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.sight import steadily
-from holdfast.ontology.state import TypeState
-from holdfast.ontology.upkeep import THRESHOLD, Policy, Upkeep
-from holdfast.ontology.view import View
-from holdfast.ontology.warm import Warm
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.redaction_fence import steadily
+from holdfast.ontology.chain.state import TypeState
+from holdfast.ontology.commit import lock
+from holdfast.ontology.commit.attempt import PLAIN, Bulk, Order, Witness
+from holdfast.ontology.commit.commit import Commit, Committer, Progress
+from holdfast.ontology.commit.info import Info, read_info
+from holdfast.ontology.commit.lock import Manners, WriteLock
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.batch import Batch, Many, size
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.data.intents import Absent, AtCommit, Equal, Expectation, Identity, Intent, Row, digest
+from holdfast.ontology.format.manifest import Manifest
+from holdfast.ontology.maintain import migrate as migration
+from holdfast.ontology.maintain.upkeep import THRESHOLD, Policy, Upkeep
+from holdfast.ontology.query.cache.warm import Warm
+from holdfast.ontology.query.engine import Engine
+from holdfast.ontology.query.query import Query, query
+from holdfast.ontology.types.declaration import UNKEYED, end_key, key_text
+from holdfast.ontology.types.model import Mixin
+from holdfast.ontology.types.refs import TypeId
 
 M = TypeVar("M", bound=Mixin)
 

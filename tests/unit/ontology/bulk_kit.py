@@ -11,17 +11,17 @@ from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.bulk import Landed, Loader, Request, Task
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.decide import Rules
-from holdfast.ontology.form import Form
-from holdfast.ontology.head import read_head
-from holdfast.ontology.ledger import Ledger
-from holdfast.ontology.model import Mixin
+from holdfast.ontology.bulk.decide import Rules
+from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
+from holdfast.ontology.bulk.stage import SIZES, Sizes, Stager
+from holdfast.ontology.bulk.staged import Sheaf
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format.chainstate import Ledger
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.maintain.upkeep import NEVER
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.sheaf import Sheaf
-from holdfast.ontology.stager import SIZES, Sizes, Stager
-from holdfast.ontology.upkeep import NEVER
+from holdfast.ontology.types.model import Mixin
 
 SPREAD = Sizes(sheaf_rows=60, group_rows=8, range_rows=25, small_rows=0, files_bytes=1)
 """So small that everything is staged, decided range by range, and put together from many parts."""

@@ -9,15 +9,17 @@ import pytest
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import NotModified, Object, Part, Store, Version
-from holdfast.ontology import Entity, Field, Relation, drop, erase, history, revert
-from holdfast.ontology.changes import Feed
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.form import Form
-from holdfast.ontology.lock import Open
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology.bulk.transfer import export_file
+from holdfast.ontology.chain import history
+from holdfast.ontology.commit.lock import Open
+from holdfast.ontology.feed import Feed
+from holdfast.ontology.format.data.form import Form
+from holdfast.ontology.maintain import drop, erase, revert
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.results import meta
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.transfer import export_file
 from tests.unit.ontology.desk import Desk
 
 SECRET = "Geheimnis"

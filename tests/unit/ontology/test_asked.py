@@ -9,10 +9,10 @@ from uuid import UUID
 from typing_extensions import TypedDict
 
 from holdfast.ontology import Condition, Entity, Field, Relation, left, meta
-from holdfast.ontology.asked import Wording, figures_in_words, understood
+from holdfast.ontology.query.sqltables import SqlTables
+from holdfast.ontology.query.tabular import arrow_of
+from holdfast.ontology.query.text_query import Wording, figures_in_words, understood
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.tabular import arrow_of
 from tests.unit.ontology.desk import Desk
 
 

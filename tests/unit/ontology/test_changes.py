@@ -8,15 +8,15 @@ import pytest
 
 from holdfast.base.errors import Conflict, Corrupt, Invalid, NotFound
 from holdfast.objects.store import OVERWRITE
-from holdfast.ontology import layout
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.changes import Change, Feed, to_arrow
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.reader import read_ledger
-from holdfast.ontology.sqltables import SqlTables
-from holdfast.ontology.tags import Tags
-from holdfast.ontology.times import When, Window, commit_at, window
-from holdfast.ontology.transfer import export_file
+from holdfast.ontology.bulk.transfer import export_file
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import read_ledger
+from holdfast.ontology.chain.tags import Tags
+from holdfast.ontology.chain.times import When, Window, commit_at, window
+from holdfast.ontology.feed import Change, Feed, to_arrow
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.sqltables import SqlTables
 from tests.unit.ontology.desk import CUSTOMER, PRODUCT, Desk, put
 
 

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 from holdfast.ontology import Entity, Field, Relation, count, left
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.gathered import BESIDE
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import meta
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.cache.combined import BESIDE
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology, Options
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 COMMITS = 9

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Conflict
-from holdfast.ontology import Entity, Field, Ordering, Relation, left, meta, statement
-from holdfast.ontology.compact import Compactor
+from holdfast.ontology import Entity, Field, Ordering, Relation, left, meta
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql
-from holdfast.ontology.query import Query
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query import statement
+from holdfast.ontology.query.query import Query
 from holdfast.ontology.session import Ontology
 from tests.unit.ontology.desk import Desk
 

@@ -16,10 +16,11 @@ from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
-from holdfast.ontology import layout, lock
-from holdfast.ontology.commit import Committer
-from holdfast.ontology.lock import Manners, WriteLock
-from holdfast.ontology.view import View
+from holdfast.ontology.commit import lock
+from holdfast.ontology.commit.commit import Committer
+from holdfast.ontology.commit.lock import Manners, WriteLock
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
 from holdfast.sim.clock import SimClock
 from holdfast.sim.loop import SimLoop
 from tests.unit.ontology.desk import FORMS, put

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.ontology import Entity, Field, layout
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.lifespans import lasting_in
-from holdfast.ontology.query import Query
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.data.lifespans import lasting_in
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.query import Query
+from holdfast.ontology.query.results import meta
 from holdfast.ontology.session import Ontology
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 THING = TypeId("entity", "Thing")
@@ -25,12 +26,12 @@ class Thing(Entity):
 
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("merge", "rows"):
+    for place in ("maintain.merge", "format.data.rows"):
         monkeypatch.setattr(f"holdfast.ontology.{place}.ROW_GROUP", 4)
-    monkeypatch.setattr("holdfast.ontology.ranged.WHOLE_BYTES", 0)
-    monkeypatch.setattr("holdfast.ontology.ranged.TAIL_BYTES", 256)
-    monkeypatch.setattr("holdfast.ontology.narrow.FROM_BYTES", 1)
-    monkeypatch.setattr("holdfast.ontology.narrow.PIECES", 10**6)
+    monkeypatch.setattr("holdfast.ontology.format.parquet.ranged.WHOLE_BYTES", 0)
+    monkeypatch.setattr("holdfast.ontology.format.parquet.ranged.TAIL_BYTES", 256)
+    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1)
+    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.PIECES", 10**6)
 
 
 async def filled(desk: Desk, seed: int) -> None:
@@ -88,7 +89,7 @@ async def test_pieces_and_whole_files_give_the_same_rows(seed: int, monkeypatch:
     for name in ("narrow", "past", "history"):
         async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
             assert await rows(asked(onto)[name]) == pieces[name], f"{name}, asked first"
-    monkeypatch.setattr("holdfast.ontology.narrow.FROM_BYTES", 1 << 60)
+    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1 << 60)
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         for name, query in asked(onto).items():
             assert await rows(query) == pieces[name], name

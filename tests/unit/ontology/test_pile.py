@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from holdfast.ontology import Entity, Field, exchange, parquet, pile, rows, transfer
-from holdfast.ontology.batch import Batch
-from holdfast.ontology.exchange import FileFormat
-from holdfast.ontology.pile import Spool
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology import Entity, Field
+from holdfast.ontology.bulk import files, transfer
+from holdfast.ontology.bulk.files import FileFormat
+from holdfast.ontology.bulk.transfer import export_file, import_file
+from holdfast.ontology.format.data import rows, spill, stored_rows
+from holdfast.ontology.format.data.batch import Batch
+from holdfast.ontology.format.data.spill import Spool
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.transfer import export_file, import_file
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 TEXT = "0123456789" * 200
@@ -33,7 +35,7 @@ class Meter:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._base = self._most = 0
-        for owner, name in ((Spool, "add"), (pile.Pile, "_batch"), (rows, "to_table"), (exchange, "table_of")):
+        for owner, name in ((Spool, "add"), (spill.Pile, "_batch"), (rows, "to_table"), (files, "table_of")):
             monkeypatch.setattr(owner, name, self._watching(getattr(owner, name)))
 
     def _watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,11 +61,11 @@ class Meter:
 async def test_memory_does_not_grow_with_the_file(
     style: FileFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (exchange, transfer):
+    for module in (files, transfer):
         monkeypatch.setattr(module, "READ_ROWS", 64)
-    monkeypatch.setattr(pile, "SLICE_ROWS", 64)
-    monkeypatch.setattr(parquet, "PIECE_ROWS", 64)
-    monkeypatch.setattr(parquet, "LARGE_BYTES", 1)
+    monkeypatch.setattr(spill, "SLICE_ROWS", 64)
+    monkeypatch.setattr(stored_rows, "PIECE_ROWS", 64)
+    monkeypatch.setattr(stored_rows, "LARGE_BYTES", 1)
     meter = Meter(monkeypatch)
     desk = Desk()
     lines = tmp_path / "docs.jsonl"
@@ -86,7 +88,7 @@ async def test_memory_does_not_grow_with_the_file(
 
 
 async def test_rows_of_a_pile_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pile, "SLICE_ROWS", 3)
+    monkeypatch.setattr(spill, "SLICE_ROWS", 3)
     type_id = TypeId("relation", "Cites")
     with Spool(type_id) as spool:
         for start in range(0, 12, 4):

@@ -13,14 +13,15 @@ from holdfast.base.clock import SystemClock
 from holdfast.base.config import CacheSection, Settings
 from holdfast.base.errors import Corrupt, Invalid, NotFound
 from holdfast.base.ids import Ambient
-from holdfast.ontology import Entity, Field, Relation, results
-from holdfast.ontology.declaration import declaration
+from holdfast.ontology import Entity, Field, Relation
+from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.sides import left, right
-from holdfast.ontology.prune import choose
-from holdfast.ontology.results import NoResult, SeveralResults, meta
+from holdfast.ontology.format.data.shape import of_class
+from holdfast.ontology.query import results
+from holdfast.ontology.query.cache.prune import choose
+from holdfast.ontology.query.results import NoResult, SeveralResults, meta
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.shape import of_class
-from holdfast.ontology.times import Window
+from holdfast.ontology.types.declaration import declaration
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.shop import Customer, Everything, Order, Product, Subscription, Tier, everything
 

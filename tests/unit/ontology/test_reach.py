@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.ontology import reach
-from holdfast.ontology.reach import (
+from holdfast.ontology.format.parquet import byte_ranges
+from holdfast.ontology.format.parquet.byte_ranges import (
     Extent,
     Reading,
     chunks_of,
@@ -30,8 +30,8 @@ WHOLE = [Extent(0, 460)]
 @pytest.fixture(autouse=True, scope="module")
 def _small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reach, "GAP_BYTES", 3)
-        patch.setattr(reach, "RANGE_BYTES", 50)
+        patch.setattr(byte_ranges, "GAP_BYTES", 3)
+        patch.setattr(byte_ranges, "RANGE_BYTES", 50)
         yield
 
 
@@ -74,7 +74,7 @@ def test_requests_bring_all_that_is_wanted_and_never_twice_what_is_missing(
     assert bool(found) == bool(lacking), "nothing is fetched where nothing is missing"
     rest = places(missing(WHOLE, has))
     least = together(lacking, 3, 4)
-    if len(places(least)) < reach.SHARE * len(places(together(missing(WHOLE, has), 3))):
+    if len(places(least)) < byte_ranges.SHARE * len(places(together(missing(WHOLE, has), 3))):
         assert together(found) == least, "some of it, in few ranges"
     elif lacking:
         assert places(found) >= rest, "most of it: then all"

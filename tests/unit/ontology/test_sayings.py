@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from holdfast.ontology import Entity, Field, Relation, count, left
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.declaration import declaration
-from holdfast.ontology.engine import LONGEST, MOST, Said, Sayings
 from holdfast.ontology.filters.ast import Comparison, FieldPath, In, Not
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.format.data.shape import of_class
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.engine import LONGEST, MOST, Said, Sayings
+from holdfast.ontology.query.statement import Ask, Origin
 from holdfast.ontology.session import Ontology, Options
-from holdfast.ontology.shape import of_class
-from holdfast.ontology.statement import Ask, Origin
+from holdfast.ontology.types.declaration import declaration
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 PATH = FieldPath("own", "value")

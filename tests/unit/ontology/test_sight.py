@@ -12,13 +12,14 @@ import holdfast
 from holdfast.base.config import Settings
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.store import Store
-from holdfast.ontology import erase, layout
-from holdfast.ontology.arrival import OldCopy
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.errors import Overtaken
-from holdfast.ontology.sight import Sight
-from holdfast.ontology.times import Window
-from holdfast.ontology.verify import verify
+from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.times import Window
+from holdfast.ontology.format import layout
+from holdfast.ontology.maintain import erase
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.maintain.verify.verify import verify
+from holdfast.ontology.query.cache.fetched import OldCopy
+from holdfast.ontology.types.errors import Overtaken
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.sights import (
     BY,

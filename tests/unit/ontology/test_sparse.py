@@ -14,14 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.ontology import Entity, Field, Relation, count, layout, left
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.reach import missing
-from holdfast.ontology.refs import TypeId
-from holdfast.ontology.results import meta
+from holdfast.ontology import Entity, Field, Relation, count, left
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.parquet.byte_ranges import missing
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.cache.sparse_file import Sparse
+from holdfast.ontology.query.results import meta
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sparse import Sparse
-from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 KEYS = 40
@@ -47,14 +48,20 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = {"merge.ROW_GROUP": 8, "rows.ROW_GROUP": 8, "ranged.TAIL_BYTES": 256, "zones.FROM_BYTES": 1}
-    changed |= {"narrow.FROM_BYTES": 1, "reach.GAP_BYTES": 0, "reach.RANGES": 10**6, "reach.SHARE": 2}
+    changed = {
+        "maintain.merge.ROW_GROUP": 8,
+        "format.data.rows.ROW_GROUP": 8,
+        "query.cache.partial_files.FROM_BYTES": 1,
+    }
+    changed |= {"format.parquet.ranged.TAIL_BYTES": 256, "format.parquet.column_order.FROM_BYTES": 1}
+    ranges = {"GAP_BYTES": 0, "RANGES": 10**6, "SHARE": 2}
+    changed |= {f"format.parquet.byte_ranges.{name}": value for name, value in ranges.items()}
     for place, value in changed.items():
         monkeypatch.setattr(f"holdfast.ontology.{place}", value)
 
 
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.narrow.FROM_BYTES", 1 << 60)
+    monkeypatch.setattr("holdfast.ontology.query.cache.partial_files.FROM_BYTES", 1 << 60)
 
 
 async def stocked(desk: Desk, *, compacted: bool) -> None:
@@ -142,7 +149,7 @@ async def test_a_statement_brings_what_it_reads_and_the_next_one_what_is_missing
 
 
 async def test_a_file_that_is_read_for_the_most_part_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ontology.reach.SHARE", 0.3)
+    monkeypatch.setattr("holdfast.ontology.format.parquet.byte_ranges.SHARE", 0.3)
     desk = Desk()
     await stocked(desk, compacted=True)
     async with Ontology(desk.store, desk.ambient, (Thing, Link)) as onto:

@@ -13,11 +13,11 @@ import holdfast
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Part
 from holdfast.ontology import Entity, Field, count, left
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.reach import more_than_chunks
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.format.parquet.byte_ranges import more_than_chunks
+from holdfast.ontology.maintain.compact import Compactor
+from holdfast.ontology.query.sqltables import SqlTables
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.sqltables import SqlTables
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.test_erase import erased
 from tests.unit.ontology.test_migrate import Person2, history, session
@@ -118,7 +118,7 @@ class Odd(Entity):
 @pytest.mark.parametrize("rows", [2, 100])
 async def test_statistics_of_files_hide_no_row(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB believes them: those of floats leave NaN out, and those of row groups may be all null."""
-    monkeypatch.setattr("holdfast.ontology.rows.ROW_GROUP", rows)
+    monkeypatch.setattr("holdfast.ontology.format.data.rows.ROW_GROUP", rows)
     desk = Desk()
     scores = [math.nan, 5.0, 2.0, 5.0, math.nan, 5.0]
     async with Ontology(desk.store, desk.ambient, [Odd]) as onto:

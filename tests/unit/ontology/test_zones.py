@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.ontology import Entity, Field
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.refs import TypeId
+from holdfast.ontology.format.parquet.column_order import FROM_BYTES, zoned
+from holdfast.ontology.maintain.compact import Compactor
 from holdfast.ontology.session import Ontology
-from holdfast.ontology.zones import FROM_BYTES, zoned
+from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 
 ROWS = 1_000
@@ -90,9 +90,9 @@ async def test_commits_and_snapshots_are_written_in_zones(monkeypatch: pytest.Mo
         id: Field[str] = Field(primary_key=True)
         value: Field[int]
 
-    for place in ("merge", "rows"):
+    for place in ("maintain.merge", "format.data.rows"):
         monkeypatch.setattr(f"holdfast.ontology.{place}.ROW_GROUP", 4)
-    monkeypatch.setattr("holdfast.ontology.zones.FROM_BYTES", 1)
+    monkeypatch.setattr("holdfast.ontology.format.parquet.column_order.FROM_BYTES", 1)
     desk = Desk()
     async with Ontology(desk.store, desk.ambient, [Thing]) as onto:
         for number in range(3):

@@ -19,7 +19,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Literal
 
-from holdfast.ontology.filters.reading import Reading
+from holdfast.ontology.types.readings import Reading
 
 End = Literal["own", "left", "right", "item"]
 """Whose field: the row's own, that of an entity at an end of the relation, or the item of a list under a quantifier."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
-from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import (
     Aggregate,
     AggregateTerm,
@@ -34,10 +33,11 @@ from holdfast.ontology.filters.ast import (
     Text,
     TextOperator,
 )
-from holdfast.ontology.filters.reading import Reading
-from holdfast.ontology.filters.texts import check_pattern
+from holdfast.ontology.filters.text_match import check_pattern
 from holdfast.ontology.filters.types import check_text, fitted, item_node, node_at, reading_of, require_text
-from holdfast.ontology.typespec import Anything, Node, without_null
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.readings import Reading
+from holdfast.ontology.types.typespec import Anything, Node, without_null
 
 T = TypeVar("T")
 Function = Literal["sum", "avg", "min", "max", "count_distinct", "quantile"]

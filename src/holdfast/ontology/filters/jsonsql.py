@@ -7,10 +7,10 @@ the value that is read there, and is NULL where there is none. Casts are tried, 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.ontology.filters import reading as forms
 from holdfast.ontology.filters.operand import Domain, Operand, Test, bound, fill
-from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.filters.scope import Sql
+from holdfast.ontology.types import readings as forms
+from holdfast.ontology.types.readings import Reading
 
 NUMBERS = "('UBIGINT', 'BIGINT', 'DOUBLE')"
 SPECIAL = "('NaN', 'Infinity', '-Infinity')"

@@ -18,9 +18,9 @@ from decimal import Decimal, localcontext
 from typing import Any, Literal, NamedTuple
 
 from holdfast.ontology.filters.ast import Operator, TextOperator
-from holdfast.ontology.filters.reading import decimal_key
 from holdfast.ontology.filters.scope import Sql
-from holdfast.ontology.filters.texts import fold, pattern_text
+from holdfast.ontology.filters.text_match import fold, pattern_text
+from holdfast.ontology.types.readings import decimal_key
 
 
 class Bound(NamedTuple):

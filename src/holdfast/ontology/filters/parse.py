@@ -26,7 +26,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from holdfast.ontology.errors import InvalidQuery
 from holdfast.ontology.filters.ast import (
     And,
     Between,
@@ -46,9 +45,10 @@ from holdfast.ontology.filters.ast import (
     TextOperator,
 )
 from holdfast.ontology.filters.ends import Declared, declared_node
-from holdfast.ontology.filters.texts import check_pattern
+from holdfast.ontology.filters.text_match import check_pattern
 from holdfast.ontology.filters.types import fitted, item_node, lists_in, node_at, require_text
-from holdfast.ontology.typespec import Anything, Node, without_null
+from holdfast.ontology.types.errors import InvalidQuery
+from holdfast.ontology.types.typespec import Anything, Node, without_null
 
 RESERVED = frozenset({"and", "or", "not", "any", "all", "len", "true", "false", "left", "right", "inf", "nan"})
 """Words that begin something: a field of this name stands in backquotes."""

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from holdfast.ontology.columns import Form, form_of
 from holdfast.ontology.filters.ast import End
-from holdfast.ontology.typespec import ListOf, Node, without_null
+from holdfast.ontology.format.data.columns import Form, form_of
+from holdfast.ontology.types.typespec import ListOf, Node, without_null
 
 
 class Sql(NamedTuple):

@@ -10,8 +10,6 @@ Below ``NOT`` it may not: there ``strict`` turns it into false.
 
 from dataclasses import dataclass
 
-from holdfast.ontology.columns import Form
-from holdfast.ontology.filters import reading as forms
 from holdfast.ontology.filters.ast import (
     And,
     Between,
@@ -30,8 +28,10 @@ from holdfast.ontology.filters.ast import (
 )
 from holdfast.ontology.filters.jsonsql import NUMBERS, SPECIAL, JsonPlace, KeyPlace, key_of, let, matches
 from holdfast.ontology.filters.operand import ALWAYS, NEVER, Domain, Operand, Test, fill, joined
-from holdfast.ontology.filters.reading import Reading
 from holdfast.ontology.filters.scope import Scope, Source, Sql, TypedColumn
+from holdfast.ontology.format.data.columns import Form
+from holdfast.ontology.types import readings as forms
+from holdfast.ontology.types.readings import Reading
 
 _READ_FROM: dict[Reading, tuple[Form, Domain]] = {
     "text": ("text", "text"),

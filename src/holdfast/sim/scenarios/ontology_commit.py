@@ -13,19 +13,19 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Store, Written
-from holdfast.ontology import layout
-from holdfast.ontology.attempt import PLAIN, Draft, Order, draw
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.commit import RACES, Commit, Committer
-from holdfast.ontology.head import Head
-from holdfast.ontology.intents import AtCommit, Intent
-from holdfast.ontology.ledger import EMPTY
-from holdfast.ontology.lock import Manners, Open, Turn, WriteLock
-from holdfast.ontology.manifest import Registered
-from holdfast.ontology.reader import Latest, read_latest, read_ledger
-from holdfast.ontology.refs import SchemaRef, TypeId
-from holdfast.ontology.upkeep import Upkeep
-from holdfast.ontology.view import View
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.chain.latest import Latest, read_latest, read_ledger
+from holdfast.ontology.commit.attempt import PLAIN, Draft, Order, draw
+from holdfast.ontology.commit.commit import RACES, Commit, Committer
+from holdfast.ontology.commit.lock import Manners, Open, Turn, WriteLock
+from holdfast.ontology.commit.view import View
+from holdfast.ontology.format import layout
+from holdfast.ontology.format.chainstate import EMPTY
+from holdfast.ontology.format.data.intents import AtCommit, Intent
+from holdfast.ontology.format.head import Head
+from holdfast.ontology.format.manifest import Registered
+from holdfast.ontology.maintain.upkeep import Upkeep
+from holdfast.ontology.types.refs import SchemaRef, TypeId
 from holdfast.sim import ontology_kit
 from holdfast.sim.checkers import ontology_told as told
 from holdfast.sim.checkers.applied import applied_once

@@ -18,10 +18,6 @@ from tests.integration.scripted_server import ScriptedServer
 MODULES_AT_MOST = {"memory": 4, "file": 8, "s3": 7}
 
 
-CHECKED = ("memory",)
-"""To be extended by ``file`` and ``s3`` when both backends have their new shape."""
-
-
 class Calls:
     """The modules of ``holdfast.objects`` whose functions run while it records, in any thread that starts below it."""
 
@@ -58,7 +54,7 @@ def calls() -> Iterator[Calls]:
         threading.setprofile(None)
 
 
-@pytest.mark.parametrize("scheme", CHECKED)
+@pytest.mark.parametrize("scheme", MODULES_AT_MOST)
 async def test_a_warm_put_passes_few_modules(scheme: str, calls: Calls, tmp_path: Path) -> None:
     async with AsyncExitStack() as open_now:
         settings = Settings(s3=S3Section(access_key_id="any", secret_access_key="any"))  # type: ignore[arg-type]  # pydantic makes the SecretStr

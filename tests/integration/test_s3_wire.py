@@ -2,9 +2,7 @@
 
 import asyncio
 import base64
-import sys
 from collections.abc import Callable
-from types import FrameType
 
 import pytest
 
@@ -312,24 +310,3 @@ async def test_deletes_of_azure_mind_neither_missing_blobs_nor_each_other() -> N
         await store.delete_many(["k", "l"])
         assert server.seen == ["POST /bucket?restype=container&comp=batch"] * 3
         assert store.delete_requests(2) == 2
-
-
-async def test_a_put_passes_few_modules() -> None:
-    passed: set[str] = set()
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        name = str(frame.f_globals.get("__name__"))
-        if name.startswith("holdfast.objects"):
-            passed.add(name.removeprefix("holdfast.objects."))
-
-    async with (
-        ScriptedServer(OK) as server,
-        Client(CloudStore(target(server), environ={}), ambient=Ambient.system()) as store,
-    ):
-        await store.put("warm", b"x", CREATE)
-        sys.setprofile(note)
-        try:
-            await store.put("k", b"x", CREATE)
-        finally:
-            sys.setprofile(None)
-    assert passed == {"client", "store", "usage", "cloud.store", "cloud.runtime"}

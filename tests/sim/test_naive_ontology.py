@@ -10,7 +10,7 @@ import pytest
 from holdfast.objects.store import Lost, Object, Written
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.latest import Latest, read_ledger
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.chain.state import latest_rows
 from holdfast.ontology.commit.attempt import Attempt, Draft, Order
 from holdfast.ontology.commit.commit import Committer
@@ -158,7 +158,7 @@ class TrustingReader(OntologyCommit):
         index = await read_index(process.store, type_id)
         files = [FileRef(entry.last, type_id, entry.path) for entry in index.entries]
         existing = [ref for ref in files if await process.store.find(ref.path) is not None]
-        rows = await latest_rows(process.store, existing, newest=ledger.commit_id, sight=Sight())
+        rows = await latest_rows(process.store, existing, newest=ledger.commit_id, fence=RedactionFence())
         return Latest(ledger.commit_id, rows)
 
 

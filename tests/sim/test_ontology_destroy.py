@@ -9,7 +9,7 @@ import pytest
 from holdfast.base.errors import Conflict
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.latest import Latest, read_latest
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.chain.state import TypeState, latest_rows
 from holdfast.ontology.commit.commit import Commit
 from holdfast.ontology.commit.view import View
@@ -29,7 +29,7 @@ from holdfast.sim.scenarios.ontology_commit import MARK
 from holdfast.sim.scenarios.ontology_destroy import PERSON, OntologyDrop, OntologyErase
 from holdfast.sim.world import Process, World
 
-EVERYTHING = Sight(1 << 62)
+EVERYTHING = RedactionFence(1 << 62)
 """Of a reader that takes files as it finds them."""
 
 # --- others than ours ---
@@ -139,7 +139,7 @@ class TrustingReader(OntologyDrop):
         index = await read_index(store, MARK)
         files = [FileRef(entry.last, MARK, entry.path) for entry in index.entries]
         existing = [ref for ref in files if await store.find(ref.path) is not None]
-        rows = await latest_rows(store, existing, newest=commit_id, sight=EVERYTHING)
+        rows = await latest_rows(store, existing, newest=commit_id, fence=EVERYTHING)
         return Latest(commit_id, {key: found for key, found in rows.items() if not found[1].retracted})
 
 
@@ -151,7 +151,7 @@ class _Credulous:
         if commit_id == 0 or (life is not None and life.purged):
             return Latest(commit_id, {})
         then = await chain.ledger(await chain.at(now.place, commit_id))
-        return await read_latest(store, chain, then, MARK, sight=EVERYTHING)
+        return await read_latest(store, chain, then, MARK, fence=EVERYTHING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class UnawareFeed(Feed):
     """Goes on at the head that it began with."""
 
     async def _read(self, ref: FileRef) -> Any:
-        self._sight = EVERYTHING
+        self._fence = EVERYTHING
         return await super()._read(ref)
 
 

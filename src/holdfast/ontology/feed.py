@@ -31,7 +31,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import find_commit
 from holdfast.ontology.chain.latest import read_latest
-from holdfast.ontology.chain.redaction_fence import TRIES, Sight, sight_of
+from holdfast.ontology.chain.redaction_fence import TRIES, RedactionFence, fence_of
 from holdfast.ontology.chain.state import see_file
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
@@ -105,7 +105,7 @@ class Feed:
         self._types = types
         self._forms = forms if forms is not None else {}
         self._ledger = EMPTY
-        self._sight = Sight()
+        self._fence = RedactionFence()
         self._states: dict[TypeId, dict[Identity, str]] = {}
         self._until = until
         self.since = since
@@ -147,7 +147,7 @@ class Feed:
         if head is None or self.since >= last:
             return
         ledger = self._ledger = await self._chain.ledger(head)
-        self._sight = await sight_of(self._store, self._chain, ledger)
+        self._fence = await fence_of(self._store, self._chain, ledger)
         place = head if last == head.commit_id else await self._chain.at(head, last)
         files = await self._chain.files(self.since, place)
         wanted = [ref for ref in files if self._types is None or ref.type_id in self._types]
@@ -186,7 +186,7 @@ class Feed:
             return {}
 
         async def keys(ref: FileRef) -> None:
-            body = await see_file(self._store, ref, self._sight)
+            body = await see_file(self._store, ref, self._fence)
             await blocking(read_rows, body, ref.path, lambda table: _noted(table, ref.type_id, found[ref.type_id]))
 
         ended = {ref.type_id for ref in ends}
@@ -204,13 +204,13 @@ class Feed:
             seen = self._upgrading(type_id, self.since)
             if type_id in only:
                 seen = partial(_kept, type_id=type_id, keys=only[type_id], then=seen)
-            latest = await read_latest(self._store, self._chain, ledger, type_id, seen, sight=self._sight)
+            latest = await read_latest(self._store, self._chain, ledger, type_id, seen, fence=self._fence)
             self._states[type_id] = {identity: row.fields_json for identity, (_, row) in latest.rows.items()}
 
     async def _read(self, ref: FileRef) -> tuple[FileRef, Manifest, Sequence[Row]]:
         if not ref.path:
             return ref, await find_commit(self._store, ref.commit_id), []
-        body = await see_file(self._store, ref, self._sight)
+        body = await see_file(self._store, ref, self._fence)
         rows = await blocking(read_rows, body, ref.path, self._upgrading(ref.type_id, ref.commit_id))
         manifest = await self._chain.manifest(Place(ref.commit_id, f"{layout.folder_of(ref.path)}manifest.json"))
         return ref, manifest, [row for _, row in rows]

@@ -23,13 +23,13 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import steadily
+from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.chain.state import TypeState
 from holdfast.ontology.commit import lock
 from holdfast.ontology.commit.attempt import PLAIN, Bulk, Order, Witness
 from holdfast.ontology.commit.commit import Commit, Committer, Progress
 from holdfast.ontology.commit.info import Info, read_info
-from holdfast.ontology.commit.lock import Manners, WriteLock
+from holdfast.ontology.commit.lock import LockOptions, WriteLock
 from holdfast.ontology.commit.view import View
 from holdfast.ontology.feed import Feed
 from holdfast.ontology.format.chainstate import Ledger
@@ -83,7 +83,7 @@ class Ontology:
             self._add(python)
         self.runtime_id = options.runtime_id or f"holdfast-{ambient.ids.attempt()}{ambient.ids.attempt()}"
         self._view = View(store)
-        manners = Manners(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
+        manners = LockOptions(ttl_ms=options.lease_ttl_ms, timeout_ms=options.lock_timeout_ms)
         self._turn = WriteLock(store, self.runtime_id, ambient, manners)
         self._upkeep = Upkeep(store, ambient, self._view, self._turn, self.runtime_id, options.compaction)
         self._turn.on_idle = self._upkeep.idle
@@ -154,7 +154,7 @@ class Ontology:
             await self._committer.refresh()
             return self._view.head.commit_id, (await self._view.states([type_id]))[type_id]
 
-        return await steadily(read)
+        return await retry_overtaken(read)
 
     @property
     def pending(self) -> int:

@@ -25,7 +25,7 @@ from holdfast.objects.uri import StoreSpec
 from holdfast.ontology.bulk import loader
 from holdfast.ontology.bulk.decide import Rules
 from holdfast.ontology.bulk.stage import Stager
-from holdfast.ontology.bulk.staged import Sheaf
+from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
@@ -210,7 +210,7 @@ async def land(
     )
     try:
         _check(parts)
-        sheaves = [Sheaf.parse(each) for part in parts for each in part.sheaves]
+        sheaves = [StagedFile.parse(each) for part in parts for each in part.sheaves]
         request = loader.Request(load, wishes.rules, wishes.source, wishes.batch, wishes.if_head, metadata)
         async with Ontology(store, ambient, [form.python], options) as onto:
             say("commit", 0, 1)

@@ -14,7 +14,7 @@ from holdfast.ontology import Entity, Field
 from holdfast.ontology.bulk.decide import Rules
 from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
 from holdfast.ontology.bulk.stage import SIZES, Sizes, Stager
-from holdfast.ontology.bulk.staged import Sheaf
+from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.data.form import Form
@@ -67,9 +67,9 @@ class Yard:
         found = [await task(self.store, self.ambient, json.loads(json.dumps(each))) for each in payloads]
         return [row for rows in found for row in rows]
 
-    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[Sheaf]:
+    async def staged(self, load: str, rows: pa.Table, of: type[Mixin] = Customer) -> list[StagedFile]:
         """Dealt out in turn, so that the keys of every task reach over all of them."""
-        sheaves: list[Sheaf] = []
+        sheaves: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(self.store, self.ambient, load, Form(of), self.sizes)
             await stager.add(rows.take(pa.array(range(task, rows.num_rows, self.tasks), pa.int64())))
@@ -80,7 +80,7 @@ class Yard:
         return Ontology(self.store, self.ambient, [of], Options(compaction=NEVER))
 
     async def land(
-        self, sheaves: Sequence[Sheaf], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
+        self, sheaves: Sequence[StagedFile], of: type[Mixin] = Customer, load: str = "load", **wanted: Any
     ) -> Landed:
         async with self.session(of) as onto:
             loader = Loader(onto, self.ambient, Form(of), self.run, self.sizes)

@@ -16,7 +16,7 @@ from holdfast.ontology.bulk.files import FileFormat
 from holdfast.ontology.bulk.transfer import export_file, import_file
 from holdfast.ontology.format.data import rows, spill, stored_rows
 from holdfast.ontology.format.data.batch import Batch
-from holdfast.ontology.format.data.spill import Spool
+from holdfast.ontology.format.data.spill import SpillFile
 from holdfast.ontology.session import Ontology
 from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
@@ -35,7 +35,7 @@ class Meter:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._base = self._most = 0
-        for owner, name in ((Spool, "add"), (spill.Pile, "_batch"), (rows, "to_table"), (files, "table_of")):
+        for owner, name in ((SpillFile, "add"), (spill.SpilledRows, "_batch"), (rows, "to_table"), (files, "table_of")):
             monkeypatch.setattr(owner, name, self._watching(getattr(owner, name)))
 
     def _watching(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,14 +90,14 @@ async def test_memory_does_not_grow_with_the_file(
 async def test_rows_of_a_pile_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "SLICE_ROWS", 3)
     type_id = TypeId("relation", "Cites")
-    with Spool(type_id) as spool:
+    with SpillFile(type_id) as spool:
         for start in range(0, 12, 4):
             keys = [
                 pa.array([f"{(7 * number) % 12:02}" for number in range(start, start + 4)]),
                 *[pa.array(["x"] * 4)] * 2,
             ]
             spool.add(Batch(type_id, tuple(keys), pa.array([f"{number}" for number in range(start, start + 4)])))
-        made = spool.pile()
+        made = spool.finish()
     assert [row.fields_json for row in made] == [f"{number}" for number in range(12)]
     assert made.distinct
     assert [row.identity[0] for row in made.ordered()] == [f"{number:02}" for number in range(12)]

@@ -8,7 +8,7 @@ from holdfast.ontology import Entity, Field, Relation, count, left
 from holdfast.ontology.filters.ast import Comparison, FieldPath, In, Not
 from holdfast.ontology.format.data.shape import of_class
 from holdfast.ontology.maintain.compact import Compactor
-from holdfast.ontology.query.engine import LONGEST, MOST, Said, Sayings
+from holdfast.ontology.query.engine import LONGEST, MOST, CachedStatement, StatementCache
 from holdfast.ontology.query.statement import Ask, Origin
 from holdfast.ontology.session import Ontology, Options
 from holdfast.ontology.types.declaration import declaration
@@ -91,8 +91,8 @@ def test_words_tell_what_is_not_the_same() -> None:
 
 
 def test_few_are_kept_and_none_of_another_state() -> None:
-    said = Said("SELECT", (), None)
-    sayings = Sayings()
+    said = CachedStatement("SELECT", (), None)
+    sayings = StatementCache()
     assert sayings.find(1, "a") is None
     sayings.keep(2, "a", said)
     assert sayings.find(1, "a") is None, "it was made while something changed"

@@ -12,7 +12,7 @@ import holdfast
 from holdfast.base.config import Settings
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.chain.times import Window
 from holdfast.ontology.format import layout
 from holdfast.ontology.maintain import erase
@@ -117,7 +117,7 @@ async def test_a_snapshot_of_redacted_files_tells_of_it() -> None:
         assert {each["stats"]["redacted"] for each in snapshots} == {6}
         span = Window(0, ledger.commit_id, history=False)
         with pytest.raises(Overtaken, match="commit 6"):
-            await engine._at(lambda moment: moment.table(shape, span), ledger, Sight())
+            await engine._at(lambda moment: moment.table(shape, span), ledger, RedactionFence())
 
 
 async def test_it_costs_no_request() -> None:

@@ -152,6 +152,15 @@ class OpenFile(_Open):
             start += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def read_cached(self) -> bytes | None:
+        """All bytes if they are in the page cache; None if reading may wait for the disk."""
+        body = bytearray(self.size)
+        try:
+            count = os.preadv(self.descriptor, [body], 0, os.RWF_NOWAIT) if body else 0
+        except OSError:  # EAGAIN, or the flag is not supported
+            return None
+        return bytes(body) if count == self.size else None
+
     def version(self) -> Version:
         """``content_version`` of a file that need not fit into memory."""
         hasher = hashlib.sha256()

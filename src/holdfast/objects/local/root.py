@@ -72,6 +72,11 @@ class Root:
         self._prepared: _Prepared | None = None
         self._durable = Durable()
 
+    @property
+    def known(self) -> bool:
+        """Whether the place was checked and the layout read. To find out may wait for the disk."""
+        return self._checked and self._fold is not None
+
     def reading(self) -> Tree | None:
         """The tree as it is; None if there is no root. Files that were copied in before the first write are found under
         plain names.

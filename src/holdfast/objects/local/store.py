@@ -8,7 +8,8 @@ copy files in. Its version is the hash of its bytes.
   on the path are on disk before that.
 * A lost race is answered after the object that won it is on disk, so that nothing is built on an object that a power
   cut takes back.
-* Readers take no locks. Links below the root are never followed.
+* Readers take no locks, and leave the loop only for what is large or not in the page cache. Links below the root are
+  never followed.
 * A store works on either side of a fork: no lock is held between calls, and the descriptors that are kept open have no
   state that a fork could share.
 * A caller that is cancelled during a write continues when the write has ended, with or without success.
@@ -19,6 +20,7 @@ Errors: ``Denied`` where the directory cannot be written; ``Unavailable`` on a f
 when a write is in place but could not be fsynced; ``Invalid`` and ``Refused`` for a root that cannot be one.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -55,6 +57,8 @@ from holdfast.objects.store import (
 )
 
 PAGE_SIZE = 1000
+CACHED_BYTES = 64 * 1024
+"""Objects up to this size are read on the loop if they are in the page cache."""
 TRIES = 100
 """How often a write is tried again because others remove the directories on its path."""
 
@@ -65,7 +69,11 @@ class LocalStore(Store):
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
 
     async def get(self, key: str) -> Object:
-        return await blocking(self._get, check_key(key))
+        found = self._get_cached(check_key(key))
+        if found is None:
+            return await blocking(self._get, key)
+        await asyncio.sleep(0)  # a task that reads in a loop must not keep the others from running
+        return found
 
     async def head(self, key: str) -> Meta:
         return await blocking(self._head, check_key(key))
@@ -112,6 +120,14 @@ class LocalStore(Store):
         self._root.close()
 
     # Reading, in a worker thread
+
+    def _get_cached(self, key: str) -> Object | None:
+        """On the loop: handing a small read from the page cache to a thread costs more than the read."""
+        if not self._root.known:
+            return None
+        with self._opened("get", key) as file:
+            body = file.read_cached() if file.size <= CACHED_BYTES else None
+            return None if body is None else Object(key, body, file.found.st_mtime_ns, content_version(body))
 
     def _get(self, key: str) -> Object:
         with self._opened("get", key) as file:

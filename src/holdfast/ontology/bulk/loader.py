@@ -1,16 +1,16 @@
 """Bulk loads: rows that many tasks have checked and staged become one commit, with one data file of their type.
 
-    sheaves (staged by tasks)  --decide, by ranges of keys-->  parts  --put together-->  data file, manifest, head
+    staged files (by tasks)  --decide, by ranges of keys-->  parts  --put together-->  data file, manifest, head
 
-Tasks stage rows as sheaves, which depend on nothing. What is written is decided against what is current, range by
-range, and comes out as parts: row groups of the data file whose commit is left open. A part is copied into the file
+Tasks stage rows independently of each other and of the store's state. What is written is decided against what is
+current, range by range, and comes out as parts: row groups of the data file whose commit is left open. A part is copied into the file
 byte for byte, and the commit's column is made when its number is known; so a lost race for the head costs a copy, and a
-new decision only if somebody has committed to the same type. The file is sent in pieces, of which a few are held.
+new decision only if the same type was committed to. The file is sent in pieces, of which a few are held.
 
 **Once.** A load may say whose batch it is: ``source`` and ``batch``, which rises. The last batch of each source stands
-in every manifest, so the same compare-and-swap that makes the commit also says that it was made: whoever comes with a
-batch that is not newer is told which commit has it, and writes nothing. That holds for ever, because manifests carry it
-on, and for two drivers at once, because one of them loses the head and then looks.
+in every manifest, so the same compare-and-swap that makes the commit also says that it was made: a load of a
+batch that is not newer returns the commit that has it, and writes nothing. That holds for ever, because manifests carry
+it on, and for two drivers at once, because one of them loses the head and then looks.
 
 Small loads on small types are decided in this process, the others wherever ``run`` puts them.
 """
@@ -29,7 +29,7 @@ from holdfast.ontology.bulk import stage
 from holdfast.ontology.bulk.decide import Rules, Tally
 from holdfast.ontology.bulk.prepared import Prepared, Source, vanished
 from holdfast.ontology.bulk.stage import SIZES, Sizes
-from holdfast.ontology.bulk.staged import KeyRange, Sheaf, key_ranges
+from holdfast.ontology.bulk.staged import KeyRange, StagedFile, key_ranges
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.commit.attempt import Bulk
@@ -103,7 +103,7 @@ class Loader:
         self._form = form
         self._run = run
 
-    async def land(self, request: Request, sheaves: Sequence[Sheaf]) -> Landed:
+    async def land(self, request: Request, sheaves: Sequence[StagedFile]) -> Landed:
         """One commit, or none. ``Conflict`` if the rules refuse it, or if others keep committing to the type."""
         for _ in range(TRIES):
             ledger, version_id = await self._onto.agreed(self._form.python)
@@ -151,7 +151,7 @@ class Loader:
     # --- deciding ---
 
     async def _prepared(
-        self, request: Request, sheaves: Sequence[Sheaf], ledger: Ledger, version_id: int
+        self, request: Request, sheaves: Sequence[StagedFile], ledger: Ledger, version_id: int
     ) -> tuple[Prepared | None, Tally]:
         type_id = self._form.type_id
         target = Target.of(type_id, version_id, self._form.schema)
@@ -171,7 +171,7 @@ class Loader:
         self,
         request: Request,
         target: Target,
-        sheaves: Sequence[Sheaf],
+        sheaves: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
     ) -> tuple[list[Source], list[str], Tally]:
@@ -192,7 +192,7 @@ class Loader:
         self,
         request: Request,
         target: Target,
-        sheaves: Sequence[Sheaf],
+        sheaves: Sequence[StagedFile],
         census: stage.Census,
         entries: Sequence[Entry],
     ) -> tuple[list[Source], list[str], Tally]:
@@ -203,7 +203,7 @@ class Loader:
         listed = await self._run("state", state_task, groups)
         if any("gone" in each for each in listed):
             raise SnapshotGone(f"{listed[0]}")
-        states = [Sheaf.parse(each) for each in listed]
+        states = [StagedFile.parse(each) for each in listed]
         begun = [*sheaves, *states] if request.rules.instead else sheaves
         payloads = [
             {
@@ -236,7 +236,7 @@ def _check_head(request: Request, ledger: Ledger) -> None:
         )
 
 
-def _small(sheaves: Sequence[Sheaf], entries: Sequence[Entry], sizes: Sizes) -> bool:
+def _small(sheaves: Sequence[StagedFile], entries: Sequence[Entry], sizes: Sizes) -> bool:
     if any(entry.stats is None for entry in entries):
         return False
     stats = [entry.stats for entry in entries if entry.stats is not None]
@@ -261,7 +261,7 @@ def _grouped(entries: Sequence[Entry], limit: int) -> list[list[Entry]]:
     return groups
 
 
-def _reached(sheaves: Sequence[Sheaf], reach: KeyRange) -> list[Document]:
+def _reached(sheaves: Sequence[StagedFile], reach: KeyRange) -> list[Document]:
     return [some.document() for sheaf in sheaves if (some := sheaf.within(reach)) is not None]
 
 
@@ -283,7 +283,7 @@ async def range_task(store: Store, ambient: Ambient, payload: Document) -> list[
     kind, name = payload["type"]
     target = Target.of(TypeId(kind, name), payload["version"], payload["schema"])
     reach = KeyRange.parse(payload["range"])
-    sheaves, states = ([Sheaf.parse(each) for each in payload[what]] for what in ("rows", "state"))
+    sheaves, states = ([StagedFile.parse(each) for each in payload[what]] for what in ("rows", "state"))
     rows = await stage.read_range(store, sheaves, reach, kind)
     state = await stage.read_range(store, states, reach, kind)
     partial = sorted({name for sheaf in sheaves for name in sheaf.partial})

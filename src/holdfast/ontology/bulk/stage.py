@@ -1,7 +1,8 @@
 """What the tasks of a bulk load do: check rows and stage them, stage what is current, decide about a range of keys.
 
 Each writes under keys with an id that nobody else can draw, so a task may be run twice, at once or after its driver has
-given it up: what nobody refers to is garbage (``loads``). What a task holds is bounded: a sheaf, or a range of keys.
+given it up: what no load refers to is garbage (``staged_loads``). What a task holds is bounded: a staged file, or a
+range of keys.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -18,7 +19,7 @@ from holdfast.base.errors import NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology.bulk.decide import Decided, Rules, Tally, decide
-from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, Sheaf, bound, in_order
+from holdfast.ontology.bulk.staged import GROUP_ROWS, KeyRange, StagedFile, bound, in_order
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data import intake, rows
 from holdfast.ontology.format.data.columns import typed_columns
@@ -68,7 +69,7 @@ class Stager:
         self._unchecked: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._partial: set[str] = set()
-        self.sheaves: list[Sheaf] = []
+        self.sheaves: list[StagedFile] = []
         self.rows = 0
 
     async def add(self, table: pa.Table) -> None:
@@ -77,7 +78,7 @@ class Stager:
         if sum(each.num_rows for each in self._unchecked) >= CHECK_ROWS:
             await self._check()
 
-    async def finish(self) -> list[Sheaf]:
+    async def finish(self) -> list[StagedFile]:
         await self._check()
         await self._flush()
         return self.sheaves
@@ -138,13 +139,13 @@ async def _staged(
     tables: Sequence[pa.Table],
     partial: tuple[str, ...] = (),
     group_rows: int = GROUP_ROWS,
-) -> Sheaf:
+) -> StagedFile:
     keys = names.key_columns(type_id.kind)
     body, parts = await blocking(lambda: bound(in_order(pa.concat_tables(tables), keys), keys, group_rows))
     key = layout.load_key(load, *type_id, what, ambient.ids.unique())
     if isinstance(await store.put(key, body, CREATE), Lost):
         raise SnapshotGone(f"{key}: somebody has drawn the same key")
-    return Sheaf(key, len(body), parts, partial)
+    return StagedFile(key, len(body), parts, partial)
 
 
 # --- what is current ---
@@ -170,9 +171,9 @@ class Census:
 
 async def stage_state(
     store: Store, ambient: Ambient, load: str, census: Census, files: Sequence[tuple[str, int | None]]
-) -> list[Sheaf]:
+) -> list[StagedFile]:
     """What these data files say of the rows that count, as sheaves. ``SnapshotGone`` for one that was removed."""
-    sheaves: list[Sheaf] = []
+    sheaves: list[StagedFile] = []
     waiting: list[pa.Table] = []
     for path, size in files:
         async for table in state_tables(store, census, path, size):
@@ -228,7 +229,7 @@ class Written:
     partial: tuple[str, ...]
 
 
-async def read_range(store: Store, sheaves: Sequence[Sheaf], reach: KeyRange, kind: str) -> pa.Table | None:
+async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
     """The rows of a range of keys from all sheaves; None if there are none."""
     keys, found = names.key_columns(kind), list[pa.Table]()
     for sheaf in sheaves:

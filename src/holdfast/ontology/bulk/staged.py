@@ -1,9 +1,9 @@
-"""Sheaves: rows on their way into a bulk load, staged by tasks. Pure.
+"""Staged files: sorted rows that the tasks of a bulk load leave in the store for each other. Pure.
 
-A sheaf is a Parquet file of rows in the order of identities, in row groups whose first and last identities are known.
-So whoever decides about a range of keys reads of every sheaf the few row groups that reach into it, and nothing is
-shuffled: the store is where rows of all tasks meet. ``key_ranges`` divides all keys so that each range has about the
-same number of rows, whatever the tasks were given.
+A staged file is a Parquet file of rows in the order of identities, in row groups whose first and last identities are
+known. A task that decides about a range of keys reads, of every staged file, only the row groups that overlap it: the
+store takes the place of a shuffle. ``key_ranges`` divides all keys so that each range has about the same number of
+rows, however they were distributed among the tasks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheaf:
+class StagedFile:
     key: str
     size: int
     parts: tuple[Part, ...]
@@ -41,7 +41,7 @@ class Sheaf:
     skipped: int = 0
     """Row groups of the file before the first part."""
 
-    def within(self, reach: "KeyRange") -> "Sheaf | None":
+    def within(self, reach: "KeyRange") -> "StagedFile | None":
         """The parts that reach into a range of keys; None if there are none."""
         wanted = [number for number, part in enumerate(self.parts) if reach.reaches(part)]
         if not wanted:
@@ -62,7 +62,7 @@ class Sheaf:
         }
 
     @classmethod
-    def parse(cls, document: Document) -> "Sheaf":
+    def parse(cls, document: Document) -> "StagedFile":
         parts = tuple(Part(tuple(first), tuple(last), rows) for first, last, rows in document["parts"])
         return cls(document["key"], document["size"], parts, tuple(document["partial"]), document["skipped"])
 
@@ -129,7 +129,7 @@ def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) ->
     return sink.getvalue().to_pybytes(), tuple(parts)
 
 
-def key_ranges(sheaves: Iterable[Sheaf], rows: int) -> list[KeyRange]:
+def key_ranges(sheaves: Iterable[StagedFile], rows: int) -> list[KeyRange]:
     """All keys, divided where about so many rows have begun."""
     begun = sorted((part.first, part.rows) for sheaf in sheaves for part in sheaf.parts)
     cuts: list[Identity] = []

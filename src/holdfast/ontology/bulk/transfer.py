@@ -27,7 +27,7 @@ from holdfast.ontology.bulk.decide import Policy
 from holdfast.ontology.bulk.files import READ_ROWS, FileFormat, format_of, read_batches, write_file
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import Sight, sight_of, steadily
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.chain.times import Moment, commit_at
@@ -36,7 +36,7 @@ from holdfast.ontology.format.data.batch import Batch
 from holdfast.ontology.format.data.form import Form
 from holdfast.ontology.format.data.intents import Identity
 from holdfast.ontology.format.data.shape import of_class, of_schema
-from holdfast.ontology.format.data.spill import Pile, Spool
+from holdfast.ontology.format.data.spill import SpilledRows, SpillFile
 from holdfast.ontology.format.data.stored_rows import stored_batches
 from holdfast.ontology.format.head import read_head
 from holdfast.ontology.maintain.drop import find_type
@@ -75,7 +75,7 @@ async def export_file(
     store: Store, name: str, path: Path, *, style: FileFormat | None = None, as_of: Moment | None = None
 ) -> Exported:
     """Write what a type has, now or as of a moment. Nothing is written before all of it was read."""
-    return await steadily(lambda: _export(store, name, path, style, as_of))
+    return await retry_overtaken(lambda: _export(store, name, path, style, as_of))
 
 
 async def _export(store: Store, name: str, path: Path, style: FileFormat | None, as_of: Moment | None) -> Exported:
@@ -86,16 +86,16 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
     then = await chain.ledger(await chain.at(now.place, upper) if upper else None)
     type_id = find_type(then, name)
     folder = path.parent if path.parent.is_dir() else None
-    sight = await sight_of(store, chain, now)
+    fence = await fence_of(store, chain, now)
 
-    async def read(found: Resolved) -> Pile:
-        return await _latest(store, found, folder, upper, sight)
+    async def read(found: Resolved) -> SpilledRows:
+        return await _latest(store, found, folder, upper, fence)
 
     life = now.life_at(type_id, upper)
     if life is not None and life.purged:
         rows = await blocking(_nothing, type_id, folder)
     else:
-        rows = await with_files(store, chain, then, type_id, read, sight)
+        rows = await with_files(store, chain, then, type_id, read, fence)
     ref = then.schemas.get(type_id)
     stored = (
         await catalog.chained_schema(chain, then, type_id, ref)
@@ -107,21 +107,23 @@ async def _export(store: Store, name: str, path: Path, style: FileFormat | None,
     return Exported(len(rows), upper, path)
 
 
-async def _latest(store: Store, found: Resolved, folder: Path | None, newest: int, sight: Sight) -> Pile:
+async def _latest(
+    store: Store, found: Resolved, folder: Path | None, newest: int, fence: RedactionFence
+) -> SpilledRows:
     """The live rows of a type's files, by identity. One file after the other is read; the rows wait on the disk."""
-    with await blocking(Spool, found.type_id, folder) as spool:
+    with await blocking(SpillFile, found.type_id, folder) as spool:
         commits: list[np.ndarray[Any, np.dtype[np.int64]]] = []
         gone: list[np.ndarray[Any, np.dtype[np.bool_]]] = []
         for ref in found.files():
-            body = await see_file(store, ref, sight)
+            body = await see_file(store, ref, fence)
             part = await blocking(_spooled, spool, body, ref.path, max(found.generation, 1), newest)
             commits.append(part[0])
             gone.append(part[1])
-        pile = await blocking(spool.pile)
+        pile = await blocking(spool.finish)
     return await blocking(_live, pile, commits, gone)
 
 
-def _spooled(spool: Spool, body: bytes, path: str, oldest: int, newest: int) -> tuple[Any, Any]:
+def _spooled(spool: SpillFile, body: bytes, path: str, oldest: int, newest: int) -> tuple[Any, Any]:
     """The commits of the rows that were added, and which of them are retracted."""
     keys = key_columns(spool.type_id.kind)
     commits, gone = [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
@@ -138,7 +140,7 @@ def _spooled(spool: Spool, body: bytes, path: str, oldest: int, newest: int) -> 
     return np.concatenate(commits), np.concatenate(gone)
 
 
-def _live(pile: Pile, commits: Sequence[Any], gone: Sequence[Any]) -> Pile:
+def _live(pile: SpilledRows, commits: Sequence[Any], gone: Sequence[Any]) -> SpilledRows:
     """Of each identity the latest row, if it is not retracted; by identity."""
     if not len(pile):
         return pile
@@ -149,12 +151,12 @@ def _live(pile: Pile, commits: Sequence[Any], gone: Sequence[Any]) -> Pile:
     return pile.at(np.sort(latest[~np.concatenate(gone)[latest]]).astype(np.int64)).ordered()
 
 
-def _nothing(type_id: TypeId, folder: Path | None) -> Pile:
-    with Spool(type_id, folder) as spool:
-        return spool.pile()
+def _nothing(type_id: TypeId, folder: Path | None) -> SpilledRows:
+    with SpillFile(type_id, folder) as spool:
+        return spool.finish()
 
 
-def _guessed(rows: Pile) -> dict[str, Any]:
+def _guessed(rows: SpilledRows) -> dict[str, Any]:
     """Of a type that only plain writers know: the fields that there are."""
     found = dict.fromkeys(name for row in rows for name in json.loads(row.fields_json))
     return {"fields": {name: {"type": "typing.Any"} for name in found}}
@@ -208,14 +210,14 @@ async def import_file(
     raise Conflict(f"{path.name}: others keep committing", remedy="import when there is less going on")
 
 
-def _read(path: Path, style: FileFormat, form: Form[Any]) -> Pile:
-    with Spool(form.type_id) as spool:
+def _read(path: Path, style: FileFormat, form: Form[Any]) -> SpilledRows:
+    with SpillFile(form.type_id) as spool:
         for batch in read_batches(path, style, form, of_class(form.declared)):
             spool.add(batch)
-        return spool.pile()
+        return spool.finish()
 
 
-def _twice(rows: Pile) -> str:
+def _twice(rows: SpilledRows) -> str:
     """The first identity that is there once more."""
     seen: set[Identity] = set()
     for row in rows:
@@ -227,14 +229,14 @@ def _twice(rows: Pile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    chosen: Pile
+    chosen: SpilledRows
     same: int
     skipped: int
     replaced: int
     added: int
 
 
-def _decide(state: TypeState, rows: Pile, policy: Policy, *, absent: bool) -> _Decided:
+def _decide(state: TypeState, rows: SpilledRows, policy: Policy, *, absent: bool) -> _Decided:
     """Which rows are written, on what is current."""
     found = [(each.there(), each.changed()) for each in map(state.compared, rows.batches())]
     there, changed = (np.concatenate(masks) for masks in zip((NONE, NONE), *found, strict=True))

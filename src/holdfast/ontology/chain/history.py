@@ -9,7 +9,7 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.latest import read_latest
-from holdfast.ontology.chain.redaction_fence import sight_of, steadily
+from holdfast.ontology.chain.redaction_fence import fence_of, retry_overtaken
 from holdfast.ontology.chain.state import latest_rows
 from holdfast.ontology.format.data.intents import Identity, Row
 from holdfast.ontology.format.head import read_head
@@ -60,12 +60,12 @@ async def diff(store: Store, older: int, newer: int) -> list[Difference]:
     """What is not the same at two commits, by type and identity. 0 is the empty store."""
     if older > newer:
         raise Invalid(f"commit {older} is after commit {newer}", remedy="name the older one first")
-    return await steadily(lambda: _diff(store, older, newer))
+    return await retry_overtaken(lambda: _diff(store, older, newer))
 
 
 async def _diff(store: Store, older: int, newer: int) -> list[Difference]:
     chain = Chain(store)
-    sight = await sight_of(store, chain, await chain.ledger((await read_head(store)).place))
+    fence = await fence_of(store, chain, await chain.ledger((await read_head(store)).place))
     first, last = await place_of(store, chain, older), await place_of(store, chain, newer)
     before = await chain.ledger(first)
     after = await chain.ledger(last)
@@ -75,8 +75,8 @@ async def _diff(store: Store, older: int, newer: int) -> list[Difference]:
     for type_id in sorted({*(ref.type_id for ref in files), *ended}):
         generation = after.generation_of(type_id)
         of_type = [ref for ref in files if ref.type_id == type_id and ref.commit_id >= generation]
-        now = dict(await latest_rows(store, of_type, newest=newer, sight=sight))
-        then = (await read_latest(store, chain, before, type_id, sight=sight)).rows
+        now = dict(await latest_rows(store, of_type, newest=newer, fence=fence))
+        then = (await read_latest(store, chain, before, type_id, fence=fence)).rows
         if type_id in ended:
             ends = after.lives[type_id][-1].end if type_id in after.lives else newer
             now = {each: (ends, Row(each, row.fields_json, True)) for each, (_, row) in then.items()} | now

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import Sight, sight_of
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import latest_rows
 from holdfast.ontology.format.chainstate import EMPTY, Ledger
@@ -36,18 +36,18 @@ async def read_latest(
     type_id: TypeId,
     seen: Callable[[pa.Table], pa.Table] | None = None,
     *,
-    sight: Sight | None = None,
+    fence: RedactionFence | None = None,
 ) -> Latest:
     """``seen`` may give another table for that of a file, such as one with upgraded rows.
 
-    ``sight`` is that of the head, where the ledger is of an earlier commit. ``Overtaken`` if payload was destroyed
+    ``fence`` is that of the head, where the ledger is of an earlier commit. ``Overtaken`` if payload was destroyed
     meanwhile: pin the head anew.
     """
-    known = sight if sight is not None else await sight_of(store, chain, ledger)
+    known = fence if fence is not None else await fence_of(store, chain, ledger)
 
     async def read(found: Resolved) -> Mapping[Identity, tuple[int, Row]]:
         return await latest_rows(
-            store, found.files(), newest=ledger.commit_id, sight=known, generation=found.generation, seen=seen
+            store, found.files(), newest=ledger.commit_id, fence=known, generation=found.generation, seen=seen
         )
 
     rows = await with_files(store, chain, ledger, type_id, read, known)
@@ -62,6 +62,6 @@ async def read_at(store: Store, chain: Chain, now: Ledger, type_id: TypeId, comm
     life = now.life_at(type_id, commit_id)
     if commit_id == 0 or (life is not None and life.purged):
         return Latest(commit_id, {})
-    sight = await sight_of(store, chain, now)
+    fence = await fence_of(store, chain, now)
     then = await chain.ledger(await chain.at(now.place, commit_id))
-    return await read_latest(store, chain, then, type_id, sight=sight)
+    return await read_latest(store, chain, then, type_id, fence=fence)

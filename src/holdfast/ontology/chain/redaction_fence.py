@@ -1,7 +1,7 @@
-"""Sight: of which redactions a read knows, and what that means for every file that it meets. Pure.
+"""Which redactions a read knows, and what that means for every file that it reads.
 
 Files of commits change when payload is destroyed (``redact``), so a read that takes some files from before that and
-some from after it would give what was never there: an older row in the place of one that is gone. Two rules prevent
+some from after it would return what was never there: an older row in the place of one that is gone. Two rules prevent
 it, and neither costs a request:
 
 * *A read at a head never uses what a later commit has destroyed.* A file that was rewritten bears the number of the
@@ -50,7 +50,7 @@ class Ordered:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class RedactionFence:
     number: int = 0
     """The latest commit that destroys payload, of those up to the head that the read is at."""
     pending: tuple[Ordered, ...] = ()
@@ -81,13 +81,13 @@ class Sight:
         return body
 
 
-async def sight_of(store: Store, chain: Chain, now: Ledger) -> Sight:
+async def fence_of(store: Store, chain: Chain, now: Ledger) -> RedactionFence:
     """At the head of a ledger. One request while an order is under way; none otherwise."""
     latest = now.redacted
     if latest is None:
-        return Sight()
+        return RedactionFence()
     if await chain.settled(latest):
-        return Sight(latest.commit_id)
+        return RedactionFence(latest.commit_id)
     pending: list[Ordered] = []
     place: Place | None = latest
     while place is not None and not await finished(store, place):
@@ -95,10 +95,10 @@ async def sight_of(store: Store, chain: Chain, now: Ledger) -> Sight:
         if (redaction := redaction_of(manifest)) is not None:
             pending.append(Ordered(place.commit_id, redaction))
         place = (await chain.ledger_of(manifest.parent)).redacted
-    return Sight(latest.commit_id, tuple(reversed(pending)))
+    return RedactionFence(latest.commit_id, tuple(reversed(pending)))
 
 
-async def steadily(read: Callable[[], Awaitable[T]]) -> T:
+async def retry_overtaken(read: Callable[[], Awaitable[T]]) -> T:
     """What a read gives that pins a head by itself; again, if it was overtaken."""
     for _ in range(TRIES - 1):
         try:

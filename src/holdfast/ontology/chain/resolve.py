@@ -11,7 +11,7 @@ from typing import TypeVar
 from holdfast.base.errors import Corrupt
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.format.chainstate import Ledger
 from holdfast.ontology.format.index import Entry, Index, entries_of, folded, read_index
 from holdfast.ontology.types.errors import SnapshotGone
@@ -70,21 +70,26 @@ async def resolve(store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, i
 
 
 async def with_files(
-    store: Store, chain: Chain, ledger: Ledger, type_id: TypeId, use: Callable[[Resolved], Awaitable[T]], sight: Sight
+    store: Store,
+    chain: Chain,
+    ledger: Ledger,
+    type_id: TypeId,
+    use: Callable[[Resolved], Awaitable[T]],
+    fence: RedactionFence,
 ) -> T:
     """What ``use`` makes of a type's files. If a snapshot was removed under it, once more: the rows are the same.
 
-    ``sight`` is that of the head that is read at; ``ledger`` may be of an earlier commit.
+    ``fence`` is that of the head that is read at; ``ledger`` may be of an earlier commit.
     """
     for _ in range(TRIES):
         resolved = await resolve(store, chain, ledger, type_id)
-        sight.check_all(resolved.entries)
+        fence.check_all(resolved.entries)
         try:
             return await use(resolved)
         except SnapshotGone:
             continue  # another one covers it by now
     resolved = await resolve_by_chain(chain, ledger, type_id)
-    sight.check_all(resolved.entries)
+    fence.check_all(resolved.entries)
     return await use(resolved)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from holdfast.base.aio import blocking, stream_bounded
 from holdfast.base.errors import Corrupt, Invalid, NotFound, check
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.data.batch import Batch, Comparison, Many, Segment, merged
 from holdfast.ontology.format.data.intents import Current, Identity, Row, digest
@@ -60,7 +60,9 @@ class TypeState:
         comparison.with_rows(self.rows)
         return comparison
 
-    async def bring_forward(self, store: Store, files: Iterable[FileRef], commit_id: int, sight: Sight) -> None:
+    async def bring_forward(
+        self, store: Store, files: Iterable[FileRef], commit_id: int, fence: RedactionFence
+    ) -> None:
         """Apply the files of the commits after ``self.commit_id``, up to ``commit_id``."""
         check(commit_id >= self.commit_id, f"{self.type_id.label}: the state is as of {self.commit_id} already")
         wanted = [ref for ref in files if ref.type_id == self.type_id]
@@ -68,7 +70,7 @@ class TypeState:
         oldest = max(self.generation, 1)
 
         async def read(ref: FileRef) -> Segment | list[tuple[Identity, Current]]:
-            return await blocking(read_current, await see_file(store, ref, sight), ref.path, oldest, commit_id)
+            return await blocking(read_current, await see_file(store, ref, fence), ref.path, oldest, commit_id)
 
         async for found in stream_bounded(wanted, read, limit=PARALLEL):
             if isinstance(found, Segment):
@@ -103,13 +105,13 @@ class TypeState:
                 rows[identity] = current
 
 
-async def see_file(store: Store, ref: FileRef, sight: Sight) -> bytes:
+async def see_file(store: Store, ref: FileRef, fence: RedactionFence) -> bytes:
     """A data file as it is at the head that is read at. ``Overtaken`` if it has lost payload since."""
     body = await read_file(store, ref.path)
-    if not sight.concerns(ref.type_id):
-        sight.check(mark_of(body, ref.path), ref.path)
+    if not fence.concerns(ref.type_id):
+        fence.check(mark_of(body, ref.path), ref.path)
         return body
-    return await blocking(sight.seen, body, ref.path, ref.type_id)
+    return await blocking(fence.seen, body, ref.path, ref.type_id)
 
 
 async def read_file(store: Store, path: str) -> bytes:
@@ -125,7 +127,7 @@ async def read_file(store: Store, path: str) -> bytes:
 
 
 async def latest_versions(
-    store: Store, files: Iterable[FileRef], *, newest: int, sight: Sight, generation: int = 0
+    store: Store, files: Iterable[FileRef], *, newest: int, fence: RedactionFence, generation: int = 0
 ) -> list[tuple[Row, int]]:
     """The live rows, each with the version of the schema that it was written under; ordered by identity."""
     versions: dict[tuple[Identity, int], int] = {}
@@ -139,7 +141,7 @@ async def latest_versions(
             versions[row.identity, commit_id] = version if version is not None else 1
         return table
 
-    found = await latest_rows(store, files, newest=newest, sight=sight, generation=generation, seen=note)
+    found = await latest_rows(store, files, newest=newest, fence=fence, generation=generation, seen=note)
     return [
         (row, versions[identity, commit_id])
         for identity, (commit_id, row) in sorted(found.items())
@@ -152,7 +154,7 @@ async def latest_rows(
     files: Iterable[FileRef],
     *,
     newest: int,
-    sight: Sight,
+    fence: RedactionFence,
     generation: int = 0,
     seen: Callable[[pa.Table], pa.Table] | None = None,
 ) -> Mapping[Identity, tuple[int, Row]]:
@@ -163,7 +165,7 @@ async def latest_rows(
     found: dict[Identity, tuple[int, Row]] = {}
 
     async def read(ref: FileRef) -> list[tuple[int, Row]]:
-        return await blocking(read_rows, await see_file(store, ref, sight), ref.path, seen)
+        return await blocking(read_rows, await see_file(store, ref, fence), ref.path, seen)
 
     async for rows in stream_bounded(files, read, limit=PARALLEL):
         for commit_id, row in rows:

@@ -31,35 +31,35 @@ from holdfast.ontology.format import layout
 
 
 class Turn(Protocol):
-    """Whose turn it is to write: for fairness, never for safety."""
+    """What a committer needs of the lock. It makes commits fair; it is not needed for their safety."""
 
     async def take(self) -> bool:
-        """Wait for it. True if somebody else may have had it since we did."""
+        """Wait for the lock. True if another session may have held it since we did."""
         ...
 
     async def try_take(self) -> bool:
-        """Without waiting: whether it is ours."""
+        """Take it if it is free, without waiting; whether we hold it."""
         ...
 
     def guard(self) -> None:
-        """``Conflict`` unless it is surely still ours for a while."""
+        """``Conflict`` unless our lease certainly lasts a while longer."""
         ...
 
     def committed(self) -> None:
-        """One commit of this turn is done."""
+        """One commit was made while we held it."""
         ...
 
     def done(self) -> None:
-        """Nothing is under way now, however it ended."""
+        """No commit is running any more, whether the last one succeeded or failed."""
         ...
 
     def keep(self, tasks: int) -> None:
-        """So many more, or fewer, want it kept while they work, even if no commit is under way."""
+        """Change the number of background tasks that need the lock, by +1 or -1, even if no commit is running."""
         ...
 
 
 class Open:
-    """A turn that nobody has to wait for."""
+    """No lock: for writers that do not take turns, such as tests and commands on an idle store."""
 
     async def take(self) -> bool:
         return False
@@ -88,7 +88,7 @@ YIELDED_AT = "yielded_at"
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class LockOptions:
     """How a session shares the lock; all in milliseconds."""
 
     ttl_ms: int = 30_000
@@ -140,12 +140,12 @@ class WriteLock:
         store: Store,
         owner_id: str,
         ambient: Ambient,
-        manners: Manners | None = None,
+        manners: LockOptions | None = None,
         on_idle: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._ambient = ambient
-        self._manners = manners if manners is not None else Manners()
+        self._manners = manners if manners is not None else LockOptions()
         self._lease = BurstLease(store, layout.LOCK, owner_id, ambient, ttl_ms=self._manners.ttl_ms)
         self.on_idle = on_idle
         self._grant: Grant | None = None

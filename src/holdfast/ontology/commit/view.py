@@ -15,7 +15,7 @@ from holdfast.objects.store import Store, Version
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.catalog import Stored
 from holdfast.ontology.chain.chain import KnownHead
-from holdfast.ontology.chain.redaction_fence import sight_of
+from holdfast.ontology.chain.redaction_fence import fence_of
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import TypeState, see_file
 from holdfast.ontology.commit.attempt import Order, TypeForm
@@ -92,21 +92,21 @@ class View(KnownHead):
         ledger = self.ledger
         generation = ledger.generation_of(type_id)
         state = self._states.get(type_id)
-        sight = await sight_of(self._store, self.chain, ledger)
+        fence = await fence_of(self._store, self.chain, ledger)
         if state is None or state.generation != generation:
 
             async def load(found: Resolved) -> TypeState:
                 made = TypeState(type_id, generation)
-                await made.bring_forward(self._store, found.files(), ledger.commit_id, sight)
+                await made.bring_forward(self._store, found.files(), ledger.commit_id, fence)
                 return made
 
-            state = await with_files(self._store, self.chain, ledger, type_id, load, sight)
+            state = await with_files(self._store, self.chain, ledger, type_id, load, fence)
             self._states[type_id] = state
         elif state.commit_id < ledger.commit_id:
             files: list[FileRef] = []
             if ledger.head_of(type_id).commit_id > state.commit_id:
                 files = await self.chain.files(state.commit_id, ledger.place)
-            await state.bring_forward(self._store, files, ledger.commit_id, sight)
+            await state.bring_forward(self._store, files, ledger.commit_id, fence)
         return state
 
     async def rows(self, type_id: TypeId, changes: Sequence[Change]) -> list[Row]:
@@ -124,19 +124,19 @@ class View(KnownHead):
         state = await self._state(type_id)
         commits = {identity: known.commit_id for identity in identities if (known := state.get(identity)) is not None}
         wanted = set(commits.values())
-        sight = await sight_of(self._store, self.chain, self.ledger)
+        fence = await fence_of(self._store, self.chain, self.ledger)
 
         async def read(resolved: Resolved) -> dict[Identity, str]:
             texts: dict[Identity, str] = {}
             for entry in resolved.entries:
                 if any(entry.first <= commit_id <= entry.last for commit_id in wanted):
-                    body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), sight)
+                    body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), fence)
                     for commit_id, row in await blocking(read_rows, body, entry.path):
                         if commits.get(row.identity) == commit_id:
                             texts[row.identity] = row.fields_json
             return texts
 
-        found = await with_files(self._store, self.chain, self.ledger, type_id, read, sight)
+        found = await with_files(self._store, self.chain, self.ledger, type_id, read, fence)
         check(found.keys() == identities, f"{type_id.label}: rows of {len(identities - found.keys())} keys are missing")
         return found
 

@@ -49,7 +49,7 @@ class FileStats:
     """Of the identity's columns, in their order."""
     columns: Mapping[str, Span] = field(default_factory=dict, hash=False)
     sketches: tuple[bytes, ...] = ()
-    """Of the same columns as ``keys``, which keys they may hold (``sketch``); empty for unknown."""
+    """Of the same columns as ``keys``, which keys they may hold (``sketch_of``); empty for unknown."""
 
     redacted: int = 0
     """The latest commit that destroyed payload in it."""

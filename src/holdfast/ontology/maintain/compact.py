@@ -23,7 +23,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import Sight, steadily
+from holdfast.ontology.chain.redaction_fence import RedactionFence, retry_overtaken
 from holdfast.ontology.chain.resolve import resolve
 from holdfast.ontology.chain.state import see_file
 from holdfast.ontology.format import layout
@@ -162,7 +162,7 @@ class Compactor:
         async def once() -> list[Compacted]:
             return [await self.perform(each) for each in (await self.outlook(type_id)).merges]
 
-        return await steadily(once)
+        return await retry_overtaken(once)
 
     # --- one snapshot ---
 
@@ -184,7 +184,7 @@ class Compactor:
 
     async def snapshot(self, wanted: Merge) -> Compacted:
         """Merge, check and write; not published yet."""
-        made = await self._merged(wanted, Sight(0 if self._redacted is None else self._redacted.commit_id))
+        made = await self._merged(wanted, RedactionFence(0 if self._redacted is None else self._redacted.commit_id))
         entry = self._entry(wanted, made)
         # The key was drawn for this file alone: whatever is under it is ours, also if the answer was lost.
         if isinstance(await self._store.put(entry.path, made.body, CREATE), Lost):
@@ -209,8 +209,8 @@ class Compactor:
         if all_done:
             self._settled = self._redacted
 
-    async def _merged(self, wanted: Merge, sight: Sight) -> Merged:
-        sources = [source async for source in self._sources(wanted, sight)]
+    async def _merged(self, wanted: Merge, fence: RedactionFence) -> Merged:
+        sources = [source async for source in self._sources(wanted, fence)]
         target = await self._target(wanted.type_id)
         origin: Document = {
             "type": wanted.type_id.label,
@@ -222,16 +222,16 @@ class Compactor:
         if wanted.later:
             origin["known"] = list(wanted.later[-1].after)
         later = await map_bounded(
-            wanted.later, lambda piece: self._source(wanted.type_id, piece, sight), limit=self._reads
+            wanted.later, lambda piece: self._source(wanted.type_id, piece, fence), limit=self._reads
         )
         self.bytes_read += sum(len(source.body) for source in later)
         return await blocking(merge, sources, target, origin, later)
 
-    async def _sources(self, wanted: Merge, sight: Sight) -> AsyncIterator[Source]:
+    async def _sources(self, wanted: Merge, fence: RedactionFence) -> AsyncIterator[Source]:
         done = 0
 
         async def read(piece: Piece) -> Source:
-            return await self._source(wanted.type_id, piece, sight)
+            return await self._source(wanted.type_id, piece, fence)
 
         async for source in stream_bounded(wanted.pieces, read, limit=self._reads):
             self.bytes_read += len(source.body)
@@ -240,9 +240,9 @@ class Compactor:
                 self._watch(wanted.type_id, done, len(wanted.pieces))
             yield source
 
-    async def _source(self, type_id: TypeId, piece: Piece, sight: Sight) -> Source:
+    async def _source(self, type_id: TypeId, piece: Piece, fence: RedactionFence) -> Source:
         entry = piece.entry
-        body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), sight)
+        body = await see_file(self._store, FileRef(entry.last, type_id, entry.path), fence)
         if entry.snapshot:
             rows = entry.stats.rows if entry.stats is not None else None
             return Source(entry.path, body, entry.first, entry.last, rows, ours=True)
@@ -252,7 +252,7 @@ class Compactor:
         if named is None:
             raise Corrupt(f"{manifest.path}: it does not name {entry.path}, which the chain does")
         if named.stats is not None:
-            sight.check(named.stats.redacted, entry.path)  # the file was read before, its manifest after
+            fence.check(named.stats.redacted, entry.path)  # the file was read before, its manifest after
         findings, _ = await blocking(check_data, body, named, entry.last)
         # Wrong statistics hide rows; the snapshot has right ones, and mends that.
         if damaged := [each for each in findings if each.kind != "stats_wrong"]:

@@ -16,7 +16,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain.catalog import Catalog, chained_schema
 from holdfast.ontology.chain.chain import Chain, ended_files
 from holdfast.ontology.chain.latest import read_latest
-from holdfast.ontology.chain.redaction_fence import steadily
+from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.commit.attempt import Order
 from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.commit.lock import Turn
@@ -49,7 +49,7 @@ class Preview:
 
 async def preview(store: Store, name: str, *, purge: bool = False) -> Preview:
     """What dropping the type would do. ``NotFound`` if there is nothing to drop, or to purge."""
-    return await steadily(lambda: _preview(store, name, purge=purge))
+    return await retry_overtaken(lambda: _preview(store, name, purge=purge))
 
 
 async def _preview(store: Store, name: str, *, purge: bool) -> Preview:

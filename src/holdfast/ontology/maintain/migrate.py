@@ -25,7 +25,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store
 from holdfast.ontology.chain import catalog
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import sight_of, steadily
+from holdfast.ontology.chain.redaction_fence import fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, with_files
 from holdfast.ontology.chain.state import latest_versions
 from holdfast.ontology.commit.attempt import Order
@@ -97,7 +97,7 @@ class Preview:
 
 async def preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bool = True) -> Preview:
     """What migrating to these classes would do. With ``count`` the upgraders are tried on every current row."""
-    return await steadily(lambda: _preview(store, forms, count=count))
+    return await retry_overtaken(lambda: _preview(store, forms, count=count))
 
 
 async def _preview(store: Store, forms: Mapping[TypeId, Form[Any]], *, count: bool) -> Preview:
@@ -206,13 +206,13 @@ async def _change(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -
 async def _current(store: Store, chain: Chain, ledger: Ledger, form: Form[Any]) -> list[tuple[Row, int]]:
     """The live rows, each with the version of the schema that it was written under; ordered by identity."""
 
-    sight = await sight_of(store, chain, ledger)
+    fence = await fence_of(store, chain, ledger)
 
     async def read(found: Resolved) -> list[tuple[Row, int]]:
         files, newest = found.files(), ledger.commit_id
-        return await latest_versions(store, files, newest=newest, sight=sight, generation=found.generation)
+        return await latest_versions(store, files, newest=newest, fence=fence, generation=found.generation)
 
-    return await with_files(store, chain, ledger, form.type_id, read, sight)
+    return await with_files(store, chain, ledger, form.type_id, read, fence)
 
 
 def _tried(form: Form[Any], current: Sequence[tuple[Row, int]]) -> list[Row]:

@@ -1,7 +1,7 @@
 """Redact: carry out what a commit says must go. After the commit, and again after a crash, until it is done.
 
 A file that was rewritten bears the number of the ordering commit (``redacted``), by which readers at earlier heads know
-that they were overtaken (``sight``).
+that they were overtaken (``fence``).
 
 Order: files and manifests first, then the index (without snapshots), then the snapshots and other garbage that may have
 the payload, then the record. Files of chains that have ended are files of history too. Each file is overwritten

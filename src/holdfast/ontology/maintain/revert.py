@@ -19,7 +19,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.history import place_of
 from holdfast.ontology.chain.latest import read_latest
-from holdfast.ontology.chain.redaction_fence import sight_of, steadily
+from holdfast.ontology.chain.redaction_fence import fence_of, retry_overtaken
 from holdfast.ontology.commit.commit import Commit, Committer
 from holdfast.ontology.commit.lock import Turn
 from holdfast.ontology.commit.view import View
@@ -52,21 +52,21 @@ class Preview:
 
 async def preview(store: Store, commit_id: int) -> Preview:
     """What must be written so that everything is as it was at ``commit_id``; 0 is the empty store."""
-    return await steadily(lambda: _preview(store, commit_id))
+    return await retry_overtaken(lambda: _preview(store, commit_id))
 
 
 async def _preview(store: Store, commit_id: int) -> Preview:
     chain = Chain(store)
     head = await read_head(store)
     now = await chain.ledger(head.place)
-    sight = await sight_of(store, chain, now)
+    fence = await fence_of(store, chain, now)
     then = await chain.ledger(await place_of(store, chain, commit_id))
     _check_lives(now, then)
     intents: list[Intent] = []
     forms: dict[TypeId, StoredForm] = {}
     for type_id in sorted(now.heads):
-        after = (await read_latest(store, chain, then, type_id, sight=sight)).rows
-        found = _changes(type_id, (await read_latest(store, chain, now, type_id, sight=sight)).rows, after)
+        after = (await read_latest(store, chain, then, type_id, fence=fence)).rows
+        found = _changes(type_id, (await read_latest(store, chain, now, type_id, fence=fence)).rows, after)
         if not found:
             continue
         form = await StoredForm.load(chain, now, type_id)

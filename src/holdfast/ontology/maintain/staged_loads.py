@@ -1,9 +1,9 @@
-"""What bulk loads have staged: found, told, and removed when it is dead.
+"""Objects that bulk loads have staged: listed, and removed when their load is dead.
 
-Nothing on any chain names a staged object: a commit has a data file of its own. So a load that is over, committed or
-not, needs none of what it staged, and removes it. Whoever is killed leaves it behind; so does a task that goes on after
-its driver has ended. It is garbage when nothing was added to the load for ``DEAD_NS`` by the store's own clock. A load
-that is slower than that finds its parts gone and fails, without having written anything that could be seen.
+No manifest names a staged object: a commit has a data file of its own. A load that is over, committed or not, removes
+what it staged. A load that was killed leaves it behind; so does a task that outlives its driver. It is garbage when
+nothing was added to the load for ``DEAD_NS`` by the store's own clock. A load that is slower than that finds its parts
+missing and fails, without having written anything visible.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Tokens: who wants something done that cannot be undone shows that they saw what it would do. Pure."""
+"""Confirmation tokens: a preview of an irreversible operation gives a token, and the operation requires it. Pure."""
 
 import hashlib
 
@@ -6,12 +6,12 @@ from holdfast.base.errors import Refused
 
 
 def token_of(text: str) -> str:
-    """Of all that a preview depends on: another state of things gives another token."""
+    """From all that a preview depends on, so that the token is invalid once any of it has changed."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def check_token(given: str, expected: str, otherwise: str) -> None:
-    """``Refused`` if it is not the preview's; ``otherwise`` says what would come of that."""
+    """``Refused`` if it is not the current preview's; ``otherwise`` says what has changed."""
     if given != expected:
         raise Refused(
             f"the token does not fit: {otherwise}",

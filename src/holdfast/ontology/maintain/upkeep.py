@@ -48,7 +48,7 @@ NEVER = Policy("off")
 THRESHOLD = Policy()
 
 
-class Tidying:
+class AutoCompaction:
     def __init__(self, store: Store, ambient: Ambient, policy: Policy, chain: Chain) -> None:
         self._ambient = ambient
         self._policy = policy
@@ -116,7 +116,7 @@ class Upkeep:
         self._view = view
         self._turn = turn
         self._catalog = Catalog(store, ambient, runtime_id)
-        self._tidying = Tidying(store, ambient, policy, view.chain)
+        self._tidying = AutoCompaction(store, ambient, policy, view.chain)
         self._synced = False
         self._indexes: dict[TypeId, Index] = {}
         self._touched: set[TypeId] = set()

@@ -4,7 +4,7 @@ A first question reads the indexes of its types beside the manifests: they are p
 ``pinned`` costs one conditional GET. What the chain says of a type's files is kept from query to query and brought
 forward by the commits in between, so a warm query with nothing new costs that one request. A file that is gone (a
 snapshot that was superseded and collected) makes the engine look again at the same head, once by the index and then by
-the chain: the same rows come out. A file that has lost payload by a later commit (``sight``) makes it put the question
+the chain: the same rows come out. A file that has lost payload by a later commit (``fence``) makes it put the question
 again at the head of now: one answer is never made of files from before and after.
 """
 
@@ -17,7 +17,7 @@ from holdfast.base.aio import map_bounded
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.objects.store import NotModified, Store
 from holdfast.ontology.chain.chain import KnownHead
-from holdfast.ontology.chain.redaction_fence import Sight, sight_of, steadily
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of, retry_overtaken
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.chain.times import When, Window, window
 from holdfast.ontology.filters.ast import TRUE, And, Predicate
@@ -43,7 +43,7 @@ LONGEST = 8_192
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CachedStatement:
     value: Any
     """The statement, and how its result is read."""
     planned: Sequence[Any]
@@ -52,18 +52,18 @@ class Said:
     """The question, whose types are told by where they are in memory, and must stay there."""
 
 
-class Sayings:
+class StatementCache:
     def __init__(self) -> None:
         self._state: Hashable = None
-        self._kept: dict[str, Said] = {}
+        self._kept: dict[str, CachedStatement] = {}
 
-    def find(self, state: Hashable, words: str) -> Said | None:
+    def find(self, state: Hashable, words: str) -> CachedStatement | None:
         if state != self._state:
             self._kept.clear()
             self._state = state
         return self._kept.get(words)
 
-    def keep(self, state: Hashable, words: str, said: Said) -> None:
+    def keep(self, state: Hashable, words: str, said: CachedStatement) -> None:
         """``state`` is that of now; where it was another one when it was looked for, nothing is kept."""
         if state == self._state and len(words) <= LONGEST:
             if len(self._kept) >= MOST:
@@ -135,10 +135,10 @@ class Worded(Protocol):
 class Moment:
     """One head, for all of a query."""
 
-    def __init__(self, engine: "Engine", ledger: Ledger, sight: Sight, indexes: Iterable[Index] = ()) -> None:
+    def __init__(self, engine: "Engine", ledger: Ledger, fence: RedactionFence, indexes: Iterable[Index] = ()) -> None:
         self.engine = engine
         self.ledger = ledger
-        self.sight = sight
+        self.fence = fence
         self._indexes = {each.type_id: each for each in indexes}
         """Those that were read already, each for one use."""
         self.planned: list[Planned] = []
@@ -153,28 +153,28 @@ class Moment:
 
         It is made once for who puts the same question again and again.
         """
-        engine, sight = self.engine, self.sight
+        engine, fence = self.engine, self.fence
         try:
             words = f"{more} {ask.words}"
         except RecursionError:  # of conditions within conditions, which can be compiled all the same
             words = ""
-        if not words or sight.pending or engine.distrusted:
+        if not words or fence.pending or engine.distrusted:
             return await make()
         known = engine.sayings.find(self._state, words)
         if known is None:
             made = await make()
-            engine.sayings.keep(self._state, words, Said(made, tuple(self.planned), ask))
+            engine.sayings.keep(self._state, words, CachedStatement(made, tuple(self.planned), ask))
             return made
         self.planned += known.planned
         for each in known.planned:
-            engine.warm.asked(each.table.shape, each.resolved.entries, sight)
+            engine.warm.asked(each.table.shape, each.resolved.entries, fence)
         found: T = known.value
         return found
 
     @property
     def _state(self) -> Hashable:
         """All that statements are made of, but for the question."""
-        return self.ledger.place, self.sight.number, self.engine.warm.changes
+        return self.ledger.place, self.fence.number, self.engine.warm.changes
 
     async def ahead(self, needs: Sequence[Need]) -> None:
         """Fetch what these tables need of types that nothing is known of yet; of several types at the same time."""
@@ -198,7 +198,7 @@ class Moment:
         """
         found, warm = await self._found(Need(shape, span, predicate)), self.engine.warm
         self._ahead.difference_update(each.path for each in found.fetched)
-        again = warm.asked(shape, found.resolved.entries, self.sight)
+        again = warm.asked(shape, found.resolved.entries, self.fence)
         # Who asks for few keys reads few rows, and who asks once needs no more: comparing all keys would not pay.
         several = not span.history and not found.keys.terms and len(found.loaded) > 1
         settled = several and again and await warm.settle(shape, found.loaded)
@@ -210,11 +210,11 @@ class Moment:
         engine, (shape, span, predicate) = self.engine, need
         index = self._indexes.pop(shape.type_id, None)
         resolved = await engine.files(shape.type_id, self.ledger, span.upper, index)
-        self.sight.check_all(resolved.entries)
+        self.fence.check_all(resolved.entries)
         # Rows of another life of the type are not this one's.
         span = Window(max(span.lower, resolved.generation - 1), span.upper, span.history)
         entries = self._told(resolved.entries, shape)
-        gathered = engine.warm.gathered(shape, resolved.entries, self.sight)
+        gathered = engine.warm.gathered(shape, resolved.entries, self.fence)
         # One table stands for the first files; it has no more than the statistics of their keys.
         whole = [] if gathered is None else [gathered.loaded]
         listed = [*(each.entry for each in whole), *entries[0 if gathered is None else len(gathered.paths) :]]
@@ -226,7 +226,7 @@ class Moment:
         parts = split(predicate, shape)
         oldest = used[0].path if used and not whole else None
         wanted = Wanted(shape, parts.keys, parts.rest, oldest, span.history, span.upper)
-        loaded = [*whole, *await engine.warm.load(shape, used, self.sight, resolved.proves, wanted)]
+        loaded = [*whole, *await engine.warm.load(shape, used, self.fence, resolved.proves, wanted)]
         return _Found(resolved, span, entries, fetched, loaded, parts.keys)
 
     def _told(self, entries: Sequence[Entry], shape: Shape) -> Sequence[Entry]:
@@ -234,7 +234,7 @@ class Moment:
         those that lose payload when they are read.
         """
         ref = self.ledger.schemas.get(shape.type_id)
-        if self.sight.concerns(shape.type_id):
+        if self.fence.concerns(shape.type_id):
             return [replace(each, stats=each.stats.of_keys()) if each.stats is not None else each for each in entries]
         if shape.upgrades is None or ref is None:
             return entries
@@ -257,7 +257,7 @@ class Engine:
         """The files of lives that have ended, by the commit that ended them."""
         self.distrusted = False
         """The index is not believed."""
-        self.sayings = Sayings()
+        self.sayings = StatementCache()
         self._known_of: Place | None = None
         """The latest redaction for which everything was read again."""
         self._heeded: Place | None = None
@@ -304,30 +304,30 @@ class Engine:
 
         async def pinned() -> T:
             ledger, indexes = await self._pinned(about)
-            sight = await self._heed(ledger)
+            fence = await self._heed(ledger)
             try:
-                return await self._at(question, ledger, sight, indexes)
+                return await self._at(question, ledger, fence, indexes)
             except Overtaken:
                 self._forget()
                 raise
 
-        return await steadily(pinned)
+        return await retry_overtaken(pinned)
 
     async def _at(
         self,
         question: Callable[[Moment], Awaitable[T]],
         ledger: Ledger,
-        sight: Sight,
+        fence: RedactionFence,
         indexes: Iterable[Index] = (),
     ) -> T:
-        moment = Moment(self, ledger, sight, indexes)
+        moment = Moment(self, ledger, fence, indexes)
         for distrusted in (False, True):
             try:
                 return await self._put(question, moment)
             except MissingFile:
                 self._forget()
                 self.distrusted = distrusted
-                moment = Moment(self, ledger, sight)
+                moment = Moment(self, ledger, fence)
         try:
             return await self._put(question, moment)
         except MissingFile as error:
@@ -355,19 +355,19 @@ class Engine:
                     ) from error
             raise
 
-    async def _heed(self, ledger: Ledger) -> Sight:
+    async def _heed(self, ledger: Ledger) -> RedactionFence:
         """Forget rows that were read before a redaction. While one is under way this is one request."""
         latest = ledger.redacted
         if latest is None or latest == self._heeded:
-            return Sight(0 if latest is None else latest.commit_id)
+            return RedactionFence(0 if latest is None else latest.commit_id)
         if latest != self._known_of:
             self.warm.forget()
             self._known_of = latest
         self._forget()
-        sight = await sight_of(self.store, self.chain, ledger)
-        if not sight.pending:
+        fence = await fence_of(self.store, self.chain, ledger)
+        if not fence.pending:
             self._heeded = latest
-        return sight
+        return fence
 
     def _forget(self) -> None:
         """Which files there are. What is loaded of them stays."""

@@ -25,7 +25,7 @@ from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
-from holdfast.ontology.chain.redaction_fence import Sight, sight_of
+from holdfast.ontology.chain.redaction_fence import RedactionFence, fence_of
 from holdfast.ontology.chain.resolve import Resolved, resolve, resolve_by_chain
 from holdfast.ontology.chain.times import Window
 from holdfast.ontology.filters.ast import And, Predicate
@@ -217,7 +217,7 @@ class Part:
     """Whose rows may replace some of them."""
     predicate: And
     columns: tuple[str, ...]
-    sight: Sight
+    fence: RedactionFence
     slice: tuple[int, int] = (0, 1)
     """Of a large file of one commit: which share of its row groups, of how many."""
 
@@ -258,9 +258,9 @@ async def divide(
 
     ``count`` is how many there should be, about; without it that follows from the size of the files.
     """
-    sight = await sight_of(store, chain, ledger)
+    fence = await fence_of(store, chain, ledger)
     resolved, place = await _files(store, chain, ledger, shape.type_id, window.upper)
-    sight.check_all(resolved.entries)
+    fence.check_all(resolved.entries)
     window = Window(max(window.lower, resolved.generation - 1), window.upper, window.history)
     entries = _told(resolved.entries, ledger, shape)
     chosen = [each for each in choose(entries, window, predicate, shape) if each.use != "pruned"]
@@ -271,7 +271,7 @@ async def divide(
     parts: list[Part] = []
     for group in _groups(rows, target):
         newer = [] if window.history else [each for each in known if _may_replace(each, group)]
-        part = Part(shape, place, window, _light(group), _light(newer), wanted, tuple(columns), sight)
+        part = Part(shape, place, window, _light(group), _light(newer), wanted, tuple(columns), fence)
         slices = _slices(group, target)
         parts += [replace(part, slice=(number, slices)) for number in range(slices)]
     return parts
@@ -381,7 +381,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     shape, window = part.shape, part.window
     keys = split(part.predicate, shape).keys
     warm.cut = Cut(frozenset(each.path for each in newer), part.slice, shape, _fields(part))
-    loaded = await warm.load(shape, files, part.sight)
+    loaded = await warm.load(shape, files, part.fence)
     own = Table(shape, loaded, window, warm, keys)
     # Where a column lacks something, what is shown for it may be more than the language of queries takes.
     certain = [each for each in conjuncts(part.predicate) if not any(path.field in own.lacking for path in paths(each))]
@@ -397,7 +397,7 @@ async def _over(part: Part, files: Sequence[Entry], newer: Sequence[Entry], warm
     where = joined(" AND ", conditions)
     if not newer:
         return fill(f"SELECT {shown} FROM ({{}}) r WHERE {{}}", own.rows() if window.history else own.state(), where)
-    others = Table(shape, await warm.load(shape, newer, part.sight), window, warm, keys).only("", "")
+    others = Table(shape, await warm.load(shape, newer, part.fence), window, warm, keys).only("", "")
     listed = ", ".join(map(quoted, shape.keys))
     same = " AND ".join(f"r.{quoted(name)} = n.{quoted(name)}" for name in shape.keys)
     gone = fill(f"SELECT {listed}, max(commit_id) AS commit_id FROM ({{}}) GROUP BY {listed}", others.rows())
@@ -414,7 +414,7 @@ def _fields(part: Part) -> frozenset[str] | None:
     shape = part.shape
     asked = {*part.columns, *(each.field for each in paths(part.predicate))}
     untyped = not shape.nodes or any(shape.forms.get(name) == "json" for name in asked)
-    if untyped or shape.upgrades is not None or part.sight.concerns(shape.type_id):
+    if untyped or shape.upgrades is not None or part.fence.concerns(shape.type_id):
         return None
     return frozenset(asked & {*shape.payload})
 

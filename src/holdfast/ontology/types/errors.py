@@ -75,7 +75,7 @@ class InvalidValue(Invalid):
 
 
 class SchemaDrift(Incompatible):
-    """The class in the code and the schema in the store are not the same; ``drift`` says how they differ."""
+    """The class in the code and the schema in the store are not the same; ``drift`` lists the differences."""
 
     def __init__(self, drift: "Drift") -> None:
         super().__init__(str(drift), remedy=drift.remedy)

@@ -1,4 +1,4 @@
-"""What a stored JSON value is as a value of a kind. Pure, and the reference for the SQL in ``values.py``.
+"""What a stored JSON value is as a value of a kind. Pure, and the reference for the SQL in ``filters/jsonsql.py``.
 
 ``read`` gives None for null and for what is unlike. The texts that count are fixed by regular expressions which RE2 and
 Python understand alike, so that all evaluators take the same ones; every text that this library writes is among them.

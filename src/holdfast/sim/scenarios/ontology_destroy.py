@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from holdfast.objects.store import Store
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.chain.latest import Latest, read_at, read_ledger
-from holdfast.ontology.chain.redaction_fence import steadily
+from holdfast.ontology.chain.redaction_fence import retry_overtaken
 from holdfast.ontology.commit.commit import RACES, Commit
 from holdfast.ontology.commit.lock import Open
 from holdfast.ontology.feed import Feed
@@ -133,7 +133,7 @@ class _Destroying(OntologyCompact):
             at = now.commit_id - int(now.commit_id * back)
             return now.commit_id, await self.read_at(process.store, chain, now, at)
 
-        return await steadily(once)
+        return await retry_overtaken(once)
 
     async def followed(self, process: Process) -> tuple[int, dict[str, Any]]:
         """What the change feed adds up to, and up to which commit."""

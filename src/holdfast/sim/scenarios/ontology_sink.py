@@ -15,7 +15,7 @@ from holdfast.objects.store import Store
 from holdfast.ontology.bulk.decide import Policy, Rules
 from holdfast.ontology.bulk.loader import Landed, Loader, Request, Task
 from holdfast.ontology.bulk.stage import Stager
-from holdfast.ontology.bulk.staged import Sheaf
+from holdfast.ontology.bulk.staged import StagedFile
 from holdfast.ontology.chain.chain import Chain
 from holdfast.ontology.commit.attempt import PLAIN, Bulk, Order
 from holdfast.ontology.commit.commit import RACES, Commit, Committer
@@ -126,7 +126,7 @@ class OntologySink(Scenario):
 
     async def load(self, process: Process, batch: int) -> Landed:
         session, load = Session(process, self.committer, self.races), process.ambient.ids.unique()
-        sheaves: list[Sheaf] = []
+        sheaves: list[StagedFile] = []
         for task in range(self.tasks):
             stager = Stager(process.store, process.ambient, load, session.form)
             rows = [{"id": f"k{key}", "by": f"batch {batch}"} for key in range(3) if key % self.tasks == task]

@@ -3,7 +3,7 @@
 A column repeats what ``fields_json`` says in a form that engines can prune and compare by; ``fields_json`` decides. A
 value that the column's type cannot hold (a whole number beyond 64 bits, a Decimal of more digits, a value of an older
 schema) is null there, and the column is then ``partial``: its nulls prove nothing. A value that is there is the one
-that queries read from ``fields_json`` (``filters/reading.py``), so they may ask either.
+that queries read from ``fields_json`` (``types/readings.py``), so they may ask either.
 
     str, UUID, enums of strings  string          datetime   timestamp(us, UTC)
     int, enums of numbers        int64           date       date32

@@ -10,7 +10,7 @@ from holdfast.base.codec import Document
 from holdfast.ontology.format.data import intake, rows
 from holdfast.ontology.format.data.batch import LARGE, Batch
 from holdfast.ontology.format.data.intents import Row
-from holdfast.ontology.format.data.spill import Pile
+from holdfast.ontology.format.data.spill import SpilledRows
 from holdfast.ontology.types.declaration import declaration
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import TypeId
@@ -71,6 +71,6 @@ class Form(Generic[M]):
 
     def encode(self, written: Sequence[Row], commit_id: int, schema_version_id: int) -> bytes:
         """The rows as Parquet. Blocking."""
-        if isinstance(written, Pile):
+        if isinstance(written, SpilledRows):
             return rows.pile_to_parquet(self.declared, written, commit_id, schema_version_id)
         return rows.to_parquet(rows.to_table(self.declared, written, commit_id, schema_version_id))

@@ -25,7 +25,7 @@ from holdfast.ontology.format.data.batch import Batch
 from holdfast.ontology.format.data.columns import form_of, typed_columns
 from holdfast.ontology.format.data.footer import FORMS, PARTIAL
 from holdfast.ontology.format.data.intents import Row
-from holdfast.ontology.format.data.spill import Pile
+from holdfast.ontology.format.data.spill import SpilledRows
 from holdfast.ontology.format.parquet.column_order import zoned
 from holdfast.ontology.format.redactions import is_erased
 from holdfast.ontology.types import names
@@ -274,7 +274,7 @@ def to_parquet(table: pa.Table) -> bytes:
     return zoned(sink.getvalue())
 
 
-def pile_to_parquet(declared: Declaration, pile: Pile, commit_id: int, schema_version_id: int) -> bytes:
+def pile_to_parquet(declared: Declaration, pile: SpilledRows, commit_id: int, schema_version_id: int) -> bytes:
     """A file of many rows, of which some are looked at at a time; the bytes of the file are held."""
     sink, partial = pa.BufferOutputStream(), set[str]()
     tables = (to_table(declared, batch, commit_id, schema_version_id) for batch in pile.ordered().batches())

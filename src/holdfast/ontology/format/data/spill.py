@@ -1,10 +1,10 @@
-"""Piles: rows of one type that are too many to be held, in a file on this machine's disk while they are needed.
+"""Rows of one type that do not fit into memory, spilled to a file on the local disk.
 
-A ``Spool`` takes rows in batches and writes them down; what comes of it is a ``Pile``, a sequence of rows like a batch.
-Whatever is chosen of it, or sorted, is a list of numbers; rows themselves are looked at some at a time, as batches of
-bounded size, straight from the file. So memory holds the numbers and, while it is sorted, the keys.
+A ``SpillFile`` is written batch by batch; ``finish`` gives its ``SpilledRows``, a sequence of rows like a batch. A
+selection or an order of them is a list of row numbers; rows are read in batches of bounded size, straight from the
+file. So memory holds the numbers and, during a sort, the keys.
 
-The file has no name any more once the pile is made: it goes with the process, whatever becomes of that.
+The file is unlinked once it is finished: it goes with the process, also when that is killed.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ SLICE_BYTES = 32 << 20
 """Rows are looked at in slices of at most so many, and about so large."""
 
 
-class Spool:
+class SpillFile:
     """Blocking. Closing it removes the file, also of one that never became a pile."""
 
     def __init__(self, type_id: TypeId, folder: Path | None = None) -> None:
@@ -44,14 +44,14 @@ class Spool:
     def add(self, batch: Batch) -> None:
         self._writer.write_batch(pa.record_batch([*batch.keys, batch.bodies], schema=self._schema))
 
-    def pile(self) -> "Pile":
+    def finish(self) -> "SpilledRows":
         """What was added; nothing more can be."""
         self._writer.close()
         self._file.close()
         with pa.memory_map(self._file.name) as source:
             table = pa.ipc.open_file(source).read_all()
         self._remove()
-        return Pile(self.type_id, table, np.arange(table.num_rows, dtype=np.int64))
+        return SpilledRows(self.type_id, table, np.arange(table.num_rows, dtype=np.int64))
 
     def _remove(self) -> None:
         with suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ class Spool:
 
 
 @dataclass(frozen=True, eq=False)
-class Pile(Many):
+class SpilledRows(Many):
     """Rows that are all live, by their numbers in the file."""
 
     type_id: TypeId
@@ -91,14 +91,14 @@ class Pile(Many):
         for batch in self.batches():
             yield from batch
 
-    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "Pile":
+    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "SpilledRows":
         return replace(self, numbers=self.numbers[mask])
 
-    def at(self, numbers: "np.ndarray[Any, np.dtype[np.int64]]") -> "Pile":
+    def at(self, numbers: "np.ndarray[Any, np.dtype[np.int64]]") -> "SpilledRows":
         """Other rows of the same file."""
         return replace(self, numbers=numbers)
 
-    def ordered(self) -> "Pile":
+    def ordered(self) -> "SpilledRows":
         """By identity."""
         names = self.table.column_names[:-1]
         keys = pa.table({name: self._column(name) for name in names})

@@ -1,13 +1,13 @@
-"""All files of a type as one table: what a session makes of them when it is asked again and again.
+"""All files of a type combined into one table, for a session that asks about the same type repeatedly.
 
 The table is a DuckDB file of its own in the session's folder, compressed, with the typed columns as the type has them
 now, and with ``_until`` across all files: the state at any commit is a condition on each row, and nothing is joined or
-grouped, however many commits there were and whether they were compacted or not. It costs some thirty questions' time,
-so it is made in the background, after ``AFTER`` questions about the same files and of files that are all here already:
-it makes no request. Files of later commits are read beside it, until there are enough of them for another one.
+grouped, however many commits there were and whether they were compacted or not. Making it costs as much as some thirty
+questions, so it is made in the background, after ``AFTER`` questions about the same files, from files that are all
+local already: it makes no request. Files of later commits are read beside it, until there are enough for another one.
 
-A table that cannot be made within the memory limit is not made, and the files go on being read. Statements may be on
-their way to the table that was used before, so that one is kept; older ones are removed.
+If the table does not fit into the memory limit, it is not made and the files are read as before. Running statements may
+still use the previous table, so that one is kept; older ones are removed.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.base.aio import blocking
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.filters.operand import fill
 from holdfast.ontology.filters.scope import Sql, quoted
 from holdfast.ontology.format.data.shape import Shape
@@ -60,19 +60,19 @@ class Gatherer:
         """How often there was another table to read."""
         self._task: asyncio.Task[None] | None = None
 
-    def find(self, type_id: TypeId, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
+    def find(self, type_id: TypeId, entries: Sequence[Entry], fence: RedactionFence) -> Gathered | None:
         """The table that stands for the first of these files, if there is one."""
         found = self._made.get(type_id)
-        if found is None or len(found.paths) > len(entries) or found.loaded.heeded < sight.number:
+        if found is None or len(found.paths) > len(entries) or found.loaded.heeded < fence.number:
             return None
         same = all(path == entry.path for path, entry in zip(found.paths, entries, strict=False))
         if same:
-            sight.check(found.loaded.redacted, found.loaded.entry.path)
+            fence.check(found.loaded.redacted, found.loaded.entry.path)
         return found if same else None
 
-    def due(self, type_id: TypeId, entries: Sequence[Entry], sight: Sight, *, after: int) -> bool:
+    def due(self, type_id: TypeId, entries: Sequence[Entry], fence: RedactionFence, *, after: int) -> bool:
         """One more question about these files: whether they should be gathered now."""
-        found = self.find(type_id, entries, sight)
+        found = self.find(type_id, entries, fence)
         if found is not None and len(entries) - len(found.paths) <= BESIDE:
             return False
         self._asked[type_id] = self._asked.get(type_id, 0) + 1

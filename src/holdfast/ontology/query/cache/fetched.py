@@ -1,7 +1,7 @@
-"""A data file that was fetched, before its rows are taken in: as it is at the read's head, upgraded.
+"""A data file after it was fetched: checked, brought to the read's head, and upgraded, before its rows are loaded.
 
-``Overtaken`` if it has lost payload by a later commit than the read knows of; ``OldCopy`` if it is older than what is
-said of it, as a copy can be that another process put into the disk cache too late; ``Corrupt`` if it is no data file.
+``Overtaken`` if it has lost payload by a later commit than the read knows; ``OldCopy`` if it is older than its index
+entry says, as a copy can be that another process put into the disk cache too late; ``Corrupt`` if it is no data file.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.filters.scope import quoted
 from holdfast.ontology.format.data.lifespans import ORIGIN, known, lasting_in
 from holdfast.ontology.format.data.redacted import mark_in
@@ -65,7 +65,7 @@ class Reader(NamedTuple):
     session, in whose folder files may be put.
     """
 
-    sight: Sight
+    fence: RedactionFence
     proved: Callable[[TypeHead], bool]
     duck: Duck
 
@@ -78,10 +78,10 @@ async def arrived(shape: Shape, arrivals: Sequence[Arrival], reader: Reader) -> 
 
 
 def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
-    sight, proved, duck = reader
+    fence, proved, duck = reader
     folder = duck.folder
     number, entry, path = arrival
-    path, mark = _carried_out(shape, arrival, sight, folder)
+    path, mark = _carried_out(shape, arrival, fence, folder)
     try:
         path = _upgraded(shape, number, path, folder)
         with pq.ParquetFile(path) as file:
@@ -92,7 +92,7 @@ def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(f"{entry.path}: not a Parquet file ({error})") from error
     mark = max(mark, mark_in(schema.metadata))
-    sight.check(mark, entry.path)
+    fence.check(mark, entry.path)
     if entry.stats is not None and entry.stats.redacted > mark:
         raise OldCopy(entry.path, entry.stats.redacted)
     if missing := {*shape.keys, "commit_id", "fields_json"} - set(schema.names):
@@ -120,7 +120,7 @@ def _looked_at(shape: Shape, arrival: Arrival, reader: Reader) -> Arrived:
         lasting.first if until and lasting is not None and lasting.rows == rows else None,
         names.UNTIL in schema.names and not until,
         redacted=mark,
-        heeded=sight.number,
+        heeded=fence.number,
         numbered=tells_numbers((*schema.names, *shape.payload)),
     )
     signature = f"{retracts} {until} {schema.remove_metadata()}"
@@ -137,15 +137,15 @@ def _once(shape: Shape, found: Arrived, duck: Duck) -> Arrived:
     return found._replace(loaded=here, path=path)
 
 
-def _carried_out(shape: Shape, arrival: Arrival, sight: Sight, folder: Path) -> tuple[Path, int]:
+def _carried_out(shape: Shape, arrival: Arrival, fence: RedactionFence, folder: Path) -> tuple[Path, int]:
     """The file, or one of our own without what was ordered to be destroyed and may not be yet; and its mark."""
-    if not sight.concerns(shape.type_id):
+    if not fence.concerns(shape.type_id):
         return arrival.path, 0
     body = arrival.path.read_bytes()
-    after = sight.seen(body, arrival.entry.path, shape.type_id)
+    after = fence.seen(body, arrival.entry.path, shape.type_id)
     if after == body:
         return arrival.path, 0
-    return _instead(arrival.path, folder / "redacted" / f"{arrival.number}.parquet", after), sight.number
+    return _instead(arrival.path, folder / "redacted" / f"{arrival.number}.parquet", after), fence.number
 
 
 def _instead(path: Path, target: Path, body: bytes) -> Path:

@@ -1,4 +1,4 @@
-"""A data file as a session has it at hand: where its rows are, and which of its typed columns count. Pure."""
+"""A data file that the session has locally: where its rows are, and which of its typed columns are complete. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,15 +1,15 @@
 """Parts of large files: the columns that a question reads, of the row groups that can hold what it asks for.
 
-Who looks for a key in a file of tens of megabytes needs its footer and mostly one row group; who groups a million rows
+A lookup by key in a file of tens of megabytes needs the footer and mostly one row group; a grouping of a million rows
 needs three columns of ten. So the footer is fetched first, which is one range, and then what the statement reads
-(``sparse``). Which row groups those are is told by the statistics in the footer, read as those of whole files are
-(``prune``): what concerns keys alone may be asked of every group, the rest only where no row left out could have hidden
-another one: of history, and of the oldest file if its rows say themselves until when they last. Row groups of rows that
+(``sparse_file``). Which row groups those are follows from the statistics in the footer, used as those of whole files
+are (``prune``): what concerns keys alone may be asked of every group, the rest only where no row left out could have
+hidden another one: of history, and of the oldest file if its rows say themselves until when they last. Row groups of rows that
 have ended by then are left out where a snapshot has them apart (``lifespans``). Few row groups are a file of their own.
 Where they are many, or after some such pieces, the file has all of its row groups.
 
-What was fetched stays for the session, and the footer with it. A file of which everything is here is whole, and no
-matter of this module any more.
+What was fetched stays for the session, and the footer with it. Once all of a file is here, it is handled as a whole
+file.
 
 Errors: ``Overtaken`` if the file was replaced between two ranges, ``MissingFile`` if it is gone.
 """
@@ -125,7 +125,7 @@ class Narrower:
             file = await self._file(arrival.entry)
             if file.foreign:
                 return None
-            groups, number = await self._groups(file, arrival.entry, reader, wanted), reader.sight.number
+            groups, number = await self._groups(file, arrival.entry, reader, wanted), reader.fence.number
             if groups is None:
                 if wanted.shape.upgrades is not None:
                     return None

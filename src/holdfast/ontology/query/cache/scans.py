@@ -1,4 +1,4 @@
-"""Parts of scans: which columns of a file are read, of which files, and which of their rows. Pure."""
+"""SQL that scans files: which of their columns are read, and which of their rows. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby

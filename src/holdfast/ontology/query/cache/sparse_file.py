@@ -1,9 +1,8 @@
-"""A data file of which some bytes are here: its footer from the beginning, and of its columns what somebody has read.
+"""A data file of which some bytes are here: the footer from the beginning, and those columns that statements have read.
 
-It lies in the session's folder, as large as the object is, with every byte at its own place and nothing elsewhere. A
-statement names the columns that it reads (``reach.Reading``), and what is not here of them is fetched before it runs.
-So whoever scans it sees a whole file. Of some row groups alone it is a file of its own, with a footer that knows no
-others.
+It lies in the session's folder, as large as the object is, with every byte at its own place and holes elsewhere. A
+statement names the columns that it reads (``byte_ranges.Reading``), and what is missing of them is fetched before it
+runs. So DuckDB sees a whole file. Of some row groups alone it is a file of its own, with a footer that names no others.
 
 Errors: ``SnapshotGone`` if the object was replaced since the footer was read, ``NotFound`` if it is gone.
 """

@@ -1,9 +1,9 @@
-"""Rows of large files that newer files replace, by their place in the file: found once, kept while the session lives.
+"""Rows of large files that newer files replace, by row number: found once, kept while the session lives.
 
 What is latest is decided by identity, and comparing the keys of a large file with those of all newer ones takes longer
-than most questions. Files do not change, so the rows of one that another one replaces stay the same: they are written
-down as (file, newer file, row, commit of the newer row). A question then leaves out rows by their number alone, for
-whatever newer files and up to whatever commit it is about.
+than most questions. Files do not change, so neither do the rows of one that another one replaces: they are kept as
+(file, newer file, row, commit of the newer row). A question then leaves out rows by their number alone, for any set of
+newer files and up to any commit.
 """
 
 from collections.abc import Sequence

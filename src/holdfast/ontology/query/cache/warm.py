@@ -1,9 +1,9 @@
-"""Warm data of a session: the files that queries have read, where DuckDB can scan them again without a request.
+"""Files that queries of a session have read, where DuckDB can scan them again without a request.
 
-Keys are never used twice, and files change only when payload is destroyed; what was loaded says which commits of that
-sort it knows of (``sight``), and is loaded anew for who knows of more. Small files are loaded into one
-DuckDB table per type, up to a quarter of the memory limit; all others stay on disk, in a folder that goes with the
-session. What a file says of itself decides which of its typed columns may be relied on:
+Keys are never used twice, and files change only when payload is destroyed; a loaded file records which of those commits
+it reflects, and is loaded again for a read that knows a later one (``redaction_fence``). Small files are loaded into
+one DuckDB table per type, up to a quarter of the memory limit; all others stay on disk, in a folder that is removed
+with the session. What a file says of itself decides which of its typed columns may be relied on:
 
 * a column counts if the file names its form, and it is the one that the type has now; in files that name none (of plain
   writers) a column of another Arrow type than text counts if the type is right;
@@ -23,7 +23,7 @@ import pyarrow as pa
 from holdfast.base.aio import blocking, map_bounded
 from holdfast.base.errors import Refused
 from holdfast.objects.store import Store
-from holdfast.ontology.chain.redaction_fence import Sight
+from holdfast.ontology.chain.redaction_fence import RedactionFence
 from holdfast.ontology.filters.operand import joined
 from holdfast.ontology.filters.scope import Sql
 from holdfast.ontology.format.data.shape import Shape
@@ -167,23 +167,23 @@ class Warm:
         self,
         shape: Shape,
         entries: Sequence[Entry],
-        sight: Sight,
+        fence: RedactionFence,
         proved: Callable[[TypeHead], bool] = lambda _: False,
         wanted: Wanted | None = None,
     ) -> list[Loaded]:
         """These files, fetched where they are not here yet; of large ones only row groups with what is ``wanted``.
 
         ``proved`` tells whether the type had such a head. ``MissingFile`` if a file is gone, ``Overtaken`` if one has
-        lost payload by a later commit than ``sight`` knows of.
+        lost payload by a later commit than ``fence`` knows of.
         """
-        reader = Reader(sight, proved, await self.placed())
+        reader = Reader(fence, proved, await self.placed())
         await self._pool_waiting(shape)
         pieces = {} if wanted is None else await self._pieces(entries, reader, wanted)
         whole = [entry for entry in entries if entry.path not in pieces]
         old: set[str] = set()
-        while not all(self._fits(entry, sight) for entry in whole):
+        while not all(self._fits(entry, fence) for entry in whole):
             async with self._turn(shape):
-                missing = [entry for entry in whole if not self._fits(entry, sight)]
+                missing = [entry for entry in whole if not self._fits(entry, fence)]
                 fetched = await map_bounded(missing, self._fetch, limit=PARALLEL)
                 try:
                     await self._take_in(shape, await arrived(shape, fetched, reader))
@@ -196,8 +196,8 @@ class Warm:
 
     async def _pieces(self, entries: Sequence[Entry], reader: Reader, wanted: Wanted) -> dict[str, Loaded]:
         """Of the large ones that are not here, and would have to be fetched for this session alone."""
-        files, sight, found = self._files, reader.sight, dict[str, Loaded]()
-        if files is None or files.kept or sight.concerns(wanted.shape.type_id):
+        files, fence, found = self._files, reader.fence, dict[str, Loaded]()
+        if files is None or files.kept or fence.concerns(wanted.shape.type_id):
             return found
 
         async def look(entry: Entry) -> None:
@@ -209,20 +209,20 @@ class Warm:
                 return
             part = await self._narrower.part(Arrival(number, entry, reader.duck.folder / name), reader, wanted)
             if part is not None:
-                sight.check(part.redacted, entry.path)
+                fence.check(part.redacted, entry.path)
                 found[entry.path] = part
 
         async with self._turn(wanted.shape):
-            some = [entry for entry in entries if large(entry) and not self._fits(entry, sight)]
+            some = [entry for entry in entries if large(entry) and not self._fits(entry, fence)]
             await map_bounded(some, look, limit=PARALLEL)
         return found
 
-    def _fits(self, entry: Entry, sight: Sight) -> bool:
+    def _fits(self, entry: Entry, fence: RedactionFence) -> bool:
         """Whether it is here, as it is at the head that is read at."""
         found = self._loaded.get(entry.path)
-        if found is None or found.heeded < sight.number:
+        if found is None or found.heeded < fence.number:
             return False
-        sight.check(found.redacted, entry.path)
+        fence.check(found.redacted, entry.path)
         return True
 
     async def settle(self, shape: Shape, files: Sequence[Loaded]) -> bool:
@@ -247,11 +247,11 @@ class Warm:
                     self._changes += 1
         return True
 
-    def gathered(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> Gathered | None:
+    def gathered(self, shape: Shape, entries: Sequence[Entry], fence: RedactionFence) -> Gathered | None:
         """One table instead of the first of these files, if there is one."""
-        return self._gatherer.find(shape.type_id, entries, sight) if self._gatherer is not None else None
+        return self._gatherer.find(shape.type_id, entries, fence) if self._gatherer is not None else None
 
-    def asked(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> bool:
+    def asked(self, shape: Shape, entries: Sequence[Entry], fence: RedactionFence) -> bool:
         """These are all files of a type, and there was a question about it; after some of them they are gathered.
 
         Whether it was not the first one.
@@ -260,14 +260,14 @@ class Warm:
         if not again:
             self._asked.add(shape.type_id)
             self._changes += 1
-        self._gather(shape, entries, sight)
+        self._gather(shape, entries, fence)
         return again
 
-    def _gather(self, shape: Shape, entries: Sequence[Entry], sight: Sight) -> None:
+    def _gather(self, shape: Shape, entries: Sequence[Entry], fence: RedactionFence) -> None:
         gatherer = self._gatherer
-        if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, sight, after=self.gather_after):
+        if gatherer is None or not entries or not gatherer.due(shape.type_id, entries, fence, after=self.gather_after):
             return
-        if lacking := [entry for entry in entries if not self._fits(entry, sight)]:
+        if lacking := [entry for entry in entries if not self._fits(entry, fence)]:
             if gatherer.fits(entries):
                 self._narrower.finish(lacking)
             return

@@ -3,9 +3,9 @@
     staged files (by tasks)  --decide, by ranges of keys-->  parts  --put together-->  data file, manifest, head
 
 Tasks stage rows independently of each other and of the store's state. What is written is decided against what is
-current, range by range, and comes out as parts: row groups of the data file whose commit is left open. A part is copied into the file
-byte for byte, and the commit's column is made when its number is known; so a lost race for the head costs a copy, and a
-new decision only if the same type was committed to. The file is sent in pieces, of which a few are held.
+current, range by range, and comes out as parts: row groups of the data file whose commit is left open. A part is copied
+into the file byte for byte, and the commit's column is made when its number is known; so a lost race for the head costs
+a copy, and a new decision only if the same type was committed to. The file is sent in pieces, of which a few are held.
 
 **Once.** A load may say whose batch it is: ``source`` and ``batch``, which rises. The last batch of each source stands
 in every manifest, so the same compare-and-swap that makes the commit also says that it was made: a load of a

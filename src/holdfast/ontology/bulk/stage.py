@@ -43,7 +43,7 @@ class Sizes:
 
     sheaf_rows: int = 400_000
     sheaf_bytes: int = 96 << 20
-    """A sheaf has at most about so many rows, and so many bytes before they are packed."""
+    """A staged file has at most about so many rows, and so many bytes before compression."""
     group_rows: int = GROUP_ROWS
     range_rows: int = 400_000
     """About, of what is decided together."""
@@ -58,7 +58,7 @@ SIZES = Sizes()
 
 
 class Stager:
-    """Rows of one type into sheaves, as they come."""
+    """Writes rows of one type to staged files, as they come."""
 
     def __init__(self, store: Store, ambient: Ambient, load: str, form: Form[Any], sizes: Sizes = SIZES) -> None:
         self._sizes = sizes
@@ -172,7 +172,7 @@ class Census:
 async def stage_state(
     store: Store, ambient: Ambient, load: str, census: Census, files: Sequence[tuple[str, int | None]]
 ) -> list[StagedFile]:
-    """What these data files say of the rows that count, as sheaves. ``SnapshotGone`` for one that was removed."""
+    """What these data files say of the rows that count, as staged files. ``SnapshotGone`` for one that was removed."""
     sheaves: list[StagedFile] = []
     waiting: list[pa.Table] = []
     for path, size in files:
@@ -230,7 +230,7 @@ class Written:
 
 
 async def read_range(store: Store, sheaves: Sequence[StagedFile], reach: KeyRange, kind: str) -> pa.Table | None:
-    """The rows of a range of keys from all sheaves; None if there are none."""
+    """The rows of a range of keys from all staged files; None if there are none."""
     keys, found = names.key_columns(kind), list[pa.Table]()
     for sheaf in sheaves:
         some = sheaf.within(reach)

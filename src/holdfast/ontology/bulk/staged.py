@@ -19,7 +19,7 @@ from holdfast.base.codec import Document
 from holdfast.ontology.format.data.intents import Identity
 
 GROUP_ROWS = 4_096
-"""Of a sheaf: a range of keys that ends within a row group reads it for a part."""
+"""Of a staged file: a range of keys that ends within a row group reads it for a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def in_order(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def bound(table: pa.Table, keys: Sequence[str], group_rows: int = GROUP_ROWS) -> tuple[bytes, tuple[Part, ...]]:
-    """A sorted table as a sheaf's bytes, and its parts. Blocking."""
+    """A sorted table as the bytes of a staged file, and its parts. Blocking."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, compression="zstd", use_dictionary=False, write_statistics=False) as out:
         out.write_table(table, row_group_size=group_rows)

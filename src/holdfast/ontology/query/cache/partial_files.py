@@ -4,9 +4,9 @@ A lookup by key in a file of tens of megabytes needs the footer and mostly one r
 needs three columns of ten. So the footer is fetched first, which is one range, and then what the statement reads
 (``sparse_file``). Which row groups those are follows from the statistics in the footer, used as those of whole files
 are (``prune``): what concerns keys alone may be asked of every group, the rest only where no row left out could have
-hidden another one: of history, and of the oldest file if its rows say themselves until when they last. Row groups of rows that
-have ended by then are left out where a snapshot has them apart (``lifespans``). Few row groups are a file of their own.
-Where they are many, or after some such pieces, the file has all of its row groups.
+hidden another one: of history, and of the oldest file if its rows say themselves until when they last. Row groups of
+rows that have ended by then are left out where a snapshot has them apart (``lifespans``). Few row groups are a file of
+their own. Where they are many, or after some such pieces, the file has all of its row groups.
 
 What was fetched stays for the session, and the footer with it. Once all of a file is here, it is handled as a whole
 file.

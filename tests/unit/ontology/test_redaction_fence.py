@@ -21,7 +21,7 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.ontology.query.cache.fetched import OldCopy
 from holdfast.ontology.types.errors import Overtaken
 from tests.unit.ontology.desk import Desk
-from tests.unit.ontology.sights import (
+from tests.unit.ontology.fence_kit import (
     BY,
     DESTROYED,
     MORE,

@@ -21,7 +21,7 @@ from holdfast.ontology.types.refs import TypeId
 from tests.unit.ontology.desk import Desk
 from tests.unit.ontology.test_erase import erased
 from tests.unit.ontology.test_migrate import Person2, history, session
-from tests.unit.ontology.test_sparse import Link, Thing, large, stocked
+from tests.unit.ontology.test_sparse_file import Link, Thing, large, stocked
 from tests.unit.ontology.test_sqltables import ODD, odd_names
 
 

@@ -286,7 +286,7 @@ class KnownHead:
         self.ledger: Ledger = EMPTY
 
 
-FORMAT = "holdfast.ontology.restart"
+RESTART_FORMAT = "holdfast.ontology.restart"
 
 
 async def ended_chains(store: Store) -> list[Place]:
@@ -294,7 +294,7 @@ async def ended_chains(store: Store) -> list[Place]:
     found: list[Place] = []
     async for key in store.keys(layout.RESTARTS):
         document: dict[str, Any] = codec.decode((await store.get(key)).body, key=key)
-        codec.expect(document, format_name=FORMAT, newest=1, key=key)
+        codec.expect(document, format_name=RESTART_FORMAT, newest=1, key=key)
         try:
             found.append(Place(int(document["ended"]["commit_id"]), str(document["ended"]["manifest_path"])))
         except codec.MALFORMED as error:

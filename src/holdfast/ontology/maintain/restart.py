@@ -17,7 +17,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Conflict, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Lost, Store
-from holdfast.ontology.chain.chain import FORMAT, Chain
+from holdfast.ontology.chain.chain import RESTART_FORMAT, Chain
 from holdfast.ontology.format import layout
 from holdfast.ontology.format.head import Head, read_head
 from holdfast.ontology.maintain.redact import unfinished
@@ -68,7 +68,7 @@ async def apply(store: Store, ambient: Ambient, previewed: Preview, token: str, 
     recorded = False
     key = layout.restart_key(head.manifest_path) if head.manifest_path is not None else None
     if key is not None:
-        body = codec.stamp(record, format_name=FORMAT, version=1, write_id=ambient.ids.write_id())
+        body = codec.stamp(record, format_name=RESTART_FORMAT, version=1, write_id=ambient.ids.write_id())
         recorded = not isinstance(await store.put(key, codec.encode(body), CREATE), Lost)
     await _forget_derived(store)
     empty = Head(0, None, now, by, head.version, head.extra)

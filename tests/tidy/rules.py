@@ -22,8 +22,6 @@ LARGE_FOLDERS = {
     "src/holdfast/cli": "until Redesign V: one module per command",
     "src/holdfast/ingest": "until Redesign III",
     "src/holdfast/metrics": "until Redesign III",
-    "src/holdfast/ontology": "until Redesign II",
-    "src/holdfast/ontology/filters": "until Redesign II",
     "src/holdfast/pipeline": "until Redesign IV",
     "src/holdfast/pipeline/tables": "until Redesign IV",
     "src/holdfast/runs": "until Redesign V",

@@ -95,7 +95,7 @@ class TokenFile:
         return self.table.find(secret, self._clock.wall_ns())
 
     def valid(self) -> int:
-        """How many tokens somebody can send with now."""
+        """Number of tokens that have not expired."""
         now = self._clock.wall_ns()
         return sum(not token.expired(now) for token in self.table.tokens)
 
@@ -242,7 +242,7 @@ def _write(path: Path, tokens: tuple[Token, ...]) -> None:
 
 
 def _like(path: Path, new: int) -> None:
-    """A collector may run as somebody else than whoever edits: owner, group and mode stay as they were."""
+    """Keep owner, group and mode: the collector may run as another user."""
     try:
         before = path.stat()
     except FileNotFoundError:

@@ -185,6 +185,9 @@ def add_token(
     """The new row, and the token itself, which is not kept. Creates the file if there is none."""
     if not agents or not all(agents):
         raise Invalid("a token is for the agents of at least one pattern", remedy="give --agents, such as 'web-*'")
+    for pattern in agents:
+        if any(character.isspace() for character in pattern):
+            raise Invalid(f"the pattern {pattern!r} has white space in it", remedy="separate patterns by commas")
     ambient = ambient if ambient is not None else Ambient.system()
     with _editing(path):
         tokens = read_tokens(path) if path.exists() else ()

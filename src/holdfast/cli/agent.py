@@ -126,7 +126,7 @@ def _advice(worker: Any, ca_file: Path | None) -> str:
         case "identity_quarantined":
             return "ask those who run the collectors why this agent is held; start it again once it is not"
         case "untrusted" if ca_file is not None:
-            return f"{ca_file} does not contain the issuer of this certificate: name another agent.ca_file, and start again"
+            return f"{ca_file} does not contain the issuer of this certificate: change agent.ca_file, and start again"
         case "untrusted":
             return "name the file of its CA in agent.ca_file (HOLDFAST_AGENT__CA_FILE), and start the agent again"
         case "wrong_name":

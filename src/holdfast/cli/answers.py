@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.base.drafts import replacing
 from holdfast.base.errors import Invalid
 from holdfast.cli.output import Output
 from holdfast.cli.rows import Format, Read, cell, chosen, documents, group_lines, lines, show, show_groups
@@ -39,7 +40,7 @@ class Answers:
         style = self._file(self.path)
         with _draft(self.path) as draft:
             if style in LINES:
-                _write_lines(draft, lines(found, LINES[style], read=read))
+                _write_lines(draft, lines(found, LINES[style], read=read, verbatim=True))
             else:
                 _write_table(draft, style, found)
         self._told(found.num_rows, **told)
@@ -74,7 +75,7 @@ class Answers:
         style = self._file(self.path)
         with _draft(self.path) as draft:
             if style in LINES:
-                _write_lines(draft, group_lines(groups, LINES[style]))
+                _write_lines(draft, group_lines(groups, LINES[style], verbatim=True))
             else:
                 _write_table(draft, style, _table_of(groups))
         self._told(len(groups))
@@ -84,12 +85,13 @@ class Answers:
         if self.path is None:
             async for piece in pieces:
                 for line in lines(piece, style, read=read, header=not number):
-                    self.out.raw(line)
+                    self.out.escaped(line)
                 number += piece.num_rows
             return
         with _draft(self.path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             async for piece in pieces:
-                file.writelines(f"{line}\n" for line in lines(piece, style, read=read, header=not number))
+                written = lines(piece, style, read=read, header=not number, verbatim=True)
+                file.writelines(f"{line}\n" for line in written)
                 number += piece.num_rows
         self._told(number)
 
@@ -115,14 +117,11 @@ class Answers:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    draft = path.with_name(f".{path.name}.part")
     try:
-        yield draft
-        draft.replace(path)
+        with replacing(path) as draft:
+            yield draft
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write_lines(path: Path, written: Iterator[str]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.base.clock import iso
+from holdfast.base.drafts import replacing
 from holdfast.base.errors import HoldfastError, Invalid, NotFound
 from holdfast.cli.audit_page import page_of
 from holdfast.cli.engines import engine_for, options_of
@@ -183,7 +184,8 @@ def _unwritten(html: Path, error: OSError) -> Invalid:
 def _tell(shell: Shell, record: "Audited", html: Path | None) -> None:
     if html is not None:
         try:
-            html.write_text(page_of(record), encoding="utf-8")
+            with replacing(html) as draft:
+                draft.write_text(page_of(record), encoding="utf-8")
         except OSError as error:
             raise _unwritten(html, error) from error
     if shell.out.as_json:

@@ -16,6 +16,7 @@ from holdfast.bus.event import DEFAULT_PRIORITY
 from holdfast.bus.known import ANY
 from holdfast.bus.tail import Tail
 from holdfast.cli import events_dead
+from holdfast.cli.output import json_text
 from holdfast.cli.runs_shared import check_choice
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.cli.times import parse_moment, parse_span
@@ -133,7 +134,7 @@ def inspect(context: typer.Context, event_id: EventId, namespace: NamespaceOptio
             if shell.out.as_json:
                 shell.out.document({**document, "claims": found.claims})
                 return
-            shell.out.record({**document, "payload": json.dumps(found.envelope.payload)})
+            shell.out.record({**document, "payload": json_text(found.envelope.payload)})
             if found.claims:
                 columns = (
                     "handler_id",
@@ -258,7 +259,7 @@ def follow(
         if shell.out.as_json:
             shell.out.document(envelope_document(envelope))
         else:
-            text = json.dumps(envelope.payload, ensure_ascii=False)
+            text = json_text(envelope.payload)
             shell.out.line(f"{envelope.created_at[:23]}  {envelope.id}  {envelope.type}  {text}")
 
     async def work() -> None:

@@ -25,6 +25,7 @@ from holdfast.cli.output import (
     Output,
     PipeClosed,
     Terminated,
+    printable,
     silence_stdout,
 )
 from holdfast.cli.shell import Shell
@@ -116,7 +117,7 @@ class WithoutPandas:
 def _failed(out: Output, error: Exception) -> int:
     cause = _first_cause(error)
     if out.verbose:
-        traceback.print_exception(error)
+        print("\n".join(map(printable, "".join(traceback.format_exception(error)).splitlines())), file=sys.stderr)
     if isinstance(cause, HoldfastError):
         out.error(cause)
         return cause.exit_code
@@ -166,4 +167,12 @@ def _print_version(out: Output) -> None:
 def _log_to_stderr() -> None:
     import logging  # noqa: PLC0415  # only with --verbose
 
-    logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    class Printable(logging.Formatter):
+        """Messages quote keys and values from the store."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            return "\n".join(map(printable, super().format(record).split("\n")))
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Printable("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG, handlers=[handler])

@@ -8,6 +8,7 @@ import typer
 from holdfast.base import codec
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.cli.onto_shared import By, my_turn, no_such_type, open_ontology
+from holdfast.cli.output import json_text
 from holdfast.cli.shell import Shell, noun_app
 from holdfast.ontology import layout
 from holdfast.ontology.catalog import chained_schema, stored_schema
@@ -55,7 +56,7 @@ def _print(shell: Shell, change: Change) -> None:
     if shell.out.as_json:
         shell.out.document(change.document())
     else:
-        shell.out.line(json.dumps(change.document(), ensure_ascii=False))
+        shell.out.line(json_text(change.document()))
 
 
 def _known(ledger: Ledger, name: str) -> TypeId:
@@ -187,7 +188,7 @@ def export_schemas(
     if shell.out.as_json:
         shell.out.document(document)
     else:
-        shell.out.line(json.dumps(document, ensure_ascii=False, sort_keys=True))
+        shell.out.line(json_text(document, sort_keys=True))
 
 
 @schema_app.command("history")

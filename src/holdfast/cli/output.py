@@ -1,16 +1,22 @@
 """What a command prints: tables and lines for people, JSON for programs, errors as one clear line.
 
 Results go to standard output; progress, hints and errors go to standard error, so a pipe carries results alone. With
-``--json`` standard output holds one JSON document per line and an error is one JSON object on standard error. Text from
-a store is printed as text: it can neither carry markup nor control the terminal.
+``--json`` standard output holds one JSON document per line and an error is one JSON object on standard error.
+
+Text from a store can neither carry markup nor control the terminal. Whatever a command prints, on either stream and
+whether or not that is a terminal, goes through ``printable``, ``json_text`` or ``csv_line``, which write control
+characters, marks that change the direction of text, and lone surrogates as escapes.
 
 Rich is imported when a table is drawn, not before: it costs more than a whole ``--help``.
 """
 
+import csv
 import dataclasses
 import enum
+import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -22,6 +28,13 @@ from holdfast.base.errors import TABLE, HoldfastError
 PIPE_CLOSED = 141  # what a shell reports for a process that SIGPIPE ended
 INTERRUPTED = 130  # the same for SIGINT
 TERMINATED = 143  # the same for SIGTERM
+_HOSTILE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+"""C0, DEL and C1 controls; line separators, marks and overrides of direction; surrogates, which have no bytes."""
+_HOSTILE_CHAR = re.compile(f"[{_HOSTILE}]")
+_HOSTILE_IN_JSON = re.compile(f"[{_HOSTILE}]".replace("\x00-\x1f", ""))
+"""JSON itself escapes the C0 controls within its texts; a line feed outside of them is layout."""
+_BACKSLASHES = re.compile(rf"\\+(?=[xu{_HOSTILE}])")
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _UNBOUNDED = 32_000  # columns; a table in a file or a pipe is not folded to some terminal's width
 
 
@@ -44,15 +57,15 @@ class Output:
 
     def document(self, value: object) -> None:
         """One JSON document on a line of its own."""
-        self._write(json.dumps(value, ensure_ascii=False, default=_jsonable))
+        self._write(json_text(value, default=_jsonable))
 
     def line(self, text: str) -> None:
         """A line for people; nothing with ``--json``."""
         if not self.as_json:
             self._write(printable(text))
 
-    def raw(self, text: str) -> None:
-        """A line for programs that read neither tables nor JSON."""
+    def escaped(self, text: str) -> None:
+        """A line for programs, from ``json_text`` or ``csv_line``."""
         self._write(text)
 
     def note(self, text: str) -> None:
@@ -82,9 +95,10 @@ class Output:
         from rich.table import Table  # noqa: PLC0415  # slow to import, see above
         from rich.text import Text  # noqa: PLC0415  # as above
 
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        heading = None if title is None else Text(printable(title))
+        table = Table(title=heading, title_justify="left", box=None, pad_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column)
+            table.add_column(Text(printable(column)))
         for row in rows:
             table.add_row(*(Text(_cell(value), overflow="fold") for value in row))
         self._draw(table)
@@ -94,8 +108,9 @@ class Output:
         if self.as_json:
             self.document(dict(fields))
             return
-        width = max((len(name) for name in fields), default=0)
-        for name, value in fields.items():
+        names = [printable(name) for name in fields]
+        width = max(map(len, names), default=0)
+        for name, value in zip(names, fields.values(), strict=True):
             self._write(f"{name.ljust(width)}  {_cell(value)}")
 
     def error(self, error: HoldfastError) -> None:
@@ -106,7 +121,7 @@ class Output:
             body: dict[str, object] = {"kind": kind, "message": message, "exit_code": TABLE[kind].exit_code}
             if remedy:
                 body["remedy"] = remedy
-            text = json.dumps({"error": body}, ensure_ascii=False)
+            text = json_text({"error": body})
         else:
             text = f"error: {_lines(message)}"
             if remedy:
@@ -140,8 +155,36 @@ def silence_stdout() -> None:
 
 
 def printable(text: str) -> str:
-    """The text with control characters made visible, so that a key cannot move the cursor or fake a line."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    """One line for people: a key or a value cannot move the cursor, fake a line or turn the direction of reading."""
+    return _HOSTILE_CHAR.sub(_escape, text)
+
+
+def json_text(value: object, **options: Any) -> str:
+    """JSON without raw control characters; every JSON parser reads back exactly the same value."""
+    return _HOSTILE_IN_JSON.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, **options)
+    )
+
+
+def csv_line(row: Iterable[str], *, verbatim: bool = False) -> str:
+    """A row of CSV. Unless it is for a file, and ``verbatim``, controls other than the line feed are escaped, such as
+    ``\\x1b`` or ``\\u202e``. Backslashes before an ``x``, a ``u`` or an escape are doubled, so that this can be undone.
+    """
+    sink = io.StringIO()
+    csv.writer(sink, lineterminator="\r\n").writerow(row)  # what has either of the two is quoted
+    line = sink.getvalue().removesuffix("\r\n")
+    if verbatim:
+        return line
+    doubled = _BACKSLASHES.sub(lambda found: found[0] * 2, line)
+    return _HOSTILE_CHAR.sub(lambda found: "\n" if found[0] == "\n" else _code(found[0]), doubled)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return _SHORT.get(found[0]) or _code(found[0])
+
+
+def _code(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
 
 
 def _lines(text: str) -> str:

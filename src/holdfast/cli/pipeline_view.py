@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.base.clock import iso
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, printable
 
 if TYPE_CHECKING:
     from holdfast.objects.client import Client
@@ -43,7 +43,7 @@ class Watch:
 
             async def refresh() -> None:
                 while True:
-                    display.update(Text(self._line, no_wrap=True, overflow="ellipsis"), refresh=True)
+                    display.update(Text(printable(self._line), no_wrap=True, overflow="ellipsis"), refresh=True)
                     await asyncio.sleep(REFRESH_S)
 
             ticking = asyncio.ensure_future(refresh())

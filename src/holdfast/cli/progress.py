@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, printable
 
 if TYPE_CHECKING:
     from rich.console import Group  # imported late at run time: it is slow, and unused without a terminal
@@ -69,9 +69,11 @@ class Checklist:
             running = step.state is State.RUNNING
             mark = self._spinner if running else Text(*_MARKS[step.state])
             style = "dim" if step.state is State.WAITING else "bold" if running else ""
-            table.add_row(mark, Text(step.title, style=style), Text(step.detail, style="dim"))
-        notes = [Text(f"  {note}", no_wrap=True, overflow="ellipsis") for note in self.notes]
-        return Group(table, *notes, Text(f"  {self.footer()}", style="dim", no_wrap=True, overflow="ellipsis"))
+            table.add_row(mark, Text(printable(step.title), style=style), Text(printable(step.detail), style="dim"))
+        notes = [Text(f"  {printable(note)}", no_wrap=True, overflow="ellipsis") for note in self.notes]
+        return Group(
+            table, *notes, Text(f"  {printable(self.footer())}", style="dim", no_wrap=True, overflow="ellipsis")
+        )
 
 
 @asynccontextmanager

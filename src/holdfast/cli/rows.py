@@ -1,8 +1,6 @@
 """Result tables on the command line: for people, or as JSON, JSON lines or CSV."""
 
 import base64
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.cli.output import Output
+from holdfast.cli.output import Output, csv_line, json_text
 
 BATCH = 1_000
 PLACES = 18
@@ -45,7 +43,7 @@ def show(out: Output, found: pa.Table, style: Format | None, *, read: Read | Non
             out.note(f"{found.num_rows} {'row' if found.num_rows == 1 else 'rows'}")
         case plain:
             for line in lines(found, plain, read=read):
-                out.raw(line)
+                out.escaped(line)
 
 
 def documents(found: pa.Table, read: Read | None = None) -> Iterator[dict[str, Any]]:
@@ -53,14 +51,16 @@ def documents(found: pa.Table, read: Read | None = None) -> Iterator[dict[str, A
     return (_named(found.column_names, row, read or {}) for row in _rows(found, _plain))
 
 
-def lines(found: pa.Table, style: Format, *, read: Read | None = None, header: bool = True) -> Iterator[str]:
-    """JSON lines, or CSV."""
+def lines(
+    found: pa.Table, style: Format, *, read: Read | None = None, header: bool = True, verbatim: bool = False
+) -> Iterator[str]:
+    """JSON lines, or CSV, which in a file has all characters ``verbatim``."""
     if style is Format.JSONL:
-        yield from (json.dumps(each, ensure_ascii=False) for each in documents(found, read))
+        yield from (json_text(each) for each in documents(found, read))
         return
     if header:
-        yield _csv_line(found.column_names)
-    yield from (_csv_line(row) for row in _rows(found, _text))
+        yield csv_line(found.column_names, verbatim=verbatim)
+    yield from (csv_line(row, verbatim=verbatim) for row in _rows(found, _text))
 
 
 def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format | None) -> None:
@@ -74,18 +74,18 @@ def show_groups(out: Output, groups: Sequence[Mapping[str, Any]], style: Format 
             out.note(f"{len(groups)} {'row' if len(groups) == 1 else 'rows'}")
         case plain:
             for line in group_lines(groups, plain):
-                out.raw(line)
+                out.escaped(line)
 
 
-def group_lines(groups: Sequence[Mapping[str, Any]], style: Format) -> Iterator[str]:
-    """JSON lines, or CSV."""
+def group_lines(groups: Sequence[Mapping[str, Any]], style: Format, *, verbatim: bool = False) -> Iterator[str]:
+    """As ``lines``."""
     if style is Format.JSONL:
         for group in groups:
-            yield json.dumps({name: _plain(value) for name, value in group.items()}, ensure_ascii=False)
+            yield json_text({name: _plain(value) for name, value in group.items()})
         return
-    yield _csv_line(list(groups[0]) if groups else [])
+    yield csv_line(list(groups[0]) if groups else [], verbatim=verbatim)
     for group in groups:
-        yield _csv_line([_text(value) for value in group.values()])
+        yield csv_line([_text(value) for value in group.values()], verbatim=verbatim)
 
 
 def _named(names: Sequence[str], row: Sequence[Any], read: Read) -> dict[str, Any]:
@@ -136,9 +136,3 @@ def cell(value: Any) -> Any:
     if isinstance(plain, dict | list):
         return json.dumps(plain, ensure_ascii=False)
     return repr(plain) if isinstance(plain, float) else plain
-
-
-def _csv_line(row: list[str]) -> str:
-    sink = io.StringIO()
-    csv.writer(sink, lineterminator="").writerow(row)
-    return sink.getvalue()

@@ -1,13 +1,12 @@
 """How runs look: rows and lines for people, documents for programs. Pure."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from holdfast.base.clock import iso, parse_iso
-from holdfast.cli.output import printable
+from holdfast.cli.output import json_text
 from holdfast.cli.times import clock_time, span
 from holdfast.runs.describe import Description, error_text
 from holdfast.runs.entry import Entry
@@ -185,8 +184,8 @@ def _error_text(error: object) -> str:
 
 
 def shortened(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return printable(text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "...")
+    text = json_text(value, default=str)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 class Stats:

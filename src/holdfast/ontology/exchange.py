@@ -22,6 +22,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.base.drafts import replacing
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.ontology.batch import Batch, Many
 from holdfast.ontology.columns import typed_columns
@@ -65,31 +66,32 @@ def format_of(path: Path, wanted: FileFormat | None = None) -> FileFormat:
 
 def write_file(path: Path, style: FileFormat, shape: Shape, rows: Many) -> None:
     """All of it or nothing: the file appears when it is whole."""
-    draft = path.with_name(f".{path.name}.part")
     try:
-        match style:
-            case FileFormat.PARQUET:
-                schema = table_of(shape, ()).schema
-                with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-                    for batch in rows.batches():
-                        writer.write_table(table_of(shape, batch))
-            case FileFormat.ARROW:
-                schema = table_of(shape, ()).schema
-                with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                    for batch in rows.batches():
-                        writer.write_table(table_of(shape, batch))
-            case FileFormat.CSV:
-                with draft.open("w", encoding="utf-8", newline="") as file:
-                    _write_csv(file, shape, rows)
-            case FileFormat.JSONL:
-                with draft.open("w", encoding="utf-8", newline="") as file:
-                    for batch in rows.batches():
-                        file.writelines(_line(shape, row) for row in batch)
-        draft.replace(path)
+        with replacing(path) as draft:
+            _write(draft, style, shape, rows)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror or error}", remedy="name a file that can be written") from error
-    finally:
-        draft.unlink(missing_ok=True)
+
+
+def _write(draft: Path, style: FileFormat, shape: Shape, rows: Many) -> None:
+    match style:
+        case FileFormat.PARQUET:
+            schema = table_of(shape, ()).schema
+            with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+                for batch in rows.batches():
+                    writer.write_table(table_of(shape, batch))
+        case FileFormat.ARROW:
+            schema = table_of(shape, ()).schema
+            with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                for batch in rows.batches():
+                    writer.write_table(table_of(shape, batch))
+        case FileFormat.CSV:
+            with draft.open("w", encoding="utf-8", newline="") as file:
+                _write_csv(file, shape, rows)
+        case FileFormat.JSONL:
+            with draft.open("w", encoding="utf-8", newline="") as file:
+                for batch in rows.batches():
+                    file.writelines(_line(shape, row) for row in batch)
 
 
 def table_of(shape: Shape, rows: Sequence[Row]) -> pa.Table:

@@ -57,6 +57,14 @@ class NotJson(Invalid):
     """A value has no form in which it can be written down."""
 
 
+class UnknownKind(Invalid, AttributeError):
+    """A recorded value is used as an object of a class that this program has not imported."""
+
+
+class UnreadableValue(Corrupt):
+    """A recorded value does not fit the class or the codec that it names."""
+
+
 class StepFailed(HoldfastError):
     """A step failed for good. The same on the first run and on every replay, so it may be caught."""
 

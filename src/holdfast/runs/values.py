@@ -4,27 +4,36 @@ What a step returns on its first run is the decoded form of what was written, so
 stays plain, for other readers of the journal. Tagged: ``{"$type": NAME, "value": ...}``; a dictionary that has a key
 ``$type`` itself is tagged too, so nothing is confused.
 
-Classes are found again by module and name, so they must be importable; only dataclasses, pydantic models, enums and
-what ``register`` names are ever instantiated.
+Only dataclasses, pydantic models, enums and what ``register`` names are ever instantiated. Reading imports nothing: a
+class is found by its name in a module that the program has imported already. A value of an unknown kind comes back as
+the plain document that was written, an ``Unknown``; taking an attribute of it raises ``UnknownKind``.
+
+Errors: ``NotJson`` for what cannot be written, with its place; ``UnreadableValue`` for what was recorded and does not
+fit the class or codec that it names.
 """
 
 import base64
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from pydantic import BaseModel
 
-from holdfast.base.errors import Invalid
-from holdfast.runs.errors import NotJson
+from holdfast.base.errors import HoldfastError, Invalid
+from holdfast.runs.errors import NotJson, UnknownKind, UnreadableValue
 
 TAG = "$type"
+MAX_DEPTH = 100
+"""Levels of nesting that are written. Reading takes at most four stack frames for each, so it always succeeds."""
+_SCALARS = frozenset({bool, int, float, str})
+_MAX_BITS = 14_000
+"""Of a whole number: Python converts no more than 4,300 digits to text and back."""
 
 
 class Codec(NamedTuple):
@@ -57,99 +66,167 @@ register(set, "set", lambda v: sorted(v, key=repr), set)
 register(frozenset, "frozenset", lambda v: sorted(v, key=repr), frozenset)
 
 
+class Unknown(dict[str, Any]):
+    """A recorded value whose class or codec this program does not have: the document as it was written.
+
+    It can be passed on, printed and recorded again. To use it as the object that it was is an ``UnknownKind``.
+    """
+
+    def __getattr__(self, name: str) -> NoReturn:
+        kind = self.get("class", self.get(TAG))
+        raise UnknownKind(
+            f"a recorded value is of the kind {kind!r}, which this program does not know: it has no {name!r}",
+            remedy="import the module of its class, or call runs.register_codec, before the run is resumed",
+        )
+
+
 def to_json(value: Any, where: str = "value") -> Any:
     """The JSON form of ``value``; ``NotJson`` names the place that has none."""
-    try:
-        return _to_json(value, where)
-    except RecursionError as error:
-        raise NotJson(f"{where} is nested too deeply, or contains itself") from error
+    return _to_json(value, where, MAX_DEPTH)
 
 
-def _to_json(value: Any, where: str) -> Any:
+def _to_json(value: Any, where: str, depth: int) -> Any:
     kind = type(value)
-    if value is None or kind in (bool, int, str):
-        return value
-    if kind is float:
-        return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+    if value is None or kind in _SCALARS:
+        return _scalar_to_json(value, where)
+    if not depth:
+        raise NotJson(
+            f"{where[:200]}... is nested in more than {MAX_DEPTH} levels, or contains itself",
+            remedy="return a flat form of it, such as a list of its nodes",
+        )
     if kind is list:
-        return [_to_json(item, f"{where}[{n}]") for n, item in enumerate(value)]
+        return [_to_json(item, f"{where}[{n}]", depth - 1) for n, item in enumerate(value)]
     if kind is dict:
-        return _dict_to_json(value, where)
+        return _dict_to_json(value, where, depth)
+    if kind is Unknown:
+        return dict(value)
     codec = _by_type.get(kind)
     if codec is not None:
-        return {TAG: codec.name, "value": _to_json(codec.encode(value), where)}
+        return {TAG: codec.name, "value": _to_json(codec.encode(value), where, depth - 1)}
     if isinstance(value, Enum):
         if value.name not in kind.__members__:  # several flags at once, or none
-            return {TAG: "flags", "class": _reference(kind, where), "value": _to_json(value.value, where)}
+            return {TAG: "flags", "class": _reference(kind, where), "value": _to_json(value.value, where, depth - 1)}
         return {TAG: "enum", "class": _reference(kind, where), "value": value.name}
     if isinstance(value, BaseModel):
-        return _model_to_json(value, where)
+        return _model_to_json(value, where, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
             field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)
         }
-        return {TAG: "dataclass", "class": _reference(kind, where), "value": _dict_to_json(fields, where)}
+        return {TAG: "dataclass", "class": _reference(kind, where), "value": _dict_to_json(fields, where, depth)}
     raise NotJson(
         f"{where} is a {kind.__module__}.{kind.__qualname__}, which cannot be written down",
         remedy="return JSON values, dataclasses or pydantic models, or register a codec with runs.register_codec",
     )
 
 
+def _scalar_to_json(value: Any, where: str) -> Any:
+    kind = type(value)
+    if kind is str:
+        return _checked_text(value, where)
+    if kind is int and value.bit_length() > _MAX_BITS:
+        raise NotJson(f"{where} is a whole number of {value.bit_length()} bits", remedy="return it as bytes")
+    if kind is float and not math.isfinite(value):
+        return {TAG: "float", "value": repr(value)}
+    return value
+
+
+def _checked_text(text: str, where: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise NotJson(
+                f"{where} has half a surrogate pair at character {error.start}, which UTF-8 cannot hold",
+                remedy="decode the text with errors='replace', or return it as bytes",
+            ) from error
+    return text
+
+
 def from_json(value: Any) -> Any:
     """The value that ``to_json`` wrote."""
+    try:
+        return _from_json(value)
+    except RecursionError as error:
+        raise UnreadableValue("a recorded value is nested too deeply to be read") from error
+
+
+def _from_json(value: Any) -> Any:
     if isinstance(value, list):
-        return [from_json(item) for item in value]
+        return [_from_json(item) for item in value]
     if not isinstance(value, dict):
         return value
-    tag = value.get(TAG)
-    if tag is None:
-        return {key: from_json(item) for key, item in value.items()}
-    inner = value.get("value")
+    if TAG not in value:
+        return {key: _from_json(item) for key, item in value.items()}
+    try:
+        return _tagged(value)
+    except (HoldfastError, RecursionError):
+        raise
+    except Exception as error:  # a class or a codec of the program refuses what was recorded
+        kind = str(value.get("class", value[TAG]))[:200]
+        raise UnreadableValue(
+            f"a recorded value does not fit its kind {kind!r}: {type(error).__name__}: {str(error)[:200]}",
+            remedy="keep the class or codec able to read what was recorded, or fork the run before that step",
+        ) from error
+
+
+def _tagged(value: dict[str, Any]) -> Any:
+    tag, inner = value[TAG], value.get("value")
     match tag:
         case "float":
-            return float(str(inner))
+            return float(inner)  # type: ignore[arg-type]  # text, or the caller's error
         case "dict":
-            return {from_json(key): from_json(item) for key, item in inner or []}
-        case "enum":
-            return _find(value["class"], Enum)[inner]  # type: ignore[index]  # an enum class
-        case "flags":
-            return _find(value["class"], Enum)(from_json(inner))
-        case "model":
-            return _model_from_json(value)
-        case "dataclass":
-            return _rebuild(_find(value["class"], None), from_json(inner))
-    codec = _by_name.get(str(tag))
-    if codec is None:
-        raise Invalid(
-            f"no codec is registered for {tag!r}", remedy="call runs.register_codec before the run is resumed"
-        )
-    return codec.decode(from_json(inner))
+            return {_from_json(key): _from_json(item) for key, item in inner or []}
+        case "enum" | "flags" | "model" | "dataclass":
+            kind = _find(str(value["class"]))
+            return Unknown(value) if kind is None else _instance(kind, value)
+    codec = _by_name.get(tag) if isinstance(tag, str) else None
+    return Unknown(value) if codec is None else codec.decode(_from_json(inner))
 
 
-def _dict_to_json(value: dict[Any, Any], where: str) -> Any:
+def _instance(kind: Any, value: dict[str, Any]) -> Any:
+    """An object of a class of the program, which has the sort of class that was recorded."""
+    inner = value.get("value")
+    match value[TAG]:
+        case "enum" if issubclass(kind, Enum):
+            return kind[inner]
+        case "flags" if issubclass(kind, Enum):
+            return kind(_from_json(inner))
+        case "model" if issubclass(kind, BaseModel):
+            return _model_from_json(kind, value)
+        case "dataclass" if dataclasses.is_dataclass(kind):
+            return _rebuild(kind, _from_json(inner))
+    raise UnreadableValue(
+        f"{value['class']} of a recorded value is not a class of the recorded kind, {value[TAG]}",
+        remedy="restore the class, or fork the run before that step",
+    )
+
+
+def _dict_to_json(value: dict[Any, Any], where: str, depth: int) -> Any:
     if TAG not in value and all(type(key) is str for key in value):
         # A line has its keys sorted; a step must see on its first run the order that a replay will see.
-        return {key: _to_json(value[key], f"{where}.{key}") for key in sorted(value)}
-    pairs = [[_to_json(key, where), _to_json(item, f"{where}[{key!r}]")] for key, item in value.items()]
+        return {_checked_text(key, where): _to_json(value[key], f"{where}.{key}", depth - 1) for key in sorted(value)}
+    pairs = [
+        [_to_json(key, where, depth - 1), _to_json(item, f"{where}[{key!r}]", depth - 1)] for key, item in value.items()
+    ]
     return {TAG: "dict", "value": pairs}
 
 
-def _model_to_json(value: BaseModel, where: str) -> dict[str, Any]:
+def _model_to_json(value: BaseModel, where: str, depth: int) -> dict[str, Any]:
     """Its fields as they are, not validated again. What its class keeps in private attributes is not written."""
     kind = type(value)
     fields = {name: getattr(value, name) for name in kind.model_fields}
-    document = {TAG: "model", "class": _reference(kind, where), "value": _dict_to_json(fields, where)}
+    document = {TAG: "model", "class": _reference(kind, where), "value": _dict_to_json(fields, where, depth)}
     if value.model_extra:
-        document["extra"] = _dict_to_json(value.model_extra, where)
+        document["extra"] = _dict_to_json(value.model_extra, where, depth)
     if value.model_fields_set != {*fields, *(value.model_extra or ())}:
         document["set"] = sorted(value.model_fields_set)
     return document
 
 
-def _model_from_json(document: dict[str, Any]) -> Any:
-    kind: Any = _find(document["class"], BaseModel)
-    fields = from_json(document.get("value")) or {}
-    extra = from_json(document.get("extra")) or {}
+def _model_from_json(kind: type[BaseModel], document: dict[str, Any]) -> Any:
+    fields = _from_json(document.get("value")) or {}
+    extra = _from_json(document.get("extra")) or {}
     known = kind.model_fields
     by_alias = {known[name].alias or name if name in known else name: field for name, field in fields.items()}
     were_set = set(document.get("set", {*fields, *extra}))
@@ -163,34 +240,30 @@ def _reference(kind: type, where: str) -> str:
             remedy="define the class at the top level of a module",
         )
     reference = f"{kind.__module__}:{kind.__qualname__}"
-    try:
-        _find(reference, None)
-    except Invalid as error:
-        raise NotJson(f"{where}: {error}", remedy="define the class at the top level of a module") from error
+    if _find(reference) is None:
+        raise NotJson(
+            f"{where}: the class {reference} cannot be found by its name",
+            remedy="define it at the top level of a module",
+        )
     return reference
 
 
-def _find(reference: str, base: type | None) -> type:
-    module, _, name = str(reference).partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise Invalid(
-            f"the class {reference} of a recorded value cannot be found: {error}",
-            remedy="keep the class where it was, or register a codec",
-        ) from error
-    if not (isinstance(found, type) and (base is None or issubclass(found, base))):
-        raise Invalid(f"{reference} of a recorded value is not a class of the expected kind")
-    return found
+def _find(reference: str) -> type | None:
+    """The class of this name in the modules that are imported; None if there is none. Calls no code of theirs, so a
+    module that imports lazily imports nothing.
+    """
+    module, _, name = reference.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) else None
 
 
-def _rebuild(kind: type, fields: dict[str, Any]) -> Any:
+def _rebuild(kind: Any, fields: dict[str, Any]) -> Any:
     """A dataclass instance with exactly the recorded fields, whatever its ``__init__`` would compute."""
-    if not dataclasses.is_dataclass(kind):
-        raise Invalid(f"{kind.__module__}:{kind.__qualname__} of a recorded value is no dataclass any more")
     made: Any = object.__new__(kind)
     for name, value in fields.items():
+        if name.startswith("__"):
+            raise UnreadableValue(f"{name!r} is not the name of a field", remedy="the journal was edited: restore it")
         object.__setattr__(made, name, value)
     return made

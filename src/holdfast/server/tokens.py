@@ -32,7 +32,8 @@ from typing import Any
 
 from holdfast.base.aio import blocking
 from holdfast.base.clock import Clock, iso, parse_iso
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.drafts import create
+from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest.identity import fits
@@ -185,7 +186,6 @@ def add_token(
     if not agents or not all(agents):
         raise Invalid("a token is for the agents of at least one pattern", remedy="give --agents, such as 'web-*'")
     ambient = ambient if ambient is not None else Ambient.system()
-    path = path.resolve()  # a link stays one, and leads to the new file
     with _editing(path):
         tokens = read_tokens(path) if path.exists() else ()
         token_id = ambient.ids.attempt()
@@ -201,7 +201,6 @@ def add_token(
 
 
 def revoke_token(path: Path, token_id: str) -> Token:
-    path = path.resolve()
     with _editing(path):
         tokens = read_tokens(path)
         gone = next((token for token in tokens if token.token_id == token_id), None)
@@ -213,13 +212,18 @@ def revoke_token(path: Path, token_id: str) -> Token:
 
 @contextmanager
 def _editing(path: Path) -> Iterator[None]:
-    """One editor at a time. The lock is on the folder, since the file itself is replaced."""
+    """One editor at a time. The lock is on the folder, since the file itself is replaced.
+
+    A link is refused: in a folder that others can write to it may lead anywhere.
+    """
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(f"folder {path.parent} cannot be opened: {error.strerror}", remedy="create it first") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
+        if path.is_symlink():
+            raise Refused(f"token file {path} is a link to {path.readlink()}", remedy="name the file itself")
         yield
         os.fsync(folder)
     finally:
@@ -229,7 +233,7 @@ def _editing(path: Path) -> Iterator[None]:
 def _write(path: Path, tokens: tuple[Token, ...]) -> None:
     """Replace the file whole: a collector reads the old one or the new one, with the rights that it had."""
     new = path.with_name(f".{path.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
+    with os.fdopen(create(new), "w", encoding="utf-8") as out:
         _like(path, out.fileno())
         out.write(_HEADER + "".join(map(_row, tokens)))
         out.flush()

@@ -1,16 +1,25 @@
 """What commands print, for people and for programs."""
 
+import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.console import Console
 
 from holdfast.base.errors import TABLE, Conflict, NotFound
-from holdfast.cli.output import Output, PipeClosed, printable
+from holdfast.cli.answers import Answers
+from holdfast.cli.output import Output, PipeClosed, csv_line, json_text, printable
+from holdfast.cli.progress import Checklist, State, Step
+from holdfast.cli.rows import Format, show, show_groups
 
 
 class Streams:
@@ -98,6 +107,90 @@ def test_text_from_a_store_cannot_control_the_terminal() -> None:
     assert "\\x1b[31mred\\r\\nerror: fake" in printed
     assert "[bold]not markup[/bold] :smile:" in printed
     assert printable("größe\t") == "größe\\t"
+
+
+HOSTILE = "a\x1b[31mb\x9b2Jc\x7fd\u202ee\u2066f\u2028g\r\th\ud800i"
+"""Escape and C1 sequences, DEL, an override and an isolate of direction, a line separator, half a character."""
+SHOWN = "a\\x1b[31mb\\x9b2Jc\\x7fd\\u202ee\\u2066f\\u2028g\\r\\th\\ud800i"
+
+
+def is_harmless(text: str) -> bool:
+    return all(char == "\n" or char.isprintable() for char in text)
+
+
+def test_every_form_of_output_escapes_hostile_text() -> None:
+    people, program = Streams(), Streams(as_json=True)
+    for streams in (people, program):
+        streams.out.line(HOSTILE)
+        streams.out.note(HOSTILE)
+        streams.out.table((HOSTILE,), [(HOSTILE,)], title=HOSTILE)
+        streams.out.table((HOSTILE,), [], empty=HOSTILE)
+        streams.out.record({HOSTILE: HOSTILE})
+        streams.out.document({HOSTILE: [HOSTILE]})
+        streams.out.error(NotFound(f"no key {HOSTILE}", remedy=HOSTILE))
+        for printed in (streams.stdout.getvalue(), streams.stderr.getvalue()):
+            assert is_harmless(printed), ascii(printed)
+            printed.encode()
+    assert people.stderr.getvalue().count(SHOWN) == 4
+    documents = [json.loads(line) for line in program.stdout.getvalue().splitlines()]
+    assert documents == [[{HOSTILE: HOSTILE}], [], {HOSTILE: HOSTILE}, {HOSTILE: [HOSTILE]}]
+    assert json.loads(program.stderr.getvalue())["error"]["message"] == f"no key {HOSTILE}"
+
+
+@pytest.mark.parametrize("style", list(Format))
+def test_every_format_of_rows_escapes_hostile_text(style: Format) -> None:
+    text = HOSTILE.replace("\ud800", "")  # which no Arrow column holds
+    for streams in (Streams(), Streams(as_json=True)):
+        show(streams.out, pa.table({text: [text, f"two\nlines {text}"]}), style)
+        show_groups(streams.out, [{text: text, "n": [text]}], style)
+        for printed in (streams.stdout.getvalue(), streams.stderr.getvalue()):
+            assert is_harmless(printed), ascii(printed)
+
+
+def read_escaped(cell: str) -> str:
+    """As `docs/reference/cli.md` has it."""
+
+    def one(found: re.Match[str]) -> str:
+        slashes, kind, digits = found[1], found[2], found[3]
+        kept = "\\" * (len(slashes) // 2)
+        size = 2 if kind == "x" else 4
+        if len(slashes) % 2:
+            return kept + chr(int(digits[:size], 16)) + digits[size:]
+        return kept + kind + digits
+
+    return re.sub(r"(\\+)([xu])([0-9a-f]{0,4})", one, cell)
+
+
+@given(st.text(st.sampled_from("xu01ab\\\x1b\u202e\x9b\n\r,\"'é") | st.characters(exclude_categories=["Cs"])))
+@example("C:\\users\\x1b")
+@example("\\\x1b")
+def test_escaped_csv_can_be_read_back(cell: str) -> None:
+    line = csv_line([cell, "next"])
+    (row,) = csv.reader(io.StringIO(line, newline=""))
+    assert [read_escaped(each) for each in row] == [cell, "next"]
+    (verbatim,) = csv.reader(io.StringIO(csv_line([cell, "next"], verbatim=True), newline=""))
+    assert verbatim == [cell, "next"]
+
+
+@given(st.text(), st.text(st.characters()))
+def test_json_is_read_back_as_it_was(name: str, value: str) -> None:
+    assert json.loads(json_text({name: [value]})) == {name: [value]}
+
+
+def test_a_file_of_csv_has_the_text_as_it_is(tmp_path: Path) -> None:
+    text = HOSTILE.replace("\ud800", "")
+    Answers(Streams().out, path=tmp_path / "rows.csv").rows(pa.table({"name": [text]}))
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["name"], [text]]
+
+
+def test_what_lives_on_a_terminal_escapes_hostile_text() -> None:
+    checklist = Checklist([Step(HOSTILE, HOSTILE, State.GOOD)], footer=lambda: HOSTILE, notes=[HOSTILE])
+    screen = Console(file=io.StringIO(), width=500)
+    screen.print(checklist.draw())
+    printed = screen.file.getvalue()  # type: ignore[attr-defined]  # the StringIO above
+    assert is_harmless(printed), ascii(printed)
+    assert printed.count(SHOWN) == 4
 
 
 def test_values_with_a_json_form() -> None:

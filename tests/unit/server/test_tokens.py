@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Invalid, NotFound
+from holdfast.base.errors import Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.cli.main import run
 from holdfast.server.tokens import TokenFile, add_token, read_tokens, revoke_token
@@ -168,19 +168,47 @@ async def test_a_file_that_is_nested_without_end_leaves_the_tokens(tmp_path: Pat
     assert file.problem is not None
 
 
-def test_a_file_keeps_its_rights_and_a_link_leads_to_it_still(file: Path, tmp_path: Path) -> None:
-    first, _ = add_token(file, ("*",), AMBIENT)
+def test_a_file_keeps_its_rights(file: Path) -> None:
+    add_token(file, ("*",), AMBIENT)
+    assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o640)
+    add_token(file, ("web-*",), AMBIENT)
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_token_file_is_not_written_through_a_link(file: Path, tmp_path: Path, *, there: bool) -> None:
+    token, _ = add_token(file, ("*",), AMBIENT)
+    before = file.read_bytes()
     link = tmp_path / "elsewhere" / "link.toml"
     link.parent.mkdir()
-    link.symlink_to(file)
-    second, _ = add_token(link, ("web-*",), AMBIENT)
-    assert read_tokens(file) == (first, second)
-    revoke_token(link, first.token_id)
-    assert read_tokens(file) == (second,)
-    assert link.is_symlink()
-    assert file.stat().st_mode & 0o777 == 0o640
-    assert [each.name for each in link.parent.iterdir()] == ["link.toml"]
+    link.symlink_to(file if there else tmp_path / "planted.toml")
+    for edit in (lambda: add_token(link, ("web-*",), AMBIENT), lambda: revoke_token(link, token.token_id)):
+        with pytest.raises(Refused, match="is a link to"):
+            edit()
+    assert file.read_bytes() == before
+    assert not (tmp_path / "planted.toml").exists()
+
+
+def test_the_new_token_file_is_not_written_through_a_link_that_waits_for_it(file: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    file.with_name(f".{file.name}.new").symlink_to(victim)
+    token, _ = add_token(file, ("*",), AMBIENT)
+    assert victim.read_text(encoding="utf-8") == "mine"
+    assert not file.is_symlink()
+    assert read_tokens(file) == (token,)
+
+
+def test_the_new_token_file_is_not_one_that_others_hold_open(file: Path) -> None:
+    planted = file.with_name(f".{file.name}.new")
+    with planted.open("w+", encoding="utf-8") as held:
+        planted.chmod(0o666)
+        add_token(file, ("*",), AMBIENT)
+        held.seek(0)
+        assert held.read() == ""
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_in_a_pattern_brackets_are_letters_like_others(file: Path) -> None:

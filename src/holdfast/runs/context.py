@@ -9,11 +9,13 @@ an ``Exception``.
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary, WeakSet
 
-from holdfast.base import aio, telemetry
+from holdfast.base import telemetry
 from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
@@ -29,7 +31,7 @@ from holdfast.runs.mailbox import Inbox
 from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
 from holdfast.runs.outcome import Retry
 from holdfast.runs.recorded import Packed, unpack, unpack_group
-from holdfast.runs.replay import GROUP, Place, Replay
+from holdfast.runs.replay import GROUP, Place, Replay, check_members
 from holdfast.runs.standing import Continued, Question, Standing, Suspended
 from holdfast.runs.values import to_json
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 
 class Context:
+    _owners: "ClassVar[WeakKeyDictionary[asyncio.Task[Any], Context]]" = WeakKeyDictionary()
+    """Which session's a task is, as far as it is known."""
+
     def __init__(self, store: Store, ambient: Ambient, journal: Journal, replay: Replay) -> None:
         self._store = store
         self._ambient = ambient
@@ -49,10 +54,22 @@ class Context:
         self._ids = StepIds()
         self._deferred = Deferred()
         self._struck: set[Whose] = set()
+        self._recording: set[Whose] = set()
+        """Tasks whose step has returned and is being recorded."""
+        self._older: WeakSet[asyncio.Task[Any]] = WeakSet()
+        """Tasks that existed before the workflow's code ran, so that none of them is its own."""
         self._inbox = Inbox(store, journal.history)
         self.standing = Standing()
         self.post = Post(journal.history.entries)
         self._span = telemetry.spans()
+
+    def enter(self) -> None:
+        """Called in the workflow's own task before its code runs."""
+        self.main = task = asyncio.current_task()
+        if task is not None:
+            self._owners[task] = self
+        if self._replay.has_aside():
+            self._older = WeakSet(asyncio.all_tasks())
 
     @property
     def session(self) -> int:
@@ -194,11 +211,18 @@ class Context:
                     failure = StepFailed(ident, type(error).__name__, str(error))
                     self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
                     raise failure from error
-                return await self._write_step({**marks, **outbox}, value)
+                task = asyncio.current_task()
+                self._recording.add(task)
+                try:
+                    return await self._write_step({**marks, **outbox}, value)
+                finally:
+                    self._recording.discard(task)
         finally:
             self._ids.done(ident)
 
     def _aside(self, ident: str) -> Entry | None:
+        if (task := asyncio.current_task()) is not None:
+            self._owners[task] = self
         entry = self._replay.ask_aside(ident)
         if entry is None:
             self._strike_aside()
@@ -218,26 +242,61 @@ class Context:
         """The results of a group, in order. An empty one leaves no trace."""
         main = self._is_main()
         place = self._place("group", ident) if main and named else None
-        if place is not None and (self._replay.has_more() or any("error" in entry.fields for entry in place.entries)):
-            # The workflow has gone on from it: members that a failure stopped must not run again.
-            entries = {step: self._replay.ask_aside(step) for step in (keyed(ident, member) for member in named)}
-            return await unpack_group(self._store, ident, entries)
+        steps = [keyed(ident, member) for member in named]
+        if place is not None:
+            check_members(place, steps)
+            if self._replay.has_more() or any("error" in entry.fields for entry in place.entries):
+                # The workflow has gone on from this group: members that a failure stopped must not run again.
+                entries = {step: self._replay.ask_aside(step) for step in steps}
+                return await unpack_group(self._store, ident, entries)
         if main:
             self._release()
+        lane = f"{GROUP}{ident}" if main else "task"
 
-        tasks: set[Whose] = set()
+        async def one(step: str, function: Callable[..., Any], *args: Any) -> Any:
+            return await self._answer(group, step, Call(function, args, {}, retry, timeout), lane)
 
-        async def one(item: tuple[str, tuple[Any, ...]]) -> Any:
-            tasks.add(asyncio.current_task())
-            member, (function, *args) = item
-            call = Call(function, tuple(args), {}, retry, timeout)
-            lane = f"{GROUP}{ident}" if main else "task"
-            return await self._answer(group, keyed(ident, member), call, lane)
+        members = [partial(one, step, *call) for step, call in zip(steps, named.values(), strict=True)]
+        return await self._run_members(members, limit)
 
+    async def _run_members(self, members: list[Callable[[], Awaitable[Any]]], limit: int) -> list[Any]:
+        """The results of a group's members, at most ``limit`` at a time. The first failure cancels those whose function
+        is still running; those whose function has returned are recorded before the failure is raised.
+        """
+        turns = asyncio.Semaphore(limit)
+        failures: list[BaseException] = []
+
+        async def work(member: Callable[[], Awaitable[Any]]) -> Any:
+            try:
+                async with turns:
+                    return await member()
+            except BaseException as error:
+                if not isinstance(error, asyncio.CancelledError):
+                    failures.append(error)
+                raise
+
+        tasks = [asyncio.ensure_future(work(member)) for member in members]
         try:
-            return await aio.map_bounded(named.items(), one, limit=limit)
+            if tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                await self._stop_unrecorded(tasks)
         finally:
-            self._deferred.hand_over(tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._deferred.hand_over({*tasks})
+        if failures:
+            raise failures[0]
+        return [task.result() for task in tasks]
+
+    async def _stop_unrecorded(self, tasks: list[asyncio.Future[Any]]) -> None:
+        """Cancel the tasks whose step's function is still running, and wait until the results of others are recorded."""
+        await asyncio.sleep(0)  # a function that has returned must reach the point where its result is recorded
+        for task in tasks:
+            if task not in self._recording:
+                task.cancel()
+        if recording := [task for task in tasks if not task.done() and task in self._recording]:
+            await asyncio.wait(recording)
 
     def _place(self, kind: str, ident: str) -> Place | None:
         """The main lane's recorded answer. A pending cancellation strikes once, at the first thing not recorded."""
@@ -245,7 +304,19 @@ class Context:
         if place is None and self._replay.cancel_pending:
             self._strike()
             place = self._replay.ask(kind, ident)
+        replay = self._replay
+        if place is None and replay.has_aside() and not replay.cancel_noticed and not self._may_be_asked_aside():
+            replay.check_aside()
         return place
+
+    def _may_be_asked_aside(self) -> bool:
+        """Whether a task is alive that may still ask for what other tasks have recorded: any that began after the
+        workflow's code, unless it is known to belong to another session.
+        """
+        return any(
+            task is not self.main and task not in self._older and self._owners.get(task, self) is self
+            for task in asyncio.all_tasks()
+        )
 
     def _strike(self) -> None:
         """Let a pending cancellation strike the workflow's own task, once; what comes after it is clean-up."""

@@ -8,7 +8,7 @@ Where code and journal disagree the caller is told both sides, before anything n
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from holdfast.base.errors import Corrupt
@@ -30,6 +30,20 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.id!r}"
+
+
+def check_members(group: Place, steps: Collection[str]) -> None:
+    """Raise if a member of the group is recorded that the code does not have any more."""
+    for entry in group.entries:
+        if entry.fields.get("stepId") not in steps:
+            raise _never_asked(f"step {entry.fields.get('stepId')!r} of {group} at offset {entry.offset}")
+
+
+def _never_asked(what: str) -> ReplayMismatch:
+    return ReplayMismatch(
+        f"the journal has {what}, which the code does not ask for",
+        remedy="restore the code, give the workflow a new version, or fork the run before that step",
+    )
 
 
 class Replay:
@@ -78,15 +92,23 @@ class Replay:
         """A step of a group or of another task, by id."""
         return self._by_id.pop(ident, None)
 
+    def has_aside(self) -> bool:
+        """Whether steps of groups or other tasks are recorded that nobody has asked for yet."""
+        return bool(self._by_id)
+
+    def check_aside(self) -> None:
+        """Raise if a step of a group or another task was never asked for. Call it when nobody can ask for it any more:
+        the main lane asks for something new, and no other task is alive.
+        """
+        for entry in self._by_id.values():
+            raise _never_asked(f"step {entry.fields.get('stepId')!r} at offset {entry.offset}")
+
     def check_complete(self) -> None:
         """Raise if something recorded was never asked for."""
-        place = self._places[self._next] if self._next < len(self._places) else None
-        left = [str(place)] if place is not None else [f"step {ident!r}" for ident in self._by_id]
-        if left:
-            raise ReplayMismatch(
-                f"the journal has {left[0]}, which the code never asked for",
-                remedy="restore the code, give the workflow a new version, or fork the run before that step",
-            )
+        if self._next < len(self._places):
+            place = self._places[self._next]
+            raise _never_asked(f"{place} at offset {place.offset}")
+        self.check_aside()
 
     def _peek(self) -> Place | None:
         place = self._places[self._next] if self._next < len(self._places) else None

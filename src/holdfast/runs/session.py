@@ -204,10 +204,11 @@ async def _perform(workflow: "Workflow", context: Context, args: Sequence[Any], 
     """Run the code in a task of its own, so that a cancelled call can be told from a wait that the code gave up."""
 
     async def perform() -> Any:
+        context.enter()
         with outside_steps():
             return await workflow.function(context, *args, **kwargs)
 
-    context.main = working = asyncio.ensure_future(perform())
+    working = asyncio.ensure_future(perform())
     try:
         await asyncio.wait({working})
         if working.cancelled():

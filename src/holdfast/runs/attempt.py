@@ -16,7 +16,7 @@ from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.runs.courier import OUTBOX, begin_letters
-from holdfast.runs.outcome import Retry
+from holdfast.runs.outcome import Retry, check_number
 
 ONCE = Retry(attempts=1)
 
@@ -73,6 +73,9 @@ class Call:
                 f"a {type(function).__name__} was given where a step's function is wanted",
                 remedy="give the function, then its arguments, and do not call it: step(name, function, argument)",
             )
+        Retry.check(retry)
+        if timeout is not None:
+            check_number("timeout", timeout)
         self.function = function
         self.args = args
         self.kwargs = kwargs

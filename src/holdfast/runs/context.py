@@ -9,6 +9,7 @@ an ``Exception``.
 import asyncio
 import hashlib
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -29,7 +30,7 @@ from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal import Journal
 from holdfast.runs.mailbox import Inbox
 from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
-from holdfast.runs.outcome import Retry
+from holdfast.runs.outcome import Retry, check_number
 from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay, check_members
 from holdfast.runs.standing import Continued, Question, Standing, Suspended
@@ -129,6 +130,10 @@ class Context:
             check_name(group, "group")
             named = dict(calls) if isinstance(calls, Mapping) else {str(n): call for n, call in enumerate(calls)}
             check_calls(group, named.items())
+            check_number("limit", limit, least=1, whole=True)
+            Retry.check(retry)
+            if timeout is not None:
+                check_number("timeout", timeout)
             ident = self._identify(group, None, main=main)
             for member in named:
                 self._ids.claim(keyed(ident, member))
@@ -160,12 +165,18 @@ class Context:
         """Wait for a time, with no process needed while it passes."""
         with self._question("the sleep"):
             ident = self._wait_ident("sleep")
+            for unit, number in (("days", days), ("hours", hours), ("minutes", minutes), ("seconds", seconds)):
+                check_number(unit, number, least=-math.inf)
+            if until is not None and not isinstance(until, datetime):
+                raise Invalid(f"until={until!r:.80} is not a datetime", remedy="use datetime(..., tzinfo=UTC)")
             span_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
             wake_ns, wake_at = recorded.wake_time(self._ambient.clock.wall_ns(), span_s, until)
             await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": wake_at}, wake_ns)
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
         """Run another workflow as a child run with a journal of its own; its result."""
+        if not hasattr(child, "function"):
+            raise Invalid(f"ctx.run was given {child!r:.80}, not a workflow", remedy="decorate it with @runs.workflow")
         with self._question(f"child run {child.name!r}") as main:
             if not main:
                 raise Invalid(

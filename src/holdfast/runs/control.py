@@ -194,6 +194,7 @@ async def _change(store: Store, run_id: str, plan: Callable[[RunState], _Change 
 
 async def existing(store: Store, run_id: str) -> History:
     """The history of a run that is there; ``NotFound`` also for one that was deleted."""
+    ambient_of(store)
     history = await read_history(store, run_id)
     if history is None:
         raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")

@@ -15,10 +15,12 @@ from holdfast.runs.entry import Entry
 from holdfast.runs.generations import earlier
 from holdfast.runs.history import History, parse_face, read_history
 from holdfast.runs.run import advance
+from holdfast.runs.workflow import ambient_of
 
 
 async def follow(store: Store, run_id: str, *, last: int | None = None, poll_ms: int = 1_000) -> AsyncIterator[Entry]:
     """The entries of a run: those recorded so far (only the ``last`` so many, if that is given), then new ones."""
+    ambient_of(store)
     history = await read_history(store, run_id)
     if history is None:
         raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")

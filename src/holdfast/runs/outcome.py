@@ -1,5 +1,6 @@
 """What a call of a run gives back, and how often things are tried."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,6 +39,14 @@ class Outcome:
         return self.result
 
 
+def check_number(name: str, value: object, *, least: float = 0, most: float = math.inf, whole: bool = False) -> None:
+    """``Invalid`` unless the argument is a finite number from ``least`` to ``most``."""
+    kinds = (int,) if whole else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value) or not least <= value <= most:
+        wanted = f"{'an integer' if whole else 'a number'} of at least {least:g}"
+        raise Invalid(f"{name}={value!r:.80} is not {wanted}" + (f" and at most {most:g}" if most < math.inf else ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How often something that fails is tried, and how long to wait in between.
@@ -52,8 +61,17 @@ class Retry:
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base_ms < 0 or self.max_ms < 0 or not 0 <= self.jitter <= 1:
-            raise Invalid(f"{self} makes no sense", remedy="attempts >= 1, delays >= 0, jitter between 0 and 1")
+        check_number("attempts", self.attempts, least=1, whole=True)
+        check_number("base_ms", self.base_ms)
+        check_number("max_ms", self.max_ms)
+        check_number("jitter", self.jitter, most=1)
+        if not isinstance(self.on, tuple) or not all(isinstance(kind, type) for kind in self.on):
+            raise Invalid(f"on={self.on!r} is not a tuple of exception classes", remedy="write on=(OSError,)")
+
+    @staticmethod
+    def check(retry: object) -> None:
+        if not isinstance(retry, Retry):
+            raise Invalid(f"retry={retry!r:.80} is not a Retry", remedy="write retry=runs.Retry(attempts=3)")
 
     def delay_ms(self, failures: int, ambient: Ambient) -> float:
         """How long to wait after the ``failures``-th failure."""

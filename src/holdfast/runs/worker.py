@@ -14,7 +14,7 @@ from holdfast.base.errors import Invalid, Unavailable
 from holdfast.objects.store import Store
 from holdfast.runs.errors import acknowledge
 from holdfast.runs.index import RunIndex, RunSummary
-from holdfast.runs.outcome import Outcome
+from holdfast.runs.outcome import Outcome, check_number
 from holdfast.runs.workflow import Workflow, ambient_of
 
 log = telemetry.logger("runs")
@@ -48,6 +48,7 @@ async def worker(
 
     Cancelling it abandons what is in flight: any worker can take those runs up again.
     """
+    check_number("poll_ms", poll_ms)
     desk = _Desk(store, workflows, concurrency, stale_after_ms, on_outcome)
     try:
         while True:
@@ -66,6 +67,12 @@ async def worker(
         await desk.abandon()
 
 
+def _checked(workflow: object) -> Workflow:
+    if not isinstance(workflow, Workflow):
+        raise Invalid(f"{workflow!r:.80} is not a workflow", remedy="decorate it with @runs.workflow")
+    return workflow
+
+
 class _Desk:
     def __init__(
         self,
@@ -75,12 +82,12 @@ class _Desk:
         stale_after_ms: int,
         on_outcome: Callable[[Outcome], None] | None,
     ) -> None:
-        if concurrency < 1:
-            raise Invalid(f"a worker with concurrency {concurrency} would do nothing")
+        check_number("concurrency", concurrency, least=1, whole=True)
+        check_number("stale_after_ms", stale_after_ms)
         self._store = store
         self._ambient = ambient_of(store)
         self._index = RunIndex(store, self._ambient)
-        self._workflows = {workflow.name: workflow for workflow in workflows}
+        self._workflows = {_checked(workflow).name: workflow for workflow in workflows}
         self._concurrency = concurrency
         self._stale_after_ms = stale_after_ms
         self._on_outcome = on_outcome

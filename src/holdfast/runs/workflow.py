@@ -38,6 +38,11 @@ class Workflow:
     def __init__(self, function: Function, name: str, version: str | None, retry: Retry) -> None:
         if not inspect.iscoroutinefunction(function):
             raise Invalid(f"workflow {name} is not an async function", remedy="write async def")
+        if version is not None and not isinstance(version, str):
+            raise Invalid(f"workflow {name}: version={version!r} is not a string", remedy=f'write version="{version}"')
+        if not _takes_context(function):
+            raise Invalid(f"workflow {name} takes no context", remedy=f"write async def {name}(ctx, ...)")
+        Retry.check(retry)
         self.function = function
         self.name = check_name(name, "workflow")
         self.version = version
@@ -65,6 +70,8 @@ class Workflow:
         digest = _digest(given)
         first: dict[str, Any] = {"inputHash": digest}
         if metadata:
+            if not isinstance(metadata, Mapping):
+                raise Invalid(f"metadata={metadata!r:.80} is not a mapping", remedy="write metadata={...}")
             first["metadata"] = to_json(dict(metadata), "metadata")
         if tags:
             first["tags"] = _checked_tags(tags)
@@ -127,6 +134,12 @@ def workflow(
     return wrap if function is None else wrap(function)
 
 
+def _takes_context(function: Function) -> bool:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return first is not None and (first.kind in by_position or first.kind is inspect.Parameter.VAR_POSITIONAL)
+
+
 async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
     """Leave an event for a run, whether or not it waits for it yet; a worker will go on with it. The mail's id."""
     ambient = ambient_of(store)
@@ -136,13 +149,18 @@ async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, k
 
 
 def _checked_tags(tags: Iterable[str]) -> list[str]:
-    if isinstance(tags, str):
-        raise Invalid(f"tags={tags!r} is one text, not a list of tags", remedy=f"write tags=[{tags!r}]")
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise Invalid(f"tags={tags!r} is not a list of tags", remedy=f"write tags=[{tags!r}]")
     return [check_name(tag, "tag") for tag in tags]
 
 
 def ambient_of(store: Store) -> Ambient:
-    """The clock and ids that a store was opened with."""
+    """The clock and ids that a store was opened with. ``Invalid`` if it is not a store."""
+    if not isinstance(store, Store):
+        raise Invalid(
+            f"a {type(store).__name__} was given where a store is expected",
+            remedy="pass hf.store, the store of the Holdfast" if hasattr(store, "store") else "pass a store",
+        )
     return store.ambient if isinstance(store, Client) else Ambient.system()
 
 

@@ -33,7 +33,7 @@ class TestNames:
     @pytest.mark.parametrize("kind", [runs.Workflow, runs.Context, runs.Outcome])
     def test_every_method_and_field_a_user_has(self, kind: type) -> None:
         # What the machinery around a context uses, and what a workflow was made of.
-        inner = {"finish", "broken", "function", "name", "version", "retry"}
+        inner = {"enter", "finish", "broken", "function", "name", "version", "retry"}
         names = {name for name in [*vars(kind), *getattr(kind, "__annotations__", {})] if not name.startswith("_")}
         assert [name for name in sorted(names - inner) if not re.search(rf"`[^`]*\b{name}\b", REFERENCE)] == []
 

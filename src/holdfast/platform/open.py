@@ -75,10 +75,12 @@ class Holdfast:
         with self._courier():
             return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
 
-    async def resume(self, workflow: Workflow, run_id: str, event: str, value: Any = None) -> Outcome:
+    async def resume(
+        self, workflow: Workflow, run_id: str, event: str, value: Any = None, *, key: str | None = None
+    ) -> Outcome:
         """Give a suspended run the event that it waits for, and go on; see ``Workflow.resume``."""
         with self._courier():
-            return await workflow.resume(self.store, run_id, event, value)
+            return await workflow.resume(self.store, run_id, event, value, key=key)
 
     async def deliver(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
         """Leave an event for a run, whether or not it waits for it yet; see ``runs.deliver``."""

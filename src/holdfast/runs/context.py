@@ -8,6 +8,7 @@ an ``Exception``.
 
 import asyncio
 import hashlib
+import inspect
 import itertools
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -29,10 +30,11 @@ from holdfast.runs.entry import Draft, Entry
 from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal import Journal
 from holdfast.runs.mailbox import Inbox
-from holdfast.runs.names import CHILD_EVENT, StepIds, check_event, check_name, counted, keyed
+from holdfast.runs.names import StepIds, check_event, check_name, counted, keyed
 from holdfast.runs.outcome import Retry, check_number
 from holdfast.runs.recorded import Packed, unpack, unpack_group
 from holdfast.runs.replay import GROUP, Place, Replay, check_members
+from holdfast.runs.run import CHILD_EVENT
 from holdfast.runs.standing import Continued, Question, Standing, Suspended
 from holdfast.runs.values import to_json
 
@@ -322,10 +324,13 @@ class Context:
 
     def _may_be_asked_aside(self) -> bool:
         """Whether a task is alive that may still ask for what other tasks have recorded: any that began after the
-        workflow's code, unless it is known to belong to another session.
+        workflow's code, unless it is known to belong to another session or only closes a generator.
         """
         return any(
-            task is not self.main and task not in self._older and self._owners.get(task, self) is self
+            task is not self.main
+            and task not in self._older
+            and self._owners.get(task, self) is self
+            and inspect.iscoroutine(task.get_coro())
             for task in asyncio.all_tasks()
         )
 

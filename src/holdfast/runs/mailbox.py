@@ -33,7 +33,7 @@ class Mail:
 async def post(store: Store, ambient: Ambient, run_id: str, event: str, value: Any, *, key: str | None = None) -> str:
     """Leave ``value`` for the run; the mail's id. The same ``key`` with another value is a ``Conflict``."""
     check_event(event)
-    mail_id = _keyed_id(key) if key is not None else _fresh_id(ambient)
+    mail_id = keyed_id(key) if key is not None else _fresh_id(ambient)
     content = to_json(value, f"value of event {event}")
     document = codec.stamp(
         {"event": event, "value": content}, format_name=FORMAT, version=1, write_id=ambient.ids.write_id()
@@ -105,7 +105,7 @@ def consumed_keys(history: History) -> list[str]:
     ]
 
 
-def _keyed_id(key: str) -> str:
+def keyed_id(key: str) -> str:
     return "k-" + hashlib.sha256(key.encode()).hexdigest()[:32]
 
 

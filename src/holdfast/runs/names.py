@@ -9,9 +9,7 @@ from functools import lru_cache
 
 from holdfast.base.errors import Invalid
 from holdfast.runs.errors import ConcurrentSteps
-
-CHILD_EVENT = "child:"
-"""A run that waits for a child run waits for this and the child's id."""
+from holdfast.runs.run import CHILD_EVENT
 
 _FORBIDDEN = frozenset("#[]/")
 _MAX_BYTES = 200

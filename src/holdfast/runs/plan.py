@@ -95,21 +95,34 @@ def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
     return Open(start)
 
 
-def plan_resume(state: RunState | None, who: Identity, event: str, value: dict[str, Any], now_ns: int) -> Plan:
-    """A call that brings the answer to a wait; ``value`` holds the entry's fields for it.
+def plan_resume(
+    state: RunState | None, who: Identity, event: str, value: dict[str, Any], now_ns: int, *, delivered: bool = False
+) -> Plan:
+    """A call that brings the answer to a wait. ``value`` holds the fields of the ``resume`` entry for it;
+    ``delivered`` says that the journal has an answer with the same key.
 
-    The same event with the same value again, while the run it woke is unfinished, goes on with that run: the first
-    delivery may have died on the way.
+    The same answer again goes on with the run that it woke: the call that brought it first may have died. Without a
+    key, an answer with the same value is the same answer, unless the run has asked for the event again: then nobody can
+    tell whether it is a second delivery of the first answer or the answer to the second question.
     """
     if state is None:
         raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
     check_identity(state, who)
-    resume = Draft("resume", {"event": event, **value})
+    if delivered:
+        return plan_call(state, who, now_ns)
+    known = state.answers.get(event)
+    again = known is not None and "mail" not in value and _same_answer({"event": event, **value}, known.fields)
     if state.pending is not None and state.pending.event == event:
-        return Open({"workflow": who.workflow, **_version(who)}, (resume,))
+        if again:
+            raise WrongEvent(
+                f"run {who.run_id} waits for event {event!r} again, and its answer before was the same: this may be "
+                "another delivery of that one",
+                remedy="give each delivery a key: resume(..., key=...)",
+            )
+        return Open({"workflow": who.workflow, **_version(who)}, (Draft("resume", {"event": event, **value}),))
     if state.finished:
         raise RunFinished(f"run {who.run_id} is {state.status}: it takes no event {event!r}")
-    if state.last_resume is not None and _same_answer({"event": event, **value}, state.last_resume.fields):
+    if again:
         return plan_call(state, who, now_ns)
     waits = f"it waits for {state.pending.event!r}" if state.pending is not None else "it waits for nothing"
     raise WrongEvent(

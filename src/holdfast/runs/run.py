@@ -55,6 +55,9 @@ ENDS = frozenset((COMPLETE, ERROR, CANCEL, DELETE))
 
 MAILS_KEPT = 64
 
+CHILD_EVENT = "child:"
+"""A run that waits for a child run waits for this and the child's id."""
+
 _TIMES = ("wakeAt", "retryAt")
 
 
@@ -96,8 +99,8 @@ class RunState(NamedTuple):
     """The latest ``start`` was written on behalf of somebody else: nobody is at work on this run."""
     started_at: str = ""
     pending: Pending | None = None
-    last_resume: Entry | None = None
-    """The last answer that a caller brought. One that was found in the mailbox is nobody's to bring again."""
+    answers: Mapping[str, Entry] = _NOTHING
+    """By event, the last answer that a caller gave without a key, so that the same answer again can be recognised."""
     asked: int = 0
     """How often the run has waited for an event from outside."""
     mails: tuple[str, ...] = ()
@@ -289,7 +292,10 @@ def _resume(state: RunState, entry: Entry) -> RunState:
     if "mail" in entry.fields:
         mails = (*state.mails, str(entry.fields["mail"]))[-MAILS_KEPT:]
         return state._replace(pending=None, mails=mails)
-    return state._replace(pending=None, last_resume=entry)
+    waited = state.pending
+    if waited is None or waited.wake_at_ns is not None or waited.event.startswith(CHILD_EVENT):
+        return state._replace(pending=None)
+    return state._replace(pending=None, answers={**state.answers, waited.event: entry})
 
 
 def _end(state: RunState, entry: Entry) -> RunState:

@@ -34,7 +34,7 @@ from holdfast.runs.standing import Continued, Suspended
 if TYPE_CHECKING:
     from holdfast.runs.workflow import Workflow
 
-Planner = Callable[[RunState | None, int], Plan]
+Planner = Callable[[History | None, int], Plan]
 
 TAKEOVER = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
 """How long a call keeps trying to open a session against others that do the same."""
@@ -47,7 +47,7 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
     while True:
         history = None if who.drawn and not budget.spent else await read_history(store, who.run_id)
         try:
-            planned = planner(_state(history), ambient.clock.wall_ns())
+            planned = planner(history, ambient.clock.wall_ns())
         except HoldfastError as error:
             if history is not None and is_refusal(error):
                 await _leave_mark(store, ambient, who.run_id, history.state, error)

@@ -20,11 +20,13 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.store import Store
 from holdfast.runs import layout, mailbox, session
+from holdfast.runs.history import History
 from holdfast.runs.index import RunIndex
 from holdfast.runs.names import check_name
 from holdfast.runs.outcome import Outcome, Retry
-from holdfast.runs.plan import Identity, plan_call, plan_cancel, plan_resume, plan_retry
+from holdfast.runs.plan import Identity, Plan, plan_call, plan_cancel, plan_resume, plan_retry
 from holdfast.runs.recorded import Packed
+from holdfast.runs.run import RunState
 from holdfast.runs.values import to_json
 
 Function = Callable[..., Awaitable[Any]]
@@ -80,29 +82,40 @@ class Workflow:
         packed = Packed(given, "arguments")
         packed.read_back()
         who = Identity(ident, self.name, self.version, digest, first, packed, drawn=run_id is None)
-        return await self._call(store, ambient, who, lambda state, now: plan_call(state, who, now))
+        return await self._call(store, ambient, who, lambda history, now: plan_call(_state(history), who, now))
 
     async def proceed(self, store: Store, run_id: str) -> Outcome:
         """Go on with a run that exists, with the input that it was started with."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda state, now: plan_call(state, who, now))
+        return await self._call(store, ambient_of(store), who, lambda history, now: plan_call(_state(history), who, now))
 
-    async def resume(self, store: Store, run_id: str, event: str, value: Any = None) -> Outcome:
-        """Give a suspended run the event that it waits for, and go on. ``WrongEvent`` if it does not wait for it."""
+    async def resume(
+        self, store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None
+    ) -> Outcome:
+        """Give a suspended run the event that it waits for, and go on. ``WrongEvent`` if it does not wait for it.
+
+        ``key`` names the delivery: a second one with the same key, also by ``runs.deliver``, answers nothing more.
+        """
         ambient = ambient_of(store)
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
         fields = await Packed(value, f"value of event {event}").fields("value", store, ambient, run_id)
-        return await self._call(store, ambient, who, lambda state, now: plan_resume(state, who, event, fields, now))
+        mail = {} if key is None else {"mail": mailbox.keyed_id(key)}
+
+        def plan(history: History | None, now_ns: int) -> Plan:
+            delivered = history is not None and key is not None and mail["mail"] in mailbox.taken(history)
+            return plan_resume(_state(history), who, event, {**fields, **mail}, now_ns, delivered=delivered)
+
+        return await self._call(store, ambient, who, plan)
 
     async def cancel(self, store: Store, run_id: str, *, reason: str = "cancelled") -> Outcome:
         """Cancel a run and let its clean-up run here and now. Whoever is working on it is fenced."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda state, now: plan_cancel(state, who, reason, now))
+        return await self._call(store, ambient_of(store), who, lambda history, now: plan_cancel(_state(history), who, reason, now))
 
     async def retry_failed(self, store: Store, run_id: str) -> Outcome:
         """Open a failed run again. Recorded steps stay recorded."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda state, _: plan_retry(state, who))
+        return await self._call(store, ambient_of(store), who, lambda history, _: plan_retry(_state(history), who))
 
     async def _call(self, store: Store, ambient: Ambient, who: Identity, planner: session.Planner) -> Outcome:
         with telemetry.span("holdfast.run", run_id=who.run_id, workflow=self.name):
@@ -146,6 +159,10 @@ async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, k
     mail_id = await mailbox.post(store, ambient, layout.check_run_id(run_id), event, value, key=key)
     await RunIndex(store, ambient).nudge(run_id, mail_id, event)
     return mail_id
+
+
+def _state(history: History | None) -> RunState | None:
+    return history.state if history is not None else None
 
 
 def _checked_tags(tags: Iterable[str]) -> list[str]:

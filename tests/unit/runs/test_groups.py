@@ -79,8 +79,8 @@ async def test_members_that_a_failure_stopped_do_not_run_again_once_the_workflow
         return "?"
 
     await work.start(desk.store(), run_id="r")
-    await work.resume(desk.store(), "r", "go")
-    assert (await work.resume(desk.store(), "r", "go")).result == "g[fails]"
+    await work.resume(desk.store(), "r", "go", 1)
+    assert (await work.resume(desk.store(), "r", "go", 2)).result == "g[fails]"
     assert desk.calls == {"fails": 1, "slow": 1}
 
 

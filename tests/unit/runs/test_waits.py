@@ -303,3 +303,51 @@ async def test_reindexing_wakes_a_run_whose_mail_came_without_a_nudge() -> None:
     await runs.deliver(desk.store(), "r", "go", 2)
     await runs.worker(desk.store(), [work], until_idle=True)
     assert (await work.proceed(desk.store(), "r")).result == [1, 2]
+
+
+@runs.workflow()
+async def two_questions(ctx: runs.Context) -> Any:
+    return [await ctx.suspend("go"), await ctx.suspend("go")]
+
+
+async def test_a_delivery_with_a_key_answers_one_question() -> None:
+    desk = Desk()
+    await two_questions.start(desk.store(), run_id="r")
+    for _ in range(2):
+        outcome = await two_questions.resume(desk.store(), "r", "go", 1, key="first")
+        assert (outcome.status, outcome.event) == ("suspended", "go")
+    await runs.deliver(desk.store(), "r", "go", 1, key="first")
+    assert (await two_questions.proceed(desk.store(), "r")).status == "suspended", "one key, one delivery, either way"
+    assert (await two_questions.resume(desk.store(), "r", "go", 1, key="second")).result == [1, 1]
+    assert (await two_questions.resume(desk.store(), "r", "go", 1, key="second")).result == [1, 1]
+    with pytest.raises(runs.RunFinished):
+        await two_questions.resume(desk.store(), "r", "go", 1, key="third")
+
+
+@pytest.mark.parametrize("key", [None, "own"])
+async def test_the_same_answer_without_a_key_is_not_taken_for_the_next_one(key: str | None) -> None:
+    desk = Desk()
+    await two_questions.start(desk.store(), run_id="r")
+    await two_questions.resume(desk.store(), "r", "go", 1)
+    if key is None:
+        with pytest.raises(runs.WrongEvent, match="give each delivery a key"):
+            await two_questions.resume(desk.store(), "r", "go", 1)
+        assert (await two_questions.resume(desk.store(), "r", "go", 2)).result == [1, 2]
+    else:
+        assert (await two_questions.resume(desk.store(), "r", "go", 1, key=key)).result == [1, 1]
+
+
+async def test_a_delivery_with_a_key_is_known_after_the_history_has_begun_anew() -> None:
+    desk = Desk()
+
+    @runs.workflow()
+    async def work(ctx: runs.Context, turn: int = 0) -> Any:
+        answer = await ctx.suspend("go")
+        if turn == 0:
+            ctx.continue_as_new(1)
+        return answer
+
+    await work.start(desk.store(), run_id="r")
+    for _ in range(2):
+        assert (await work.resume(desk.store(), "r", "go", 1, key="first")).status == "suspended"
+    assert (await work.resume(desk.store(), "r", "go", 2, key="second")).result == 2

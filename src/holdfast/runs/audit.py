@@ -215,7 +215,7 @@ class RunCheck:
         tally.checked["index of runs"] += 1
         if said is None:
             tally.find(RULES["foreign_object"], entry.key, "it says nothing of any run")
-        elif isinstance(said[1], RunSummary):
+        elif isinstance(said[1], RunSummary) and self.look.judges(entry.modified_ns):  # it is written before its run
             try:
                 await self.store.head(layout.journal_key(said[0]))
             except NotFound:

@@ -104,5 +104,6 @@ async def _cancel(child: "Workflow", store: Store, ambient: Ambient, history: Hi
 async def _begin(
     store: Store, ambient: Ambient, run_id: str, history: History | None, start: Mapping[str, Any], *then: Draft
 ) -> None:
-    journal = await Journal.begin(store, ambient, run_id, history, start, then)
-    await RunIndex(store, ambient).note(run_id, journal.state)
+    index = RunIndex(store, ambient)
+    journal = await Journal.begin(store, ambient, run_id, history, start, then, announce=index.announce)
+    await index.note(run_id, journal.state)

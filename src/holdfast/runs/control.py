@@ -16,7 +16,6 @@ from typing import Any
 from holdfast.base import telemetry
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Conflict, HoldfastError, Invalid, NotFound, Refused
-from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import children, layout
 from holdfast.runs.delete import AGAINST_OTHERS, Deleted, Purged
@@ -88,6 +87,7 @@ async def fork(
     ``version`` is the version of the workflow that will go on with it, if not the source's.
     """
     ambient = ambient_of(store)
+    index = RunIndex(store, ambient)
     made = await fork_run(
         store,
         ambient,
@@ -97,8 +97,9 @@ async def fork(
         from_step=from_step,
         after_step=after_step,
         version=version,
+        announce=index.announce,
     )
-    await _note(store, ambient, made.run_id, made.state)
+    await _note(index, made.run_id, made.state)
     return made
 
 
@@ -188,7 +189,7 @@ async def _change(store: Store, run_id: str, plan: Callable[[RunState], _Change 
             if not await budget.another():
                 raise
             continue
-        await _note(store, ambient, run_id, journal.state)
+        await _note(RunIndex(store, ambient), run_id, journal.state)
         return Requested(run_id, journal.state.status, journal.session, written=True)
 
 
@@ -203,10 +204,10 @@ async def existing(store: Store, run_id: str) -> History:
     return history
 
 
-async def _note(store: Store, ambient: Ambient, run_id: str, state: RunState) -> None:
+async def _note(index: RunIndex, run_id: str, state: RunState) -> None:
     """Tell the derived index. What was asked for is done; a failure here is mended by ``reindex``."""
     try:
-        await RunIndex(store, ambient).note(run_id, state)
+        await index.note(run_id, state)
     except HoldfastError as error:
         log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", run_id, error)
 

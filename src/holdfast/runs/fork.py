@@ -19,7 +19,7 @@ from holdfast.objects.store import OVERWRITE, NotModified, Store
 from holdfast.runs import layout
 from holdfast.runs.entry import STEP, Entry
 from holdfast.runs.history import History, parse_face, read_history
-from holdfast.runs.journal import Journal
+from holdfast.runs.journal import Announce, Journal
 from holdfast.runs.run import RunState, fold
 from holdfast.runs.segments import Ref, Seal, SegmentPolicy, make_ref
 
@@ -47,6 +47,7 @@ async def fork(
     after_step: str | None = None,
     version: str | None = None,
     policy: SegmentPolicy | None = None,
+    announce: Announce | None = None,
 ) -> Forked:
     """A run with the source's lines before ``from_offset``, before ``from_step`` (which runs again), or up to and with
     ``after_step``. ``version`` is the version of the workflow that will go on with it, if not the source's.
@@ -67,7 +68,7 @@ async def fork(
             start["reopen"] = True
         if version is not None:
             start["version"] = version
-        journal = await Journal.begin(store, ambient, fork_id, base, start)
+        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=announce)
     except Conflict as error:
         await _check_undisturbed(store, history)  # a deleter may have taken the fork's name, so that it never exists
         raise Refused(f"run {fork_id} exists already", remedy="choose another id for the fork") from error

@@ -14,8 +14,8 @@ Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.base import aio
-from holdfast.base.errors import Corrupt, NotFound
+from holdfast.base import aio, telemetry
+from holdfast.base.errors import Corrupt, HoldfastError, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import layout
@@ -38,6 +38,13 @@ from holdfast.runs.summary import (
 )
 
 __all__ = ["Rebuilt", "RunIndex", "RunSummary"]
+
+CREATION_MS = 3_600_000
+"""How long a key in the index may wait for its run's journal before it is removed. Creating a run takes two requests; a
+process that is stopped between them for longer leaves, if it is also killed after the second one, a run that no list
+shows until somebody calls it or ``rebuild`` finds it."""
+
+log = telemetry.logger("runs")
 
 _MS = 1_000_000
 _CHILD = "child:"
@@ -121,6 +128,25 @@ class RunIndex:
             stale |= set((await self._mark(done_folder(day, run_id))).keys)
         await self._write(run_id, key, state, stale)
 
+    async def announce(self, run_id: str, state: RunState) -> None:
+        """Write the key of a run before its journal exists; ``state`` is the one that its first write leads to."""
+        key = index_key(summarise(run_id, state))
+        try:
+            await self._store.put(key, b"")
+        except HoldfastError as error:
+            log.warning("run %s: its key in the index was not written (%s); it is written again later", run_id, error)
+        else:
+            self._noted[run_id] = key
+
+    async def withdraw(self, run_id: str, state: RunState) -> None:
+        """Remove what ``announce`` wrote: another caller has created the run, and ``state`` is what its journal says."""
+        key = self._noted.pop(run_id, None)
+        said = read_key(key) if key is not None else None
+        if key is None or said is None or not isinstance(said[1], RunSummary):
+            return
+        if said[1].started_ms != summarise(run_id, state).started_ms:  # otherwise it may be the other caller's key
+            await self._store.delete_many([key])
+
     async def nudge(self, run_id: str, mail_id: str, event: str | None = None) -> None:
         """Say that mail has been delivered, so that a run that waits for it becomes due. After the mail is there."""
         await self._store.put(nudge_key(layout.check_run_id(run_id), Nudge(mail_id, event)), b"")
@@ -165,7 +191,7 @@ class RunIndex:
                 summary = await self._looked_at(run_id, mark)
             if summary is None or summary.finished:
                 continue
-            if _is_due(summary, mark.nudges, now_ms, marks) or await self._is_stale(summary, now_ms - stale_after_ms):
+            if _is_due(summary, mark.nudges, now_ms, marks) or await self._is_stale(summary, now_ms, stale_after_ms):
                 self._handed_out[run_id] = summary.rank
                 yield summary
 
@@ -178,14 +204,17 @@ class RunIndex:
                 whole = marks.setdefault(run_id, Mark())
                 whole.keys += mark.keys
                 whole.nudges += mark.nudges
+                whole.summary = mark.summary or whole.summary
         async for page in self._store.list(layout.ROOT, delimiter=True):
             run_ids = [layout.run_of_folder(folder) for folder in page.folders]
             async for run_id, found in aio.stream_bounded(run_ids, self._examine, limit=_READS):
                 await self._mend(run_id, found, marks.pop(run_id, Mark()), report)
                 if progress is not None:
                     progress(report.runs)
-        for mark in marks.values():  # runs that are not there
-            await self._remove(mark.keys, report)
+        now_ms = self._ambient.clock.wall_ns() // _MS
+        for mark in marks.values():  # runs that do not exist, unless they are being created now
+            if mark.summary is None or _was_given_up(mark.summary, now_ms):
+                await self._remove(mark.keys, report)
         return report
 
     # --- writing ---
@@ -205,6 +234,7 @@ class RunIndex:
         """What the journal says of a run; if the index said something else, it is mended."""
         history = await read_history(self._store, run_id)
         if history is None:
+            await self._forget(mark.summary, self._ambient.clock.wall_ns() // _MS)
             return None
         summary = summarise(run_id, history.state)
         stale = {key for key in mark.keys if _stale(key, summary, history.state.mails)}
@@ -314,15 +344,27 @@ class RunIndex:
         whole = await self._read(summary.run_id)
         return whole is not None and whole.has_tag(tag)
 
-    async def _is_stale(self, summary: RunSummary, before_ms: int) -> bool:
-        """Whether nobody seems to be at work. The index is not told of steps; the journal's own age is."""
+    async def _forget(self, summary: RunSummary | None, now_ms: int) -> None:
+        """Remove the key of a run whose creation was given up: it has no journal."""
+        if summary is not None and _was_given_up(summary, now_ms):
+            await self._store.delete_many([index_key(summary)])
+
+    async def _is_stale(self, summary: RunSummary, now_ms: int, stale_after_ms: int) -> bool:
+        """Whether nobody seems to be at work. Steps are not written to the index, so the journal's own age counts."""
+        before_ms = now_ms - stale_after_ms
         if summary.status not in ("open", "cancelling") or summary.updated_ms > before_ms:
             return False
         try:
             found = await self._store.head(layout.journal_key(summary.run_id))
         except NotFound:
+            await self._forget(summary, now_ms)
             return False
         return found.modified_ns // _MS <= before_ms
+
+
+def _was_given_up(summary: RunSummary, now_ms: int) -> bool:
+    """Of a run without a journal: whether its creation must have ended, because it began long ago."""
+    return summary.updated_ms < now_ms - CREATION_MS
 
 
 def _is_due(summary: RunSummary, nudges: Iterable[Nudge], now_ms: int, live: Collection[str]) -> bool:

@@ -17,7 +17,7 @@ once the next append has been answered.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from holdfast.base.clock import iso
@@ -49,6 +49,9 @@ TRIES = 16
 
 CARRIED = ("workflow", "version", "metadata", "tags", "inputHash", "parent")
 """What a run keeps of its first ``start`` when it continues as new."""
+
+
+Announce = Callable[[str, RunState], Awaitable[None]]
 
 
 class Journal:
@@ -90,16 +93,20 @@ class Journal:
         start: Mapping[str, Any],
         then: Sequence[Draft] = (),
         policy: SegmentPolicy | None = None,
+        announce: Announce | None = None,
     ) -> Self:
         """Open a session on the run as ``history`` has it (None: it does not exist), with ``start`` and ``then`` in one
         PUT. ``Conflict`` if it is no longer so.
+
+        ``announce`` is awaited before the first PUT of a run that does not exist yet, with the state that the PUT leads
+        to: it writes the run's key in the index, so that a process killed after the PUT leaves a run that is found.
         """
         base = history.copy() if history is not None else History(layout.check_run_id(run_id))
         if base.state.status == "deleted":
             raise Refused(f"run {run_id} was deleted", remedy="use another run id")
         session, writer = base.state.session + 1, cls.draw_writer(ambient)
         journal = cls(store, ambient, base, session, writer, policy if policy is not None else SegmentPolicy())
-        await journal._open(start, then)
+        await journal._open(start, then, announce)
         return journal
 
     async def append(self, *drafts: Draft) -> list[Entry]:
@@ -176,7 +183,9 @@ class Journal:
     def draw_writer(ambient: Ambient) -> str:
         return ambient.ids.unique()
 
-    async def _open(self, start: Mapping[str, Any], then: Sequence[Draft]) -> None:
+    async def _open(
+        self, start: Mapping[str, Any], then: Sequence[Draft], announce: Announce | None = None
+    ) -> None:
         """Write our ``start`` over the version of our history."""
         version = self.history.version
         call = Call((Draft(START, {**start, "writer": self.writer}), *then))
@@ -184,6 +193,8 @@ class Journal:
         if call.error is not None:
             raise call.error
         mode = CREATE if version is None else IfMatch(version)
+        if announce is not None and version is None:
+            await announce(self.run_id, attempt.state)
         try:
             outcome = await self._store.put(self._key, self._body(attempt), mode)
         except Contended as error:

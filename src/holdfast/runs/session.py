@@ -44,8 +44,11 @@ log = telemetry.logger("runs")
 
 async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identity, planner: Planner) -> Outcome:
     budget = TAKEOVER.start(ambient)
+    index = RunIndex(store, ambient)
     while True:
         history = None if who.drawn and not budget.spent else await read_history(store, who.run_id)
+        if history is not None and budget.spent:
+            await _aside(index.withdraw(who.run_id, history.state), f"run {who.run_id}: a key was not removed")
         try:
             planned = planner(history, ambient.clock.wall_ns())
         except HoldfastError as error:
@@ -61,12 +64,14 @@ async def call(workflow: "Workflow", store: Store, ambient: Ambient, who: Identi
             given = await who.input.fields("input", store, ambient, who.run_id)
             start = {**start, "inputHash": who.input_hash, **given}
         try:
-            journal = await Journal.begin(store, ambient, who.run_id, history, start, plan.then)
+            journal = await Journal.begin(
+                store, ambient, who.run_id, history, start, plan.then, announce=index.announce
+            )
         except Conflict:
             if not await budget.another():
                 raise
             continue
-        return await _sessions(workflow, store, ambient, journal)
+        return await _sessions(workflow, store, ambient, journal, index)
 
 
 async def answer(store: Store, run_id: str, history: History | None) -> Outcome:
@@ -116,9 +121,10 @@ def _continuing(who: Identity) -> dict[str, Any]:
     return {"workflow": who.workflow, **version}
 
 
-async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal) -> Outcome:
+async def _sessions(
+    workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal, index: RunIndex
+) -> Outcome:
     """Run the code; again with a fresh history for as long as it continues as new."""
-    index = RunIndex(store, ambient)
     noting = asyncio.ensure_future(_note(index, journal))
     try:
         while True:

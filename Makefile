@@ -7,13 +7,14 @@ MINUTES ?= 30
 JOBS    ?= 3
 CEPH_ROOT ?= .ceph
 CEPH_PORT ?= 7480
+AZURITE ?= .azurite
 # Tests with a marker need a server that a target of its own starts.
-UNMARKED := not ceph
+UNMARKED := not ceph and not azure
 PARALLEL := $(BIN)/pytest -m "$(UNMARKED)" -n $(JOBS)
 # Tests start hundreds of processes; each would compile the whole package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock demo test test-fast lint style types unit sim bench soak test-ceph docs clean
+.PHONY: help setup lock demo test test-fast lint style types unit sim bench soak test-ceph test-azure docs clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -75,6 +76,9 @@ bench: $(STAMP)  ## every benchmark package beside its peers, which are installe
 
 test-ceph: $(STAMP)  ## laws and races against a real Ceph gateway (root; installs it below CEPH_ROOT)
 	@tools/ceph20.sh run "$(CEPH_ROOT)" "$(CEPH_PORT)" $(BIN)/pytest -m ceph
+
+test-azure: $(STAMP)  ## laws, races and one test of each domain on Azurite, which npm installs below AZURITE
+	@tools/with-azurite "$(AZURITE)" $(BIN)/pytest -m azure
 
 docs: $(STAMP)  ## check links and run the examples in README and docs
 	@tools/need java >/dev/null

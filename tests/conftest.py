@@ -154,5 +154,7 @@ def was_interrupted(request: pytest.FixtureRequest) -> bool:
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own settings and credentials must not decide a test."""
     for name in list(os.environ):
-        if name.startswith(("HOLDFAST_", "AWS_")) and not name.startswith(("HOLDFAST_HYPOTHESIS", "HOLDFAST_CEPH")):
+        if name.startswith(("HOLDFAST_", "AWS_", "AZURE_", "GOOGLE_")) and not name.startswith(
+            ("HOLDFAST_HYPOTHESIS", "HOLDFAST_CEPH", "HOLDFAST_AZURITE")
+        ):
             monkeypatch.delenv(name)

@@ -11,14 +11,13 @@ from holdfast.base.errors import HoldfastError
 from holdfast.base.ids import Ambient
 from holdfast.cli.nouns import NOUNS, load
 from holdfast.objects import CREATE, IfMatch, Lease, Plain, Register, Written
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.laws import BROKEN, KEPT, LAWS, UNJUDGED
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.open import open_store
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import MAX_KEY_BYTES
 from holdfast.objects.uri import OPTIONS, SCHEMES
-from holdfast.objects.usage import Usage
 from tests.tidy.tree import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"

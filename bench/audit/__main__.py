@@ -26,10 +26,9 @@ from bench.pipeline.memory import watched
 from holdfast import pipeline
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.pipeline import Engine, Inline, audited
 from holdfast.pipeline.gc import GcOptions
 from holdfast.pipeline.gc.job import Gc

@@ -12,11 +12,10 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Handler, Options, layout, on
 from holdfast.bus.digest import Digest, DigestShape, Section, fold
 from holdfast.bus.event import Envelope
-from holdfast.objects.client import Client
-from holdfast.objects.memory import MemoryStore, Shelf, content_version
+from holdfast.objects.client import Client, Usage
+from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import Object
-from holdfast.objects.usage import Usage
+from holdfast.objects.store import Object, content_version
 
 NEW = 100
 

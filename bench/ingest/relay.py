@@ -14,8 +14,6 @@ import re
 import sys
 from pathlib import Path
 
-import uvloop
-
 from bench.ingest.sides import MANIFEST_BYTES, Put, creates, durable_files
 
 _ANSWER = b'HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\n{"duplicate":false}'
@@ -60,10 +58,10 @@ async def serve(put: Put) -> None:
 
 def main(place: str) -> None:
     if place.startswith("http:"):
-        uvloop.run(serve(creates(place, f"relay-{os.getpid()}")))
+        asyncio.run(serve(creates(place, f"relay-{os.getpid()}")))
     else:
         with durable_files(Path(place)) as put:
-            uvloop.run(serve(put))
+            asyncio.run(serve(put))
 
 
 if __name__ == "__main__":

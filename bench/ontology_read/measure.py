@@ -65,12 +65,10 @@ async def measured(
         for session in sessions.values():
             await session.ready()
         warmed = {name: _warm(session, question) for name, session in sessions.items()}
-        chilled = {name: _cold(side, place, question) for name, side in sides.items()}
-        following = {name: _cold(sides[name], place, question, chill=False) for name in ("floor", "ours")}
+        opened = {name: _cold(side, place, question) for name, side in sides.items()}
         results[question.name] = {
             "warm": await _in_turns(warmed, rounds=warm),
-            "cold": await _in_turns(chilled, rounds=cold),
-            "next": await _in_turns(following, rounds=cold),
+            "cold": await _in_turns(opened, rounds=cold),
         }
     for session in sessions.values():
         await session.close()
@@ -95,10 +93,8 @@ def _warm(session: Session, question: Question) -> Work:
     return work
 
 
-def _cold(side: Side, place: Place, question: Question, *, chill: bool = True) -> Work:
+def _cold(side: Side, place: Place, question: Question) -> Work:
     async def work() -> float:
-        if chill:
-            side.chill()
         began = time.perf_counter()
         session = await side.session(place)
         try:

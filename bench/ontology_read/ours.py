@@ -12,7 +12,6 @@ from holdfast.base.config import OntologySection
 from holdfast.ontology import count, left
 from holdfast.ontology.compact import Compactor
 from holdfast.platform.open import open_platform
-from holdfast.sql import spare
 
 
 def opened(place: Place, name: str) -> Any:
@@ -46,9 +45,6 @@ class Ours(Side):
             for type_id in await compactor.types():
                 await compactor.compact(type_id)
         return True
-
-    def chill(self) -> None:
-        spare.drop()
 
     async def session(self, place: Place) -> Session:
         platform = opened(place, self.name)

@@ -41,7 +41,7 @@ def summary(results: dict[str, Any]) -> str:
     for store, sizes in results.items():
         for label, found in sizes.items():
             figures = found.get("after", found["before"])
-            for state in ("warm", "cold", "next"):
+            for state in ("warm", "cold"):
                 ratios = [states[state]["ours"]["times_floor"] for states in figures.values()]
                 within = sum(ratio <= AIM for ratio in ratios)
                 cells = (f"{min(ratios):.2f}", f"{median(ratios):.2f}", f"{max(ratios):.2f}")

@@ -49,10 +49,6 @@ class Side(ABC):
     @abstractmethod
     async def session(self, place: Place) -> Session: ...
 
-    def chill(self) -> None:
-        """Forget what sessions have left for the next one of the process."""
-        return
-
 
 class Peer(Side):
     past = 0

@@ -15,10 +15,9 @@ from holdfast.base.ids import Ambient
 from holdfast.ingest.accept import Submission
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.submit import identity_of
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.pipeline.options import Options
 from holdfast.sim.clock import BEGINNING_NS, SimClock
 from holdfast.sim.ingest_kit import authority

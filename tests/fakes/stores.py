@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from holdfast.base.errors import NotFound
-from holdfast.objects.memory import MemoryStore, Shelf, content_version
+from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
@@ -24,6 +24,7 @@ from holdfast.objects.store import (
     Page,
     Version,
     Written,
+    content_version,
 )
 
 

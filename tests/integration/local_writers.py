@@ -22,13 +22,11 @@ from typing import Any, TypeVar
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.local import LocalStore
-from holdfast.objects.memory import content_version
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Written
-from holdfast.objects.usage import Usage
+from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Written, content_version
 from tests.unit.objects.local_kit import contents, files, staged
 
 T = TypeVar("T")

@@ -12,13 +12,12 @@ from typing import ParamSpec, TypeVar
 
 from holdfast.base.errors import Contended
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import CREATE, IfMatch, Lost, Mode, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,8 +13,9 @@ import holdfast
 from holdfast import objects
 from holdfast.base.config import RetrySection, S3Section, Settings
 from holdfast.base.ids import Ambient
-from holdfast.objects.memory import MemoryStore, content_version
+from holdfast.objects.memory import MemoryStore
 from holdfast.objects.open import backend
+from holdfast.objects.store import content_version
 from holdfast.objects.uri import StoreSpec
 from tests.integration.servers import S3Server
 

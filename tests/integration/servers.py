@@ -12,15 +12,22 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
+from obstore.store import AzureStore
+
 from holdfast.objects.uri import StoreSpec
+
+if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
+    from obstore.store import AzureConfig
 
 _START_SECONDS = 30
 _XML = "{http://s3.amazonaws.com/doc/2006-03-01/}"
@@ -99,6 +106,42 @@ class S3Server:
         signature = hmac.digest(key, text.encode(), "sha256").hex()
         credential = f"Credential={self.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
         return {**headers, "authorization": f"AWS4-HMAC-SHA256 {credential}"}
+
+
+@dataclass(frozen=True)
+class Azurite:
+    """Microsoft's emulator of Azure Blob Storage, which ``make test-azure`` starts. Account and key are public."""
+
+    endpoint: str
+    account: ClassVar[str] = "devstoreaccount1"
+    key: ClassVar[str] = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+    def client(self, container: str) -> AzureStore:
+        """obstore's own client, as a witness."""
+        config: AzureConfig = {"account_name": self.account, "account_key": self.key, "endpoint": self.endpoint}
+        return AzureStore(container, config=config, client_options={"allow_http": True})
+
+    def create_container(self, name: str) -> None:
+        now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+        address = urlsplit(self.endpoint)
+        path = f"{address.path}/{name}"
+        lines = f"x-ms-date:{now}\nx-ms-version:2021-12-02\n/{self.account}{path}\nrestype:container"
+        signature = b64encode(hmac.digest(b64decode(self.key), f"PUT{12 * chr(10)}{lines}".encode(), "sha256")).decode()
+        headers = {
+            "x-ms-date": now,
+            "x-ms-version": "2021-12-02",
+            "authorization": f"SharedKey {self.account}:{signature}",
+            "content-length": "0",
+        }
+        connection = http.client.HTTPConnection(address.netloc)
+        try:
+            connection.request("PUT", f"{path}?restype=container", headers=headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 201:
+            raise RuntimeError(f"create {name}: {answer.status} {content[:500]!r}")
 
 
 @contextmanager

@@ -14,11 +14,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.objects.conformance.laws import LAWS
-from tests.integration.scripted_server import Answer, ScriptedServer, error_body
+from tests.integration.s3_model import S3Model
+from tests.integration.scripted_server import HANG_UP, Answer, Reply, ScriptedServer, error_body
 from tests.integration.servers import S3Server, free_port
 
 AS_ROOT = os.geteuid() == 0
@@ -104,6 +106,56 @@ class TestOnAServer:
         assert "cleaning up under holdfast-doctor-" in stderr
         assert "Traceback" not in stderr
         assert s3_server.keys(bucket) == []
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+RACING_LAWS = {law.name for law in LAWS if law.races}
+
+
+async def report_on(model: S3Model, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of a doctor on a server with this model."""
+    async with ScriptedServer(model) as server:
+        uri = f"s3://bucket?endpoint={server.endpoint}&allow_http=true"
+        result = await asyncio.to_thread(doctor, uri, "--json", *arguments, environ=KEYS)
+    return result.returncode, json.loads(result.stdout)
+
+
+class TestOnAModel:
+    """Servers with faults, over HTTP, at the default effort."""
+
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_a_server_that_races_one_write_in_twenty_is_refused(self, seed: int) -> None:
+        code, report = await report_on(S3Model(races=0.05, seed=seed))
+        assert code == 1
+        assert set(report["broken"]) & RACING_LAWS
+        assert set(report["broken"]) <= RACING_LAWS
+
+    async def test_a_server_without_faults_is_fit_with_strong_evidence(self) -> None:
+        code, report = await report_on(S3Model(), "--certify")
+        assert (code, report["broken"], report["unjudged"]) == (0, [], [])
+        observed = {law["law"]: law["overlapping"] for law in report["laws"] if law["overlapping"] is not None}
+        assert set(observed) == RACING_LAWS
+        assert min(observed.values()) >= report["overlapping_wanted"]
+        assert report["certificate"] == "meta/certificate.json"
+
+    @pytest.mark.parametrize(
+        "answer", [HANG_UP, Answer(500, error_body("InternalError"))], ids=["closes connections", "answers 500"]
+    )
+    async def test_a_server_that_ends_in_the_middle_leaves_the_verdicts_so_far(self, answer: Reply) -> None:
+        code, report = await report_on(S3Model(dies_after=150, answer_then=answer), *QUICK)
+        verdicts = [law["verdict"] for law in report["laws"]]
+        assert code == 5
+        assert report["broken"] == []
+        assert verdicts[0] == "kept"
+        assert verdicts[-1] == "unjudged"
+        assert verdicts == sorted(verdicts)
+        assert report["leftovers"] is not None
+
+    async def test_a_law_that_broke_before_the_end_stays_broken(self) -> None:
+        code, report = await report_on(S3Model(races=1.0, dies_after=1_000))
+        assert code == 1
+        assert report["broken"]
+        assert "unjudged" in [law["verdict"] for law in report["laws"]]
 
 
 class TestTrouble:

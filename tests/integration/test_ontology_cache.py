@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.base.config import CacheSection
-from holdfast.objects.usage import Usage
+from holdfast.objects.client import Usage
 from holdfast.ontology import Entity, Field, layout
 from tests.integration.run_places import Place, place_for
 

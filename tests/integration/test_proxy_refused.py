@@ -28,7 +28,7 @@ async def test_a_server_that_races_conditions_is_found(ministack: S3Server, buck
         found = await broken_laws(proxy, ministack, bucket)
         # A race may spare a counter or a lease; one write after the other it never shows.
         assert {"create-exclusive", "if-match-wins-once"} <= found.keys() <= RACES
-        assert "racing writers were told that they won" in found["create-exclusive"]
+        assert "racing writers were answered that they won" in found["create-exclusive"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the port makes of every answer: asked directly, and with obstore in between, whose behaviour is pinned here."""
+"""What the port makes of every answer. The behaviour of obstore in between is pinned here, too."""
 
 import socket
 from collections.abc import Awaitable, Callable, Iterator
@@ -8,14 +8,14 @@ import pytest
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.errors import NoBucket
-from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Version
+from holdfast.objects.store import ADDRESSED, CREATE, OVERWRITE, IfMatch, Lost, Mode, Part, Version
 from holdfast.objects.uri import StoreSpec
-from tests.integration import clients
 from tests.integration.scripted_server import (
     HANG_UP,
     SILENCE,
     Answer,
     Reply,
+    Request,
     ScriptedServer,
     error_body,
 )
@@ -26,18 +26,9 @@ IF_MATCH = IfMatch(Version('"etag"'))
 CONDITIONAL: list[Mode] = [CREATE, ADDRESSED, IF_MATCH]
 
 
-ENVIRON: dict[str, str] = {}
-
-
-@pytest.fixture(params=clients.BOTH, ids=clients.IDS, autouse=True)
-def each_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in request.param.items():
-        monkeypatch.setitem(ENVIRON, name, value)
-
-
 def store_at(endpoint: str, **options: str) -> CloudStore:
     target = StoreSpec("s3", "bucket", "", (("endpoint", endpoint), *options.items()), KEYS)
-    return CloudStore(target, environ=ENVIRON)
+    return CloudStore(target, environ={})
 
 
 async def first_page(store: CloudStore) -> object:
@@ -199,10 +190,24 @@ async def test_half_an_answer_is_no_answer() -> None:
         assert type(await caught(READS["range"](store_at(server.endpoint)))) is Unavailable
 
 
-async def test_a_range_past_the_end_is_empty() -> None:
-    async with ScriptedServer(Answer(416, error_body("InvalidRange"))) as server:
-        assert (await store_at(server.endpoint).range("k", 10, 20)).body == b""
+def past_the_end(refusal: Answer) -> Callable[[Request], Reply]:
+    whole = {"etag": '"e"', "last-modified": "Wed, 21 Oct 2015 07:28:00 GMT", "content-length": "10"}
+    return lambda request: Answer(200, b"", whole) if request.method == "HEAD" else refusal
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Answer(416, error_body("InvalidRange")),
+        Answer(206, b"", {"etag": '"e"', "content-range": "bytes 10-9/10"}),  # as some servers write it
+    ],
+    ids=["416", "206"],
+)
+async def test_a_range_past_the_end_is_empty_and_has_the_size_of_the_object(refusal: Answer) -> None:
+    async with ScriptedServer(past_the_end(refusal)) as server:
+        assert await store_at(server.endpoint).range("k", 10, 20) == Part(b"", 10, '"e"')
         assert server.requests[0].headers["range"] == "bytes=10-19"
+        assert server.seen == ["GET /bucket/k", "HEAD /bucket/k"]
 
 
 async def test_a_server_without_etags_is_not_taken_for_a_store() -> None:
@@ -213,11 +218,32 @@ async def test_a_server_without_etags_is_not_taken_for_a_store() -> None:
         assert trouble.maybe_applied
 
 
-async def test_a_bucket_in_another_region() -> None:
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_bucket_in_another_region(verb: str) -> None:
     async with ScriptedServer(Answer(301, error_body("PermanentRedirect"))) as server:
-        trouble = await caught(READS["get"](store_at(server.endpoint)))
+        trouble = await caught(VERBS[verb](store_at(server.endpoint)))
         assert isinstance(trouble, Invalid)
         assert "another region" in str(trouble)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_write_does_not_follow_a_redirect(status: int) -> None:
+    async with ScriptedServer(Answer(200, b"", {"etag": '"e"'})) as elsewhere:
+        away = Answer(status, b"", {"location": f"{elsewhere.endpoint}/bucket/k"})
+        async with ScriptedServer(away) as server:
+            for verb in ("create", "addressed", "if-match", "overwrite"):
+                trouble = await caught(WRITES[verb](store_at(server.endpoint)))
+                assert isinstance(trouble, Invalid)
+                assert "another region" in str(trouble)
+            assert elsewhere.seen == []
+
+
+async def test_an_expired_token_is_refused_access() -> None:
+    async with ScriptedServer(Answer(400, error_body("ExpiredToken"))) as server:
+        for verb in ("get", "create", "delete", "list"):
+            trouble = await caught(VERBS[verb](store_at(server.endpoint)))
+            assert isinstance(trouble, Denied)
+            assert "secret" not in str(trouble) + str(trouble.remedy)
 
 
 async def test_a_bulk_delete_that_succeeds_in_part_is_a_failure() -> None:

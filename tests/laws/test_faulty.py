@@ -39,7 +39,7 @@ async def test_a_racing_store_is_caught_whatever_the_seed(seed: int) -> None:
     found = await findings(racing(seed), *RACES)
     assert not found["create-exclusive"].kept
     assert not found["if-match-wins-once"].kept
-    assert "racing writers were told that they won" in found["create-exclusive"].figure
+    assert "racing writers were answered that they won" in found["create-exclusive"].figure
 
 
 def test_a_seed_gives_the_same_race_again() -> None:

@@ -11,7 +11,7 @@ from holdfast.objects.conformance.laws import LAWS, ODD_KEYS, Effort, Law
 from holdfast.objects.open import backend
 from holdfast.objects.uri import StoreSpec
 
-HARD = Effort(races=8, rounds=10, keys=5_000, large_bytes=64 * 1024 * 1024)
+HARD = Effort(races=8, rounds=25, keys=5_000, large_bytes=64 * 1024 * 1024)
 on_every_backend = pytest.mark.parametrize("spec", ["memory", "local", "s3"], indirect=True)
 
 

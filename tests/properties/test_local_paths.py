@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.local import LocalStore
-from holdfast.objects.local.paths import CONTINUED, NAME_BYTES, component_names, key_names, names_component
-from holdfast.objects.memory import MemoryStore, content_version
-from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Page, Store, check_key
+from holdfast.objects.local.names import CONTINUED, NAME_BYTES, component_names, key_names, names_component
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Mode, Page, Store, check_key, content_version
 from tests.unit.objects.local_kit import contents, files, keys
 
 

@@ -16,7 +16,7 @@ from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles
 from holdfast.sim.pool import Runner
 from holdfast.sim.run import simulate
-from holdfast.sim.scenario import Scenario, built_in
+from holdfast.sim.scenario import Scenario, Unsettled, built_in
 from holdfast.sim.scenarios.store_cas import StoreCas
 from holdfast.sim.world import Process, World
 
@@ -58,7 +58,7 @@ class Bare(Scenario):
         return cls(faults=faults, troubles=troubles)
 
     def stack(self, backend: Store, ambient: Ambient) -> Client:
-        return Client(backend, ambient=ambient, retry=RetryPolicy(attempts=1))
+        return Unsettled(backend, ambient=ambient, retry=RetryPolicy(attempts=1))
 
     def begin(self, world: World) -> None:
         for name in ("anna", "ben", "cleo"):

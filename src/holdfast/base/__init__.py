@@ -1,4 +1,4 @@
-"""What every room stands on: errors, clocks, ids, codecs, settings, telemetry, concurrency helpers.
+"""What all packages build on: errors, clocks, ids, codecs, settings, telemetry, concurrency helpers.
 
 Nothing here knows about object stores.
 """

@@ -1,20 +1,20 @@
-"""Concurrency helpers: bounded fan-out and the one door to threads.
+"""Concurrency helpers: bounded fan-out, and the only module of the library that starts or uses threads.
 
-Only here, and in ``disk``, does library code reach a thread: ``blocking`` and ``finishing`` by those of the loop,
-``apart`` by one of its own. A loop that sets ``runs_blocking_inline`` (the simulator's) gets the call made in place, so
-that simulated runs stay deterministic.
+``blocking`` and ``finishing`` run a function in the loop's default executor, which bounds the number of threads and
+ends with the loop; ``apart`` starts a thread of its own. A forked child runs a loop of its own with new threads. A loop
+that sets ``runs_blocking_inline`` (the simulator's) makes the call in place, so that simulated runs stay deterministic.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import islice
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from holdfast.base.crew import Call, Later, crew_of
 from holdfast.base.errors import Invalid
 
 P = ParamSpec("P")
@@ -22,27 +22,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PATIENCE_SECONDS = 10.0
-"""How long a cancelled caller waits for a write that has begun."""
+"""How long a cancelled caller waits for a write that runs."""
 
 
 async def blocking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a blocking function off the loop. Cancelling the caller does not stop the function once it has begun."""
+    """Run a blocking function in a thread of the loop. Cancelling the caller does not stop a function that runs."""
     loop = asyncio.get_running_loop()
     if getattr(loop, "runs_blocking_inline", False):
         return function(*args, **kwargs)
-    call: Call[R] = Call(loop, partial(function, *args, **kwargs))
-    crew_of(loop).take(call)
-    try:
-        return await call.answer
-    except asyncio.CancelledError:
-        call.begin()  # so that nobody else does
-        raise
+    return await loop.run_in_executor(None, _Call(partial(function, *args, **kwargs)).run)
 
 
 async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Like ``blocking``, in a thread of its own, for functions of users, which may hang.
+    """Like ``blocking``, in a new daemon thread, for functions of users.
 
-    One that hangs takes no thread from the store, and does not keep the process from ending.
+    One that hangs takes no thread of the executor and does not keep the process from ending.
     """
     loop = asyncio.get_running_loop()
     if getattr(loop, "runs_blocking_inline", False):
@@ -64,62 +58,59 @@ async def apart(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
         result, error = None, None
         try:
             result = context.run(function, *args, **kwargs)
-        except BaseException as raised:  # noqa: BLE001  # it goes to whoever waits
+        except BaseException as raised:  # noqa: BLE001  # the caller gets it
             error = raised
-        with suppress(RuntimeError):  # the loop is gone, and so is who waited
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits for the result
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name="holdfast-apart", daemon=True).start()
     return await ended
 
 
-async def finishing(function: Callable[P, "R | Later[R]"], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Like ``blocking``, for writes: a caller that is cancelled goes on when the function has ended, or never begins.
+async def finishing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Like ``blocking``, for writes: a cancelled caller waits until the function has ended, unless it never began.
 
-    So nothing is still being written behind the back of whoever cleans up. It is given up after a while all the same
-    (``PATIENCE_SECONDS``, or a second cancellation): it may hang on a lock whose holder was stopped. The function may
-    return a ``Later``.
+    So nothing is still being written when the caller cleans up. The wait is bounded (``PATIENCE_SECONDS``, or a second
+    cancellation), because the function may hang on a lock that a stopped process holds.
     """
     loop = asyncio.get_running_loop()
     if getattr(loop, "runs_blocking_inline", False):
-        result = function(*args, **kwargs)
-        return result.now() if isinstance(result, Later) else result
-    call: Call[R] = Call(loop, partial(function, *args, **kwargs))
-    crew_of(loop).take(call)
+        return function(*args, **kwargs)
+    call = _Call(partial(function, *args, **kwargs))
+    work = loop.run_in_executor(None, call.run)
     try:
-        return await call.answer
+        return await asyncio.shield(work)
     except asyncio.CancelledError:
-        if not call.begin() and not call.delivered:
-            call.answer = loop.create_future()  # the first one was cancelled with the caller
-            call.answer.add_done_callback(_look_at)
-            await asyncio.wait([call.answer], timeout=PATIENCE_SECONDS)
+        if call.claim():
+            work.cancel()
+        else:  # a thread runs it
+            work.add_done_callback(_retrieve_exception)
+            await asyncio.wait([work], timeout=PATIENCE_SECONDS)
         raise
 
 
-def aside(function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Have a blocking function run off the loop. Nobody waits for it."""
-    loop = asyncio.get_running_loop()
-    if getattr(loop, "runs_blocking_inline", False):
-        function(*args, **kwargs)
-        return
-    call: Call[None] = Call(loop, partial(function, *args, **kwargs))
-    crew_of(loop).take(call)
+class _Call(Generic[R]):
+    """A function for a thread, unless its caller is cancelled before a thread begins it: the first claim decides."""
+
+    def __init__(self, function: Callable[[], R]) -> None:
+        self._function = function
+        self._context = copy_context()
+        self._claimed = threading.Lock()
+
+    def claim(self) -> bool:
+        return self._claimed.acquire(blocking=False)
+
+    def run(self) -> R:
+        if not self.claim():
+            raise CancelledError
+        try:
+            return self._context.run(self._function)
+        except StopIteration as error:  # a future cannot hold it
+            raise RuntimeError("a blocking function raised StopIteration") from error
 
 
-async def outlasting(work: Coroutine[Any, Any, R]) -> R:
-    """Like ``finishing``, for a write of several steps: all of them are taken, although the caller was cancelled."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.done():
-            task.add_done_callback(_look_at)
-            await asyncio.wait([task], timeout=PATIENCE_SECONDS)
-        raise
-
-
-def _look_at(work: "asyncio.Future[Any]") -> None:
-    """Its error has nobody left to go to; asyncio complains of errors that nobody has looked at."""
+def _retrieve_exception(work: "asyncio.Future[Any]") -> None:
+    """asyncio logs exceptions that nothing retrieves, and the caller of this work was cancelled."""
     if not work.cancelled():
         work.exception()
 

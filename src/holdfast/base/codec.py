@@ -1,12 +1,12 @@
-"""Canonical JSON: one value has one byte form (sorted keys, compact, UTF-8), so hashes and read-backs are exact.
+"""Canonical JSON: a value has exactly one encoding (sorted keys, compact, UTF-8), which can be hashed and compared.
 
-Control documents of our own carry ``format``, ``version`` and ``write_id``. A document of a newer version than this
-code knows is refused (``Incompatible``), never half-read. Unknown fields are the reader's to preserve.
+Our control documents have ``format``, ``version`` and ``write_id``. A document of a newer version than this code knows
+is refused (``Incompatible``) and never read in part. Readers preserve unknown fields.
 """
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.base.errors import Corrupt, Incompatible, Invalid
@@ -14,23 +14,12 @@ from holdfast.base.errors import Corrupt, Incompatible, Invalid
 Document = dict[str, Any]
 
 MALFORMED = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""What taking a document apart raises if it is not of the shape that was expected, whatever stands in it."""
+"""What code that takes a document apart raises if the document does not have the expected shape."""
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def _make_encoder() -> Callable[[Mapping[str, Any]], str]:
-    """``JSONEncoder.encode`` sets its C part up anew for every document, which takes longer than a small document."""
-    plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return plain.encode
-    # No table of what is being encoded (the first argument): what contains itself ends as a RecursionError.
-    write = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", True, False, False)
-    return lambda document: "".join(write(document, 0))
-
-
-_encode = _make_encoder()
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
@@ -41,11 +30,11 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 
 def decode(body: bytes, *, key: str) -> Document:
-    """The JSON object in ``body``; ``key`` is only for the message."""
+    """The JSON object in ``body``. ``key`` is used in error messages only."""
     try:
         value = json.loads(body)
         if _SURROGATE.search(body):
-            json.dumps(value, ensure_ascii=False).encode()  # half a character has no bytes, in no key and no hash
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate has no UTF-8 encoding
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{key}: not JSON ({error})") from error
     if not isinstance(value, dict):
@@ -54,7 +43,7 @@ def decode(body: bytes, *, key: str) -> Document:
 
 
 def decode_schema(body: bytes, schema: str, *, key: str) -> Document:
-    """The JSON object in ``body``, if it says that it is of this schema."""
+    """The JSON object in ``body``, which must name this schema."""
     document = decode(body, key=key)
     if document.get("schema") != schema:
         raise Incompatible(
@@ -65,12 +54,12 @@ def decode_schema(body: bytes, schema: str, *, key: str) -> Document:
 
 
 def stamp(document: Mapping[str, Any], *, format_name: str, version: int, write_id: str) -> Document:
-    """The document with the three fields that mark a control object of ours."""
+    """The document with the three fields of our control documents."""
     return {**document, "format": format_name, "version": version, "write_id": write_id}
 
 
 def expect(document: Document, *, format_name: str, newest: int, key: str) -> int:
-    """The document's version, after checking that it is of this format and not newer than we can read."""
+    """The document's version, which must be of this format and not newer than ``newest``."""
     if document.get("format") != format_name:
         raise Corrupt(f"{key}: format is {document.get('format')!r}, expected {format_name!r}")
     version = document.get("version")

@@ -1,13 +1,14 @@
 """Typed settings from flags, environment, file and defaults, in that order of precedence.
 
 A file is TOML: one table per section. The environment spells the same key ``HOLDFAST_<SECTION>__<KEY>``, and
-``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. A key that no section has is an error that names it, says where
-it was found and suggests the nearest, because a misspelt setting that is silently ignored is a fault found in
-production. Secrets are ``SecretStr``: they appear in no repr, log line or error message. They come from the environment
-or from files of their own; a settings file and a command line hold none, since the one is passed on, the other seen.
+``HOLDFAST_STORE`` is short for ``HOLDFAST_STORE__URI``. An unknown key is an error that names it, says where it was
+found and suggests the nearest known key: a misspelt setting that is silently ignored would be found in production.
+Secrets are ``SecretStr``: they appear in no repr, log line or error message. They come from the environment or from
+files of their own. Settings files and command lines may not contain them: files are passed on, and other users can see
+command lines.
 
-A room that needs settings of its own adds a section to ``sections``, and a field of ``Settings``. Nothing below
-this module reads the environment; whoever is at the edge calls ``load`` once and passes values on.
+A package with settings of its own adds a section here and a field to ``Settings``. Only this module reads the
+environment: an entry point calls ``load`` once and passes the values on.
 """
 
 import os
@@ -15,60 +16,22 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import SecretStr, ValidationError
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from holdfast.base.errors import Invalid, NotFound
-from holdfast.base.sections import (
-    DEFAULT_STORE,
-    REQUESTS_IN_FLIGHT,
-    AgentSection,
-    AlertRule,
-    BusSection,
-    CacheSection,
-    GcSection,
-    IngestSection,
-    LogSource,
-    OntologySection,
-    PipelineSection,
-    RetentionSection,
-    RetrySection,
-    S3Section,
-    Section,
-    StoreSection,
-)
 
-__all__ = [
-    "DEFAULT_STORE",
-    "REQUESTS_IN_FLIGHT",
-    "AgentSection",
-    "AlertRule",
-    "BusSection",
-    "CacheSection",
-    "GcSection",
-    "IngestSection",
-    "LogSource",
-    "OntologySection",
-    "PipelineSection",
-    "Resolved",
-    "RetentionSection",
-    "RetrySection",
-    "S3Section",
-    "Section",
-    "Settings",
-    "StoreSection",
-    "load",
-    "resolve",
-]
-
+DEFAULT_STORE = "file:.holdfast"
+REQUESTS_IN_FLIGHT = 256
 DEFAULT_FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 STORE_VARIABLE = "HOLDFAST_STORE"
 NAME_A_STORE = "name a store, such as file:data or s3://bucket/prefix"
 
-# What a layer sets aside of those below it: the other spelling of a setting, and what belongs to another identity.
+# Settings that a layer removes from the layers below it: the other way to give the same secret, and the secrets of
+# another identity.
 _DISPLACED = {
     "secret_access_key": ("secret_access_key_file",),
     "secret_access_key_file": ("secret_access_key",),
@@ -79,6 +42,225 @@ _DISPLACED = {
 ENVIRONMENT = "environment"
 
 _Tree = dict[str, Any]
+
+
+def _at_home(path: Path) -> Path:
+    """``~`` is the home directory, as in a shell and in the URI of a store."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{error}") from error
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("it contains control characters or others that cannot be printed")
+    return name
+
+
+_Path = Annotated[Path, AfterValidator(_at_home)]
+_Name = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_printable)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class StoreSection(Section):
+    """The store that commands and services use."""
+
+    uri: str = Field(default=DEFAULT_STORE, min_length=1)
+    requests_in_flight: int = Field(default=REQUESTS_IN_FLIGHT, ge=1)
+    """Requests that one client of a cloud store has in flight at most; further ones wait."""
+
+
+class S3Section(Section):
+    """Access to ``s3://`` stores. Unset values come from the URI or from the usual AWS environment variables."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    secret_access_key_file: _Path | None = None
+    session_token: SecretStr | None = None
+    session_token_file: _Path | None = None
+    allow_http: bool | None = None
+    virtual_hosted_style: bool | None = None
+    sse: Literal["none", "AES256", "aws:kms"] = "none"
+    sse_kms_key_id: str | None = None
+
+
+class RetrySection(Section):
+    """Retries of requests. Delays double from ``base_ms`` up to ``max_ms``, with jitter."""
+
+    attempts: int = Field(default=6, ge=1)
+    base_ms: int = Field(default=50, ge=0)
+    max_ms: int = Field(default=5_000, ge=0)
+    deadline_ms: int = Field(default=60_000, ge=0)
+
+
+class CacheSection(Section):
+    """The disk cache of immutable objects; off while ``dir`` is unset. ``max_bytes`` may be written as ``10GiB``."""
+
+    dir: _Path | None = None
+    max_bytes: ByteSize = Field(default=ByteSize(10 * 1024**3), gt=0)
+
+
+class OntologySection(Section):
+    """Ontology sessions. Names and defaults are those of the specification of the stores."""
+
+    s3_region: str | None = None
+    s3_endpoint_url: str | None = None
+    s3_lock_timeout_ms: int = Field(default=5_000, ge=0)
+    s3_lease_ttl_ms: int = Field(default=30_000, ge=100)
+    s3_request_timeout_s: float = Field(default=10.0, gt=0)
+    s3_duckdb_memory_limit: str = Field(default="256MB", min_length=1)
+    compaction: Literal["off", "threshold", "scheduled"] = "threshold"
+    compaction_threshold: int = Field(default=64, ge=2)
+    compaction_every_s: float = Field(default=300.0, gt=0)
+
+
+class BusSection(Section):
+    """Events and their handlers. Names and defaults are those of the specification of the stores."""
+
+    event_lease_ms: int = Field(default=30_000, ge=100)
+    event_max_attempts: int = Field(default=10, ge=1)
+    event_backoff_base_ms: int = Field(default=250, ge=0)
+    event_backoff_max_ms: int = Field(default=30_000, ge=0)
+    event_jitter_ms: int = Field(default=100, ge=0)
+    event_retention_days: float = Field(default=7.0, gt=0)
+    event_max_chain_depth: int = Field(default=20, ge=0)
+    event_poll_ms: int = Field(default=1_000, ge=1)
+    event_claim_limit: int = Field(default=100, ge=1)
+    event_max_lost_leases: int = Field(default=50, ge=1)
+    session_heartbeat_ms: int = Field(default=5_000, ge=1)
+    session_ttl_ms: int = Field(default=60_000, ge=1)
+
+
+class IngestSection(Section):
+    """Collectors of telemetry. The first names are those of the specification. Command line options take precedence."""
+
+    acceptance: Literal["s3_manifest", "local_spool"] = "s3_manifest"
+    object_landing_interval_ms: int = Field(default=1_000, ge=1)
+    listen: str = Field(default="127.0.0.1:8080", min_length=1)
+    private: str = Field(default="127.0.0.1:8081", min_length=1)
+    private_names: str = ""
+    """Host names, separated by commas, that the private listener answers for besides localhost and IP addresses."""
+    tokens: _Path | None = None
+    spool: _Path | None = None
+    collector_id: _Name | None = None
+    authority_id: str | None = None
+    tls_certificate_file: _Path | None = None
+    tls_key_file: _Path | None = None
+    frame_bytes: ByteSize = Field(default=ByteSize(8 * 1024**2), gt=0)
+    payload_bytes: ByteSize = Field(default=ByteSize(64 * 1024**2), gt=0, lt=2**31)
+    in_flight_bytes: ByteSize = Field(default=ByteSize(512 * 1024**2), gt=0)
+    connections: int = Field(default=1_000, ge=1)
+    requests_per_s: float = Field(default=1_000.0, gt=0)
+    burst: int = Field(default=2_000, ge=1)
+    concurrency: int = Field(default=64, ge=1)
+    header_timeout_ms: int = Field(default=10_000, ge=1)
+    body_timeout_ms: int = Field(default=30_000, ge=1)
+    accept_timeout_ms: int = Field(default=20_000, ge=1)
+    read_timeout_ms: int = Field(default=30_000, ge=1)
+    drain_ms: int = Field(default=20_000, ge=0)
+    live_bytes: ByteSize = Field(default=ByteSize(128 * 1024**2), ge=0)
+    live_window_s: int = Field(default=900, ge=1)
+    follow_interval_ms: int = Field(default=1_000, ge=1)
+    mark_interval_ms: int = Field(default=5_000, ge=1)
+    spool_notes_s: int = Field(default=2_592_000, ge=60)
+    holds_refresh_ms: int = Field(default=2_000, ge=1)
+    retry_horizon_s: int = Field(default=604_800, ge=0)
+    """How long an agent may still resend a batch. Garbage collection leaves blobs alone that are younger."""
+
+
+class PipelineSection(Section):
+    """What is derived from accepted batches. Command line options take precedence."""
+
+    master: str = Field(default="local[*]", min_length=1)
+    windows: str = Field(default="10s,1m,5m,1h,1d", min_length=1)
+    overlap_s: int = Field(default=600, ge=0)
+    full_scan_every_s: int = Field(default=86_400, ge=0)
+    settle_s: int = Field(default=300, ge=0)
+    merge_after_s: int = Field(default=86_400, ge=0)
+    records_per_unit: int = Field(default=2_000_000, ge=1)
+    batches_at_once: int = Field(default=20_000, ge=1)
+    stale_hours: int = Field(default=3, ge=1)
+    lease_ttl_ms: int = Field(default=30_000, ge=100)
+
+
+class LogSource(Section):
+    """A log file whose lines an agent sends. ``path`` may be a glob such as ``/var/log/app/*.log``."""
+
+    path: str = Field(min_length=1)
+    from_start: bool = False
+    attributes: dict[str, str] = Field(default_factory=dict)
+
+
+class AlertRule(Section):
+    """An alert that an agent raises: a metric is above or below a bound for ``for_ms``."""
+
+    name: str = Field(min_length=1)
+    metric: str = Field(min_length=1)
+    labels: dict[str, str] = Field(default_factory=dict)
+    above: float | None = None
+    below: float | None = None
+    rate: bool = False
+    for_ms: int = Field(default=0, ge=0)
+    message: str = ""
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> "AlertRule":
+        if (self.above is None) == (self.below is None):
+            raise ValueError("a rule has either above or below")
+        return self
+
+
+class AgentSection(Section):
+    """Agents on hosts. Command line options take precedence."""
+
+    interval_ms: int = Field(default=10_000, ge=100)
+    batch_ms: int = Field(default=30_000, ge=0)
+    batch_records: int = Field(default=5_000, ge=1, le=100_000)
+    queue_max_bytes: ByteSize = Field(default=ByteSize(1024**3), ge=1024**2)
+    window: int = Field(default=4, ge=1, le=64)
+    request_timeout_ms: int = Field(default=30_000, ge=1)
+    parked_retry_ms: int = Field(default=300_000, ge=100)
+    drain_ms: int = Field(default=10_000, ge=0)
+    processes: int = Field(default=8, ge=0, le=8)
+    host: bool = True
+    ca_file: _Path | None = None
+    unsafe_plain_http: bool = False
+    """Allow collectors on other machines over plain HTTP, which sends the agent's token unencrypted."""
+    logs: tuple[LogSource, ...] = ()
+    rules: tuple[AlertRule, ...] = ()
+
+
+class GcSection(Section):
+    """Garbage collection: its credentials and its grace period. Command line options take precedence."""
+
+    apply: bool = False
+    """Whether the job deletes anything when the pipeline runs it."""
+    every_s: int = Field(default=86_400, ge=1)
+    grace_s: int = Field(default=3_600, ge=0)
+    access_key_id: str | None = None
+    secret_access_key: SecretStr | None = None
+    secret_access_key_file: _Path | None = None
+    session_token: SecretStr | None = None
+    session_token_file: _Path | None = None
+
+
+class RetentionSection(Section):
+    """How long each kind of data is kept, in seconds; for ever if unset."""
+
+    raw_batches_s: int | None = Field(default=None, ge=1)
+    logs_s: int | None = Field(default=None, ge=1)
+    rollups: str = ""
+    """Windows, and how long the chunks of each are kept: ``10s=30d,1m=90d``."""
+    runs_s: int | None = Field(default=None, ge=1)
+    events_s: int | None = Field(default=None, ge=1)
+    records_s: int | None = Field(default=None, ge=1)
+    """Runs of the pipeline's own jobs, and the records of deletions."""
 
 
 class Settings(Section):
@@ -107,8 +289,9 @@ def load(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """Settings for one process. ``config`` is the file to read; without it ``HOLDFAST_CONFIG``, then ``holdfast.toml``
-    in ``folder`` (the current one) if it is there. Raises ``Invalid``, or ``NotFound`` for a file that was asked for.
+    """Settings for one process. ``config`` is the file to read; by default that in ``HOLDFAST_CONFIG``, else
+    ``holdfast.toml`` in ``folder`` (the current directory) if it exists. ``Invalid``; ``NotFound`` if ``config`` or the
+    file in ``HOLDFAST_CONFIG`` does not exist.
     """
     return resolve(flags=flags, config=config, environ=environ, folder=folder).settings
 
@@ -120,7 +303,7 @@ def resolve(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Resolved:
-    """As ``load``, with the origin of every value that is not a default."""
+    """Like ``load``, with the origin of every value that is not a default."""
     variables = os.environ if environ is None else environ
     path = _find_file(config, variables, folder or Path())
     layers: list[tuple[str, _Tree]] = []
@@ -191,7 +374,7 @@ def _from_environment(variables: Mapping[str, str]) -> _Tree:
 
 
 def _reject_near_miss(name: str) -> None:
-    """A variable that means nothing here may be anybody's; but one with a slip in it would be silently ignored."""
+    """Other programs may use variables with our prefix, but one that looks like a misspelt setting is refused."""
     meant = {
         f"{PREFIX}{section}_{key}".upper(): f"{PREFIX}{section}__{key}".upper()
         for section, field in Settings.model_fields.items()
@@ -232,8 +415,8 @@ def _reject_secrets(source: str, layer: _Tree) -> None:
             if key in values:
                 variable = f"{PREFIX}{section}__{key}".upper()
                 raise Invalid(
-                    f"{source}: {section}.{key} is a secret, which stands in no settings file and on no command line",
-                    remedy=f"put it into a file of its own and name that as {section}.{key}_file, or set {variable}",
+                    f"{source}: {section}.{key} is a secret, which may not be in a settings file or on a command line",
+                    remedy=f"put it into a file of its own and set {section}.{key}_file to its path, or set {variable}",
                 )
 
 
@@ -250,7 +433,7 @@ def _unknown(source: str, full: str, key: str, known: list[str]) -> Invalid:
 
 
 def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid:
-    """The first problem in one line, with the layer that the rejected value came from."""
+    """The first problem in one line, with the layer that the rejected value comes from."""
     where, what, remedy = problem_in(error)
     section, key = (*where, "")[:2]
     source = _source_of(section, key, layers)
@@ -260,12 +443,12 @@ def _explain(error: ValidationError, layers: list[tuple[str, _Tree]]) -> Invalid
 
 
 def problem_in(error: ValidationError) -> tuple[tuple[str, ...], str, str | None]:
-    """The first problem: which value has it, what it is, and what to do where that can be said."""
+    """The first problem: the path of the value, what is wrong, and a remedy if there is one."""
     problem = error.errors(include_url=False, include_input=False)[0]
     where = tuple(str(part) for part in problem["loc"])
     match problem["type"]:
         case "byte_size" | "byte_size_unit":
-            return where, "this is no number of bytes", "write 268435456 or 256MiB"
+            return where, "this is not a number of bytes", "write 268435456 or 256MiB"
         case "string_too_short":
             return where, "this is empty", None
         case _:
@@ -277,7 +460,7 @@ def _source_of(section: str, key: str, layers: list[tuple[str, _Tree]]) -> str:
 
 
 def _with_secrets_from_files(settings: Settings) -> Settings:
-    """Wherever a section names a file that holds a secret of its, the secret itself."""
+    """Fill in the secrets that sections name files for."""
     return settings.model_copy(update={name: _filled(name, getattr(settings, name)) for name in ("s3", "gc")})
 
 
@@ -306,7 +489,7 @@ def _read_secret(setting: str, path: Path) -> str:
 
 
 def _with_ontology_names(settings: Settings) -> Settings:
-    """The specification's names for where an S3 store is stand in where ours are unset."""
+    """If our region and endpoint are unset, use those given under the specification's names."""
     s3, ontology = settings.s3, settings.ontology
     filled = s3.model_copy(
         update={"region": s3.region or ontology.s3_region, "endpoint": s3.endpoint or ontology.s3_endpoint_url}

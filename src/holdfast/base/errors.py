@@ -6,23 +6,23 @@
     ├── Denied         fix credentials or permissions
     ├── Incompatible   upgrade, or convert the data
     ├── Conflict       re-read and try again
-    ├── Fenced         stop for good: somebody newer has taken over
+    ├── Fenced         stop for good: a newer owner has taken over
     ├── Unavailable    the same call later
-    │   └── Contended      the store saw two writers at once (409): evidence of nothing
+    │   └── Contended      the store saw two writers at once (409): says nothing about the object
     ├── Ambiguous      outcome unknown: resolve by reading, never by guessing
-    ├── Refused        a safety rule says no: read the reason before you force it
+    ├── Refused        a safety rule forbids it: read the reason before you force it
     └── Corrupt        stop and tell the operator
 
-A message is one line that says what happened and to which thing; ``remedy`` says what to do next, and is a note of the
-exception too, so that a traceback shows it. The table below is the only place where an error becomes an HTTP status or
-an exit code.
+A message is one line that says what happened and to which object; ``remedy`` says what to do next, and is also a note
+of the exception, so that a traceback shows it. The table below is the only place where an error becomes an HTTP status
+or an exit code.
 """
 
 from typing import ClassVar
 
 
 class HoldfastError(Exception):
-    """Base of every error that Holdfast raises on purpose."""
+    """Base class of every error that Holdfast raises deliberately."""
 
     kind: ClassVar[str] = "error"
     default_remedy: ClassVar[str | None] = None
@@ -72,7 +72,7 @@ class Unavailable(HoldfastError):
     """The store did not serve the request.
 
     ``maybe_applied`` is True when a write may nevertheless have taken effect (a lost response, a time-out, a 500): the
-    writer must read before it draws a conclusion.
+    writer must read before it decides.
     """
 
     kind = "unavailable"
@@ -84,7 +84,7 @@ class Unavailable(HoldfastError):
 
 
 class Contended(Unavailable):
-    """409 from a conditional write: retryable, and never evidence that the object exists."""
+    """409 from a conditional write: it may be retried, and does not prove that the object exists."""
 
 
 class Ambiguous(HoldfastError):
@@ -98,11 +98,11 @@ class Refused(HoldfastError):
 
 class Corrupt(HoldfastError):
     kind = "corrupt"
-    default_remedy = "stop and look at the object named; nothing was overwritten"
+    default_remedy = "stop and inspect the named object; nothing was overwritten"
 
 
 class Mapping:
-    """One row of the table: how an error kind leaves the process."""
+    """One row of the table: an error kind's exit code and HTTP status."""
 
     __slots__ = ("exit_code", "http_status", "meaning")
 
@@ -113,21 +113,21 @@ class Mapping:
 
 
 TABLE: dict[str, Mapping] = {
-    "error": Mapping(1, 500, "something failed that has no kind of its own, or a check found a violation"),
+    "error": Mapping(1, 500, "an error without a kind of its own, or a check found a violation"),
     "invalid": Mapping(2, 400, "the call is wrong: fix it"),
     "incompatible": Mapping(3, 409, "a format or schema does not fit this version: upgrade or convert"),
     "not_found": Mapping(4, 404, "the thing named does not exist"),
     "unavailable": Mapping(5, 503, "the store could not be reached or is overloaded: the same call later"),
     "denied": Mapping(6, 403, "credentials or permissions are missing"),
     "refused": Mapping(7, 409, "a safety rule forbids it"),
-    "conflict": Mapping(8, 409, "somebody else changed it first: read and try again"),
+    "conflict": Mapping(8, 409, "another writer changed it first: read and try again"),
     "fenced": Mapping(9, 409, "a newer owner has taken over: stop"),
     "ambiguous": Mapping(10, 504, "the outcome is unknown: read before acting again"),
-    "corrupt": Mapping(11, 500, "stored bytes are not what they should be: stop and tell the operator"),
+    "corrupt": Mapping(11, 500, "stored bytes are damaged: stop and tell the operator"),
 }
 
 
 def check(condition: bool, message: str) -> None:
-    """A named invariant of ours. Unlike ``assert`` it holds under ``python -O``."""
+    """Raise ``Corrupt`` if an invariant does not hold. Unlike ``assert``, it also runs under ``python -O``."""
     if not condition:
         raise Corrupt(message)

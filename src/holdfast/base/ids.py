@@ -1,4 +1,4 @@
-"""Randomness and ids as a port. The only module that may draw entropy from the machine."""
+"""Randomness and ids are injected; only this module draws entropy from the machine."""
 
 import random
 from dataclasses import dataclass, field
@@ -8,27 +8,27 @@ from holdfast.base.clock import Clock, SystemClock
 
 
 class Ids:
-    """Draws ids from one random generator, so that a seeded generator gives a seeded world."""
+    """Draws ids from one random generator, so that a seeded generator makes a run repeatable."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def write_id(self) -> str:
-        """Names one write of one body; makes equal values unequal bytes (see corrections 1 and 2)."""
+        """Identifies one write: two writes of equal values differ in their bytes (see corrections 1 and 2)."""
         return f"{self._rng.getrandbits(96):024x}"
 
     def attempt(self) -> str:
-        """Eight hex characters: names one attempt inside an object key."""
+        """Eight hex characters that identify one attempt in an object key."""
         return f"{self._rng.getrandbits(32):08x}"
 
     def unique(self) -> str:
-        """A 128-bit id for things that are named once and for all."""
+        """A 128-bit id, unique for all time."""
         return f"{self._rng.getrandbits(128):032x}"
 
 
 @dataclass(frozen=True)
 class Ambient:
-    """What a process takes from its surroundings: a clock, a random generator, and ids drawn from it."""
+    """What a process takes from its environment: a clock, a random generator, and ids drawn from it."""
 
     clock: Clock
     rng: random.Random

@@ -1,26 +1,28 @@
-"""The portal: async objects for blocking code, through one background loop.
+"""Async objects for blocking code: scripts and notebooks call them through an event loop in a background thread.
 
     with Portal() as portal:
         store = portal.enter(objects.open("memory:"))   # a blocking view of an async object
         store.put("k", b"v")
 
-A blocking view is made on the fly, not mirrored by hand: coroutine methods block until they are done, async iterators
-become iterators, async context managers become context managers. The portal belongs to the process that made it; in a
-forked child it refuses to work, because its thread did not come along. A call that times out is cancelled.
+A view looks attributes up on the async object when they are used: coroutine methods block until they are done, async
+iterators become iterators, async context managers become context managers. The loop and its thread are anyio's blocking
+portal, which is usable only in the process that started it: a forked child gets ``Invalid``. A call that takes longer
+than its timeout is cancelled, and so is one that is interrupted by Ctrl-C.
 """
 
-import asyncio
 import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast.base.errors import Invalid, Unavailable
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
 
@@ -28,43 +30,63 @@ _PLAIN = (str, bytes, int, float, list, tuple, dict, type(None))
 
 
 class Portal:
-    """One loop in one daemon thread, for as long as the ``with`` block lasts."""
+    """One event loop in one daemon thread, for as long as the ``with`` block lasts."""
 
     def __init__(self, *, timeout: float | None = None) -> None:
         self._timeout = timeout
         self._pid = os.getpid()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
         self._stack = AsyncExitStack()
-        self._waiting: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
+        self._thread = threading.Thread(target=self._run, name="holdfast-portal", daemon=True)
+        self._started: Future[BlockingPortal] = Future()
+        self._portal: BlockingPortal | None = None
+        # Held while a call is handed to the loop, and to mark the portal as closed: a call handed to a loop that
+        # has stopped would never be answered.
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        if self._loop is not None:
-            raise Invalid("this portal is open already", remedy="make one Portal for each with block")
-        started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._main, args=(started,), name="holdfast-portal", daemon=True)
+        if self._thread.ident is not None:
+            raise Invalid("this portal was opened already", remedy="make one Portal for each with block")
         self._thread.start()
-        self._loop = started.result()
+        self._portal = self._started.result()
         return self
+
+    def _run(self) -> None:
+        """In the thread. Not ``start_blocking_portal``: its generator waits for the thread when it is collected, also
+        in a forked child, which has no such thread.
+        """
+        from anyio import run  # noqa: PLC0415  # 30 ms that async code need not spend
+        from anyio.from_thread import BlockingPortal  # noqa: PLC0415  # as above
+
+        async def serve() -> None:
+            async with BlockingPortal() as portal:
+                self._started.set_result(portal)
+                await portal.sleep_until_stopped()
+
+        try:
+            run(serve)
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._loop is None or self._thread is None or os.getpid() != self._pid:
+        if self._portal is None or os.getpid() != self._pid:
             return
         try:
             self.wait(self._stack.__aexit__(kind, error, trace))
         finally:
-            loop, self._loop = self._loop, None
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
-            self._dismiss()
+            with self._lock:
+                portal, self._portal = self._portal, None
+            if portal is not None:
+                portal.call(portal.stop, True)  # cancels what still runs, such as calls of other threads
+                self._thread.join()
 
     def wait(self, awaitable: Awaitable[T], *, timeout: float | None = None) -> T:
-        """Run ``awaitable`` on the portal's loop and return its result; on a time-out it is cancelled."""
-        loop = self._usable_loop(awaitable)
+        """Run ``awaitable`` on the portal's loop and return its result. It is cancelled at the timeout."""
+        future = self._submit(awaitable)
         limit = timeout if timeout is not None else self._timeout
-        future = self._submit(awaitable, loop)
         try:
             return _result(future, limit)
         except KeyboardInterrupt:
@@ -72,79 +94,43 @@ class Portal:
             raise
         except CancelledError as error:
             raise Unavailable("the call was cancelled", maybe_applied=True) from error
-        finally:
-            self._waiting.pop(future, None)
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> Any:
-        """Enter an async context manager for the portal's life; a blocking view of what it gives.
-
-        The view is made even of an object without async methods: what hangs below it may have some.
-        """
+        """Enter an async context manager until the portal closes, and return a blocking view of what it yields."""
         entered = self.wait(self._stack.enter_async_context(manager))
         return entered if isinstance(entered, _PLAIN) else View(self, entered)
 
     def view(self, thing: Any) -> Any:
-        """A blocking view of an async object; plain values pass through unchanged."""
+        """A blocking view of an async object. Plain values are returned unchanged."""
         return View(self, thing) if _has_async_surface(thing) else thing
 
-    def _usable_loop(self, awaitable: Awaitable[Any]) -> asyncio.AbstractEventLoop:
-        reason = None
-        if os.getpid() != self._pid:
-            reason = Invalid("this connection was opened before a fork", remedy="connect again in the child process")
-        elif self._loop is None:
-            reason = Invalid("this connection is closed", remedy="connect again, or close it later")
-        elif threading.current_thread() is self._thread:
-            reason = Invalid("a blocking call was made on the portal's own loop", remedy="await it instead")
-        if reason is not None:
-            _close_unstarted(awaitable)
-            raise reason
-        if self._loop is None:
-            raise Invalid("this connection is closed")
-        return self._loop
-
-    def _submit(self, awaitable: Awaitable[T], loop: asyncio.AbstractEventLoop) -> Future[T]:
-        call = awaitable if inspect.iscoroutine(awaitable) else _as_coroutine(awaitable)
+    def _submit(self, awaitable: Awaitable[T]) -> "Future[T]":
         try:
-            future = asyncio.run_coroutine_threadsafe(call, loop)
-        except RuntimeError as error:  # the loop was closed since we looked
-            _close_unstarted(call)
-            raise Invalid("this connection is closed", remedy="connect again, or close it later") from error
-        self._waiting[future] = call
-        if self._loop is None and self._thread is not None:  # closed since we looked: it may not have seen this call
-            self._thread.join()
-            self._dismiss()
-        return future
-
-    def _dismiss(self) -> None:
-        """End the calls of other threads that came when the loop was stopping: nobody else would ever answer them."""
-        for future, call in self._waiting.copy().items():
-            with suppress(InvalidStateError):  # answered after all
-                future.set_exception(Unavailable("the connection was closed during the call", maybe_applied=True))
-            _close_unstarted(call)
-
-    def _main(self, started: "Future[asyncio.AbstractEventLoop]") -> None:
-        try:
-            runner = asyncio.Runner()
-            loop = runner.get_loop()
-        except BaseException as error:  # noqa: BLE001  # whoever waits for the start must hear of it
-            started.set_exception(error)
-            return
-        with runner:
-            loop.call_soon(started.set_result, loop)
-            loop.run_forever()
+            if os.getpid() != self._pid:
+                raise Invalid("this connection was opened before a fork", remedy="connect again in the child process")
+            if self._portal is not None and threading.current_thread() is self._thread:
+                raise Invalid("a blocking call was made on the portal's own loop", remedy="await it instead")
+            with self._lock:
+                if self._portal is None:
+                    raise Invalid("this connection is closed", remedy="connect again, or close it later")
+                return self._portal.start_task_soon(lambda: awaitable)
+        except Invalid:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()  # it never runs: without this, Python warns that it was never awaited
+            raise
 
 
 def _result(future: "Future[T]", limit: float | None) -> T:
     try:
         return future.result(limit)
-    except FutureTimeout:
+    except TimeoutError:
         if future.cancel():
             raise Unavailable(f"no answer within {limit} s; the call was cancelled", maybe_applied=True) from None
-    return future.result()  # it ended at the last moment; or it was the call itself that raised TimeoutError
+    return future.result()  # it ended at the last moment, or the call itself raised TimeoutError
 
 
 class View:
-    """Blocking face of one async object. Attributes are looked up on the object; calls go through the portal."""
+    """Blocking face of one async object: attributes are looked up on the object, calls go through the portal."""
 
     def __init__(self, portal: Portal, thing: Any) -> None:
         self._portal = portal
@@ -167,7 +153,7 @@ class View:
         return self._blocking(found)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._walk(self._thing.__aiter__())
+        return self._iterate(self._thing.__aiter__())
 
     def __enter__(self) -> Any:
         return self._portal.view(self._portal.wait(self._thing.__aenter__()))
@@ -184,24 +170,20 @@ class View:
             if inspect.isawaitable(result):
                 result = self._portal.wait(result)
             if hasattr(result, "__anext__"):
-                return self._walk(result)
+                return self._iterate(result)
             return self._portal.view(result)
 
         call.__name__ = getattr(function, "__name__", "call")
         call.__doc__ = function.__doc__
         return call
 
-    def _walk(self, source: AsyncIterator[Any]) -> Iterator[Any]:
-        while True:
-            try:
-                item = self._portal.wait(_next(source))
-            except _Exhausted:
-                return
+    def _iterate(self, source: AsyncIterator[Any]) -> Iterator[Any]:
+        while (item := self._portal.wait(_next(source))) is not _END:
             yield self._portal.view(item)
 
 
 class Connection(View):
-    """The view of something that a portal of its own was opened for: closing it ends both."""
+    """The view of an object that has a portal of its own: closing it closes both."""
 
     @classmethod
     def open(cls, manager: AbstractAsyncContextManager[Any], *, timeout: float | None = None) -> "Connection":
@@ -213,7 +195,7 @@ class Connection(View):
             return connection
 
     def close(self) -> None:
-        """End it. Closing it again does nothing."""
+        """Idempotent."""
         self.__exit__(None, None, None)
 
     def __enter__(self) -> Any:
@@ -223,24 +205,12 @@ class Connection(View):
         self._portal.__exit__(*details)
 
 
-class _Exhausted(Exception):  # not an error: the end of an iterator
-    """StopAsyncIteration cannot travel through a future."""
+_END = object()
 
 
-async def _next(source: AsyncIterator[T]) -> T:
-    try:
-        return await anext(source)
-    except StopAsyncIteration:
-        raise _Exhausted from None
-
-
-async def _as_coroutine(awaitable: Awaitable[T]) -> T:
-    return await awaitable
-
-
-def _close_unstarted(call: Awaitable[Any]) -> None:
-    if inspect.iscoroutine(call) and inspect.getcoroutinestate(call) == inspect.CORO_CREATED:
-        call.close()
+async def _next(source: AsyncIterator[Any]) -> Any:
+    """On the loop, because an async generator belongs to the loop of its first step."""
+    return await anext(source, _END)
 
 
 def _unwrap(value: Any) -> Any:
@@ -248,7 +218,7 @@ def _unwrap(value: Any) -> Any:
 
 
 def _has_async_surface(thing: Any) -> bool:
-    """True for objects with a coroutine method, an async iterator or an async context manager of their own."""
+    """Whether its class has a coroutine method, or is an async iterator or an async context manager."""
     if isinstance(thing, (*_PLAIN, Coroutine)):
         return False
     kind = type(thing)

@@ -1,10 +1,10 @@
-"""A folder of a process's own for files that nobody needs after it, and an end to those that dead processes left.
+"""Scratch directories that are removed with their process, even if it is killed.
 
-A folder is locked for as long as its owner lives; the kernel takes the lock from whoever dies. So a folder that can be
-locked belongs to nobody, and whoever comes next removes it (``sweep``). A lock is taken before a folder has its final
-name: nobody can meet one that is not locked yet. A child that inherits ``descriptor`` is an owner too.
+The owner holds a lock (flock) on its directory, which the kernel releases when the process dies. So a directory that
+can be locked has no owner any more, and ``sweep`` removes it. The lock is taken before the directory gets its final
+name, so that no sweep finds it unlocked. A child process that inherits ``descriptor`` holds the lock as well.
 
-Errors: ``OSError`` of making the folder. What cannot be removed is left to the next sweep.
+Errors: ``OSError`` if the directory cannot be made. What cannot be removed is left to the next sweep.
 """
 
 import fcntl
@@ -16,29 +16,27 @@ from pathlib import Path
 
 
 class Scratch:
-    """Blocking. ``parent`` is the system's temporary folder unless said otherwise; ``prefix`` says whose it is, and
-    begins the ``name``, which is one that nobody had unless said otherwise."""
+    """Blocking. Its name begins with ``prefix``; ``parent`` is the system's temporary directory by default."""
 
-    def __init__(self, prefix: str, parent: Path | None = None, name: str | None = None) -> None:
-        """``OSError`` if there is something by that name."""
+    def __init__(self, prefix: str, parent: Path | None = None) -> None:
         where = parent if parent is not None else Path(tempfile.gettempdir())
         made = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=where))
         self.prefix = prefix
         self.descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         try:
-            self.path = made.rename(where / (name or made.name.removeprefix(".")))
+            self.path = made.rename(where / made.name.removeprefix("."))
         except OSError:
             self.path = made
             self.close()
             raise
 
     def sweep(self) -> list[Path]:
-        """Remove the folders of the dead beside this one; those removed."""
+        """Remove directories of dead processes with the same prefix and parent, and return them."""
         return sweep(self.prefix, self.path.parent)
 
     def close(self) -> None:
-        """Remove the folder. Idempotent."""
+        """Remove the directory. Idempotent."""
         if self.descriptor >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self.descriptor)
@@ -46,10 +44,10 @@ class Scratch:
 
 
 def sweep(prefix: str, parent: Path) -> list[Path]:
-    """Remove the folders of dead owners; those removed. Folders of other users are left alone."""
+    """Remove directories whose owner is dead, and return them. Those of other users are left alone."""
     gone: list[Path] = []
     for folder in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # somebody else's, or swept by another just now
+        with suppress(OSError):  # it has an owner, or another process is removing it
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,4 +1,4 @@
-"""Spans through the OpenTelemetry API, and loggers: both silent until the application installs something."""
+"""Spans through the OpenTelemetry API, and loggers: both produce nothing until the application configures them."""
 
 import logging
 from collections.abc import Callable
@@ -13,19 +13,19 @@ _tracer = trace.get_tracer("holdfast")
 _SILENT = nullcontext(trace.INVALID_SPAN)
 
 
-def logger(room: str) -> logging.Logger:
-    return logging.getLogger(f"holdfast.{room}")
+def logger(package: str) -> logging.Logger:
+    return logging.getLogger(f"holdfast.{package}")
 
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Span]:
-    """A span whose attributes are named ``holdfast.<name>``; an exception marks it failed and passes through."""
+    """A span with attributes named ``holdfast.<name>``; an exception marks it failed and is re-raised."""
     return spans()(name, **attributes)
 
 
 def spans() -> Callable[..., AbstractContextManager[Span]]:
-    """What makes spans as ``span`` does, for who makes many: whether anybody takes them is looked up once, now."""
+    """A function like ``span`` for callers that make many spans: it checks once whether tracing is configured."""
     if isinstance(_tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return _no_span  # a span that nobody sees costs as much as a small request
+        return _no_span  # a span without a recorder costs as much as a small request
     return _span
 
 

@@ -9,8 +9,8 @@ Errors: whatever is wrong with an object is a finding about it; only a store tha
 from dataclasses import dataclass
 
 from holdfast.base import codec
+from holdfast.base.audit import Look, Severity, Tally, rules
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
-from holdfast.base.findings import Look, Severity, Tally, rules
 from holdfast.base.ids import Ambient
 from holdfast.bus import layout
 from holdfast.bus.claim import Claim

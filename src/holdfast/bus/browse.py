@@ -19,8 +19,8 @@ from holdfast.bus.digest import DigestShape
 from holdfast.bus.event import Envelope
 from holdfast.bus.piles import Piles
 from holdfast.bus.sessions import list_sessions
+from holdfast.objects.client import DOLLARS_PER_REQUEST
 from holdfast.objects.store import Object, Store
-from holdfast.objects.usage import DOLLARS_PER_REQUEST
 
 PRECEDENCE = (State.DEAD, State.ACKED, State.CLAIMED)
 PENDING = "pending"

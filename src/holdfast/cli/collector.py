@@ -75,9 +75,7 @@ def collector(
         tls_certificate_file=tls_certificate,
         tls_key_file=tls_key,
     )
-    with _extra_packages():
-        from holdfast.server.loop import new_loop  # noqa: PLC0415  # the server's packages are an extra
-    shell.run(_serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place), make_loop=new_loop)
+    shell.run(_serve(shell, section, query=query_collector, unsafe_any_place=unsafe_any_place))
 
 
 @contextmanager
@@ -103,7 +101,7 @@ def _section(settings: IngestSection, **given: Any) -> IngestSection:
 
 async def _serve(shell: Shell, section: IngestSection, *, query: bool, unsafe_any_place: bool) -> None:
     with _extra_packages():
-        from holdfast.server.logs import logging_to  # noqa: PLC0415  # as above
+        from holdfast.server.logs import logging_to  # noqa: PLC0415  # the server's packages are an extra
         from holdfast.server.run import run_collector  # noqa: PLC0415  # as above
     from holdfast.ingest import layout  # noqa: PLC0415  # as above
     from holdfast.objects.open import open_store  # noqa: PLC0415  # as above
@@ -167,12 +165,12 @@ def _announce(out: Output, serving: "Serving") -> None:
 def figures(serving: "Serving") -> str:
     """One line on how things stand."""
     service = serving.service
-    batches = service.meters.batches
+    batches = service.metrics.batches
     owed, dropped = service.references()
     parts = [
-        f"{counted(batches.get('new', 0), 'batch', 'batches')} accepted",
-        counted(batches.get("duplicate", 0), "duplicate"),
-        counted(batches.get("conflict", 0), "conflict"),
+        f"{counted(batches('new'), 'batch', 'batches')} accepted",
+        counted(batches("duplicate"), "duplicate"),
+        counted(batches("conflict"), "conflict"),
         f"{service.limits.under_way} under way",
         f"{counted(owed, 'reference')} owed" + (f" ({dropped:,} left out)" if dropped else ""),
         f"{counted(len(service.live), 'batch', 'batches')} live",

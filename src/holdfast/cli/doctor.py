@@ -1,4 +1,4 @@
-"""``holdfast doctor``: does this store keep the promises that everything here rests on?
+"""``holdfast doctor``: does this store keep the promises that Holdfast needs?
 
 It runs every law against the user's own store, under a prefix that is emptied afterwards, and exits 0 only if no
 violation was found. With ``--certify`` it then leaves a certificate that services look for at start.
@@ -13,23 +13,24 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.base.errors import HoldfastError, Invalid, Unavailable
+from holdfast.base.errors import Denied, HoldfastError, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.cli.output import Output
 from holdfast.cli.progress import Checklist, Step, live
 from holdfast.cli.shell import Shell, noun_app
+from holdfast.objects.client import Usage
 from holdfast.objects.conformance.certificate import (
     CERTIFICATE_KEY,
     LEAST,
     certify,
     too_little,
+    weak,
     write_certificate,
 )
 from holdfast.objects.conformance.examination import Connect, Examination, examine
 from holdfast.objects.conformance.laws import BROKEN, LAWS, UNJUDGED, Effort, Finding, Law
 from holdfast.objects.open import backend
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 
 app = noun_app()
 _EFFORT = Effort()
@@ -66,8 +67,13 @@ class Report:
         return [finding.law.name for finding in self.findings if finding.verdict == UNJUDGED]
 
     @property
+    def weak(self) -> list[Finding]:
+        return weak(self.findings)
+
+    @property
     def ok(self) -> bool:
-        return all(finding.kept for finding in self.findings)
+        """Whether every law was kept; for a certificate, with strong evidence."""
+        return all(finding.kept for finding in self.findings) and not (self.plan.certify and self.weak)
 
 
 @app.command()
@@ -75,10 +81,10 @@ def doctor(
     context: typer.Context,
     uri: Annotated[str | None, typer.Argument(metavar="[URI]", help="The store to examine; default: --store.")] = None,
     races: Annotated[int, typer.Option(min=2, help="Writers at once in every race.")] = _EFFORT.races,
-    rounds: Annotated[int, typer.Option(min=1, help="Repetitions of every race.")] = _EFFORT.rounds,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of every race; it also ends after 30 s.")] = _EFFORT.rounds,
     keys: Annotated[int, typer.Option(min=1, help="Objects in the listing law.")] = _EFFORT.keys,
     law: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Run this law alone; repeatable.")] = None,
-    certify: Annotated[bool, typer.Option("--certify", help="Leave a certificate if no violation was found.")] = False,
+    certify: Annotated[bool, typer.Option("--certify", help="Leave a certificate if every law is kept.")] = False,
 ) -> None:
     """Check that a store keeps the promises Holdfast rests on."""
     shell = Shell.of(context)
@@ -130,12 +136,20 @@ def _raise_unless_ok(report: Report) -> None:
             f"{report.spec.uri} broke {len(report.broken)} of {total} laws: {', '.join(report.broken)}",
             remedy="do not trust Holdfast's data to this store",
         )
-    for finding in report.findings:
-        if finding.error is not None:
-            raise Unavailable(
-                f"{len(report.unjudged)} of {total} laws could not be judged; {finding.law.name}: {finding.error}",
-                remedy=finding.error.remedy,
-            )
+    if report.unjudged:
+        finding = next(each for each in report.findings if each.verdict == UNJUDGED)
+        kind = Denied if isinstance(finding.error, Denied) else Unavailable
+        raise kind(
+            f"{len(report.unjudged)} of {total} laws could not be judged; {finding.law.name}: {finding.figure}",
+            remedy=finding.error.remedy if finding.error is not None else None,
+        )
+    if not report.ok:
+        finding = report.weak[0]
+        raise Unavailable(
+            f"{len(report.weak)} of {total} laws could not be judged for a certificate; "
+            f"{finding.law.name}: {finding.confidence}",
+            remedy="run holdfast doctor --certify again, closer to the store or with more --races",
+        )
 
 
 async def _judge(out: Output, examination: Examination, report: Report) -> None:
@@ -168,7 +182,7 @@ def _chosen(names: Sequence[str]) -> Sequence[Law]:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"laws: {', '.join(known)}"
-            raise Invalid(f"there is no law {name!r}", remedy=hint)
+            raise Invalid(f"no law is called {name!r}", remedy=hint)
     return [law for law in LAWS if law.name in names] if names else LAWS
 
 
@@ -178,7 +192,7 @@ def _show(out: Output, report: Report) -> None:
         return
     out.table(
         ("law", "verdict", "figure", "a failure would mean"),
-        [(each.law.name, each.verdict, each.figure, each.law.breach) for each in report.findings],
+        [(each.law.name, each.verdict, _figure(each), each.law.breach) for each in report.findings],
     )
     out.line("")
     usage = report.usage
@@ -188,11 +202,17 @@ def _show(out: Output, report: Report) -> None:
     if report.ok:
         effort = report.plan.effort
         out.line(
-            f"no violation found on {report.spec.uri} in {effort.rounds} rounds of {effort.races}: "
+            f"no violation found on {report.spec.uri} with {effort.races} writers at once: "
             "evidence, not proof; more --races and --rounds look harder"
         )
+        for each in report.weak:
+            out.line(f"weak evidence for {each.law.name}: {each.confidence}")
     if report.certificate is not None:
         out.line(f"certificate written: {report.certificate}")
+
+
+def _figure(finding: Finding) -> str:
+    return f"{finding.figure}, {finding.confidence}" if finding.kept and finding.confidence else finding.figure
 
 
 def as_document(report: Report) -> dict[str, Any]:
@@ -212,11 +232,13 @@ def as_document(report: Report) -> dict[str, Any]:
                 "figure": each.figure,
                 "breach": each.law.breach,
                 "seconds": round(each.seconds, 3),
+                "overlapping": each.confidence.observed if each.confidence else None,
             }
             for each in report.findings
         ],
         "races": effort.races,
         "rounds": effort.rounds,
+        "overlapping_wanted": effort.overlapping,
         "keys": effort.keys,
         "large_bytes": effort.large_bytes,
         "requests": report.usage.by_verb,

@@ -12,7 +12,7 @@ context and hands it one coroutine::
 """
 
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +24,6 @@ import typer
 from holdfast.cli.output import Output, Terminated
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from holdfast.base.config import Resolved, Settings  # imported late at run time: pydantic would slow every --help
 
 T = TypeVar("T")
@@ -60,7 +58,7 @@ class Shell:
         flags = {} if self.store is None else {"store": {"uri": self.store}}
         return resolve(flags=flags, config=self.config)
 
-    def run(self, work: Coroutine[Any, Any, T], *, make_loop: "Callable[[], AbstractEventLoop] | None" = None) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The command's coroutine on the one loop. A polite kill ends it as Ctrl-C does: it may tidy up."""
         import asyncio  # noqa: PLC0415  # a help page needs no event loop
 
@@ -78,7 +76,7 @@ class Shell:
             return await task
 
         try:
-            with asyncio.Runner(loop_factory=make_loop) as runner:
+            with asyncio.Runner() as runner:
                 return runner.run(main())
         except asyncio.CancelledError:
             if asked_to_end:

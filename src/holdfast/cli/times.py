@@ -1,7 +1,6 @@
 """Times on the command line: ``2h`` and ``7d`` or ISO 8601 in, short spans out. Pure."""
 
-from holdfast.base.clock import iso
-from holdfast.base.spans import parse_moment, parse_span
+from holdfast.base.clock import iso, parse_moment, parse_span
 
 __all__ = ["clock_time", "parse_moment", "parse_span", "span"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.bus.runner import Runner
 from holdfast.cli.metrics_http import new_registry, serve
-from holdfast.objects.usage import Usage
+from holdfast.objects.client import Usage
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

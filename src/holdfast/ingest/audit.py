@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
+from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, NotFound
-from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout, references
 from holdfast.ingest.audit_rules import RULES
 from holdfast.ingest.expired import find_expired

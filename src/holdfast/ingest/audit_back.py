@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from holdfast.base import codec
 from holdfast.base.aio import blocking
+from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, NotFound
-from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout
 from holdfast.ingest.audit import BY_BLOB
 from holdfast.ingest.audit_rules import RULES

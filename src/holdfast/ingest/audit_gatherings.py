@@ -6,8 +6,8 @@ Errors: whatever is wrong with a gathering is a finding about it; only a store t
 from dataclasses import dataclass
 
 from holdfast.base.aio import map_bounded
+from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible
-from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout
 from holdfast.ingest.audit_rules import RULES
 from holdfast.ingest.gathering import gather, manifests_in

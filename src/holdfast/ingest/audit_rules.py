@@ -1,6 +1,6 @@
 """What must hold of accepted batches, conflicts, blobs and the references between them. Names, meanings, remedies."""
 
-from holdfast.base.findings import Severity, rules
+from holdfast.base.audit import Severity, rules
 
 _RESTORE = "restore the object from a backup, a version or a replica of the store"
 _REFER = "holdfast pipeline run reconcile --full: it writes what is missing"

@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.base.errors import Invalid
 from holdfast.ingest import layout
+from holdfast.objects.client import START_CHECK_PREFIX
 from holdfast.objects.conformance.certificate import CERTIFICATE_KEY
 from holdfast.objects.open import FORMAT_KEY
-from holdfast.objects.usage import START_CHECK_PREFIX
 
 Policy = dict[str, Any]
 VERSION = "2012-10-17"

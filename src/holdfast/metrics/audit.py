@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.base.aio import blocking, map_bounded
+from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import Corrupt, HoldfastError, NotFound
-from holdfast.base.findings import Look, Tally
 from holdfast.metrics import index, layout, listing
 from holdfast.metrics.audit_rules import RULES
 from holdfast.metrics.listing import Listed

@@ -1,6 +1,6 @@
 """What must hold of derived data: listings, generations, units and chunks. Names, meanings, remedies."""
 
-from holdfast.base.findings import Severity, rules
+from holdfast.base.audit import Severity, rules
 
 _ANEW = "have the hour derived anew: docs/operate/pipeline.md says how"
 _FULL = "holdfast pipeline run --full: it lists every batch again"

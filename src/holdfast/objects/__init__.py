@@ -6,7 +6,7 @@ async with objects.open("file:./data") as store:
         case Lost(current): ...
 """
 
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.lease import Grant, Held, Lease
 from holdfast.objects.open import open_store as open  # noqa: A004  # objects.open(uri) is how it reads
 from holdfast.objects.register import UNCHANGED, Edited, Plain, Register
@@ -28,7 +28,6 @@ from holdfast.objects.store import (
     Written,
 )
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 
 __all__ = [
     "ADDRESSED",

@@ -1,6 +1,6 @@
-"""A store made of another store: the shape of observe, retry, settle and cache. Overrides change one verb each.
+"""A store that passes every call on to another one: the base of ``Scoped``, and of faults in tests and the simulator.
 
-What is passed on is the inner store's own coroutine: another one around it would be run for nothing.
+Subclasses override the calls that they change. Production puts none around a backend: ``Client`` does all of its work.
 """
 
 from collections.abc import AsyncIterator, Coroutine, Iterable
@@ -23,32 +23,33 @@ from holdfast.objects.store import (
 )
 
 T = TypeVar("T")
-Doing = Coroutine[Any, Any, T]
+Call = Coroutine[Any, Any, T]
+"""The inner store's own coroutine is returned; there is none around it."""
 
 
 class Layer(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
-    def get(self, key: str) -> Doing[Object]:
+    def get(self, key: str) -> Call[Object]:
         return self.inner.get(key)
 
-    def get_unless(self, key: str, version: Version) -> Doing[Object | NotModified]:
+    def get_unless(self, key: str, version: Version) -> Call[Object | NotModified]:
         return self.inner.get_unless(key, version)
 
-    def head(self, key: str) -> Doing[Meta]:
+    def head(self, key: str) -> Call[Meta]:
         return self.inner.head(key)
 
-    def range(self, key: str, start: int, end: int) -> Doing[Part]:
+    def range(self, key: str, start: int, end: int) -> Call[Part]:
         return self.inner.range(key, start, end)
 
-    def link(self, key: str, path: Path) -> Doing[int | None]:
+    def link(self, key: str, path: Path) -> Call[int | None]:
         return self.inner.link(key, path)
 
-    def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Doing[Written | Lost]:
+    def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Call[Written | Lost]:
         return self.inner.put(key, body, mode)
 
-    def put_stream(self, key: str, pieces: Pieces) -> Doing[Written]:
+    def put_stream(self, key: str, pieces: Pieces) -> Call[Written]:
         return self.inner.put_stream(key, pieces)
 
     def put_requests(self, size: int, mode: Mode) -> int:
@@ -57,14 +58,14 @@ class Layer(Store):
     def delete_requests(self, keys: int) -> int:
         return self.inner.delete_requests(keys)
 
-    def delete(self, key: str) -> Doing[None]:
+    def delete(self, key: str) -> Call[None]:
         return self.inner.delete(key)
 
-    def delete_many(self, keys: Iterable[str]) -> Doing[None]:
+    def delete_many(self, keys: Iterable[str]) -> Call[None]:
         return self.inner.delete_many(keys)
 
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         return self.inner.list(prefix, after=after, delimiter=delimiter)
 
-    def close(self) -> Doing[None]:
+    def close(self) -> Call[None]:
         return self.inner.close()

@@ -1,20 +1,19 @@
 """Lease: one object that names who may work now, until when.
 
-Clocks decide liveness, never safety. A lease makes two owners unlikely; what makes them harmless is the ``epoch``,
-which grows with every change of owner, or another compare-and-swap behind it. So a holder calls ``guard`` before an
-effect, and carries the epoch (or an if-match) into it.
+Clocks decide liveness, never safety. A lease makes two owners at once unlikely. What makes them harmless is the
+``epoch``, a fencing token that grows with every change of owner, or another compare-and-swap behind the lease.
+So a holder calls ``guard`` before an effect, and sends the epoch (or an if-match) with it.
 
 The document has the lock shape of the ontology specification (``owner_id``, ``acquired_at``, ``expires_at``,
-``lease_ttl_ms``) plus ``epoch`` and ``write_id``; a lock written by others without an epoch counts as epoch 0. Since
-they may drop our fields, the epoch grows without gaps only where Holdfast alone writes.
+``lease_ttl_ms``) plus ``epoch`` and ``write_id``; a lock written by other programs without an epoch counts as epoch
+0. They may drop our fields, so the epoch is sure to grow only where Holdfast alone writes.
 
 Release is an if-match write of an expired lease, never a delete: conditional deletes are not atomic everywhere, and a
-deleted name could be created again by a paused rival. It expires at the beginning of time, not at the moment of its
-release: that is past by every clock, so nobody waits for the clock of the one who gave it back. ``released_at`` is for
-people alone, since whoever rewrites the document may carry it along.
+paused rival could create a deleted name again. A released lease expires at the Unix epoch, not when it is released:
+that is in the past by every clock, so clock skew delays nobody. ``released_at`` is information for people only.
 
-Errors: ``Conflict`` when the lease is held by somebody else, or our own has run out; ``Fenced`` when somebody has taken
-it over, for good.
+Errors: ``Conflict`` if another owner holds the lease, or ours has expired; ``Fenced``, which is final, if another owner
+has taken it over.
 """
 
 import asyncio
@@ -33,13 +32,13 @@ from holdfast.objects.store import CREATE, IfMatch, Object, Store, Version, Writ
 POLL = RetryPolicy(attempts=1_000_000, base_ms=25, max_ms=1_000, deadline_ms=5_000)
 """How a waiter polls; ``deadline_ms`` is replaced by the caller's timeout."""
 RELEASED_NS = 0
-"""When a lease expires that was given back."""
+"""The expiry of a released lease."""
 RELEASED_AT = "released_at"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Somebody else has the lease. ``remaining_ms`` is by our clock."""
+    """Another owner has the lease. ``remaining_ms`` is by our clock."""
 
     owner_id: str
     epoch: int
@@ -48,7 +47,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """A lease document, read."""
+    """A parsed lease document."""
 
     owner_id: str
     epoch: int
@@ -80,7 +79,7 @@ class LeaseState:
 
 @dataclass(slots=True)
 class Grant:
-    """Proof that a lease was ours when it was written. ``epoch`` is the fencing token."""
+    """A lease that was ours when it was written. ``epoch`` is the fencing token."""
 
     owner_id: str
     epoch: int
@@ -89,13 +88,13 @@ class Grant:
     acquired_at: str
     document: Document = field(repr=False)
     unsafe: str | None = None
-    """Why this grant must not be trusted now; set by a failed renewal, cleared by the next one that succeeds."""
+    """Why this grant must not be used now; set by a failed renewal, cleared by the next successful one."""
     ended: bool = False
-    """Released or handed over: never to be renewed."""
+    """Released or handed over: it cannot be renewed."""
 
 
 class Lease:
-    """One lease seen by one would-be owner. ``owner_id`` must be unique to this process."""
+    """One lease as one owner sees it. ``owner_id`` must be unique to this process."""
 
     def __init__(self, store: Store, key: str, owner_id: str, ambient: Ambient, *, ttl_ms: int = 30_000) -> None:
         self._store = store
@@ -106,7 +105,7 @@ class Lease:
         self._seen: Object | None = None
 
     async def acquire(self, *, timeout_ms: int = 5_000) -> Grant:
-        """Wait for the lease; ``Conflict`` names the holder when the time is up."""
+        """Wait for the lease; at the timeout, ``Conflict`` with the holder's name."""
         policy = RetryPolicy(POLL.attempts, POLL.base_ms, POLL.max_ms, timeout_ms)
         budget = policy.start(self._ambient)
         while True:
@@ -121,9 +120,9 @@ class Lease:
                         )
 
     async def try_acquire(self) -> Grant | Held:
-        """One try: take it if it is free, expired, or handed to us.
+        """One attempt: take the lease if it is free, expired, or handed to us.
 
-        What we saw last is only a guess: it saves the read when it leads to a write that wins, and is never the ground
+        The state seen last is only a guess: it saves the read if it leads to a write that wins, and is never the reason
         for an answer of ``Held``.
         """
         guess, self._seen = self._seen, None
@@ -144,7 +143,7 @@ class Lease:
         return self._held(current)
 
     async def renew(self, grant: Grant) -> None:
-        """Extend the grant by a full term, counted from before the request. ``Fenced`` if somebody has taken over."""
+        """Extend the grant by a full term, counted from before the request. ``Fenced`` if another owner took over."""
         self._check_kept(grant)
         try:
             await self._rewrite(grant, self.owner_id, grant.epoch, self.ttl_ms, renewal=True)
@@ -161,7 +160,7 @@ class Lease:
         await self._rewrite(grant, successor_id, grant.epoch + 1, self.ttl_ms)
 
     async def release(self, grant: Grant) -> None:
-        """Give the lease back. If somebody has taken over meanwhile there is nothing to release."""
+        """Release the lease. If another owner has taken over meanwhile, there is nothing to do."""
         grant.ended, grant.unsafe = True, "released"
         try:
             await self._rewrite(grant, self.owner_id, grant.epoch, None)
@@ -196,7 +195,7 @@ class Lease:
                     await self.release(grant)
 
     async def _keep(self, grant: Grant) -> None:
-        """Renew until cancelled or fenced. A store that is down may come back before the term ends: keep trying."""
+        """Renew until cancelled or fenced. A store that is down may come back before the term ends, so keep trying."""
         while not grant.ended:
             await asyncio.sleep(self.ttl_ms / 3000)
             try:
@@ -215,7 +214,7 @@ class Lease:
         return state.owner_id == self.owner_id or state.expired(self._ambient.clock.wall_ns())
 
     async def _take(self, current: Object | None) -> Grant | Object | None:
-        """Write ourselves as owner over ``current``; the grant, or what beat us."""
+        """Write ourselves as owner over ``current``. Returns the grant, or the object that won."""
         state = LeaseState.parse(current) if current is not None else None
         epoch = (state.epoch if state is not None else 0) + 1
         sent_ns = self._ambient.clock.wall_ns()
@@ -232,9 +231,9 @@ class Lease:
     async def _rewrite(
         self, grant: Grant, owner_id: str, epoch: int, ttl_ms: int | None, *, renewal: bool = False
     ) -> None:
-        """If-match write over our own grant. An own renewal that landed late is adopted, not mistaken for a rival.
+        """If-match write over our own grant. Our own renewal that landed late is adopted, not taken for a rival's.
 
-        Without a term it is a release. A renewal that finds the lease given up meanwhile leaves it so.
+        ``ttl_ms`` None is a release. A renewal of a lease that was released meanwhile leaves it released.
         """
         state: LeaseState | None = None
         for _ in range(4):
@@ -253,16 +252,16 @@ class Lease:
                 raise Fenced(f"{self.key}: the lease object is gone")
             state = LeaseState.parse(outcome.current)
             if state.owner_id == owner_id != grant.owner_id:
-                return  # handed over, and the successor has taken it up before we looked
+                return  # handed over, and the successor has renewed it before we looked
             if (state.owner_id, state.epoch) != (grant.owner_id, grant.epoch):
                 raise Fenced(f"{self.key}: taken over by {state.owner_id} (epoch {state.epoch})")
             if renewal:
                 self._check_kept(grant)
             grant.version = outcome.current.version
-        raise Conflict(f"{self.key}: our own lease keeps changing under us", remedy="use one owner_id per process")
+        raise Conflict(f"{self.key}: our own lease changes with every attempt", remedy="use one owner_id per process")
 
     def _document(self, base: Document, owner_id: str, epoch: int, acquired_at: str, expires_ns: int) -> Document:
-        """``base`` with our fields; what we do not know in it is preserved."""
+        """``base`` with our fields; unknown fields are kept."""
         kept = {name: value for name, value in base.items() if name != RELEASED_AT}
         released = {RELEASED_AT: iso(self._ambient.clock.wall_ns())} if expires_ns <= RELEASED_NS else {}
         return {

@@ -1,10 +1,9 @@
-"""Objects in a dictionary: for tests, examples and the simulator's ground truth. Gone with the process.
+"""Objects in a dictionary: for tests, examples and the simulator. They end with the process.
 
 Versions are content hashes, as ETags are on real stores, so that equal bytes have equal versions here too.
 """
 
 import bisect
-import hashlib
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 
@@ -23,24 +22,22 @@ from holdfast.objects.store import (
     Page,
     Part,
     Store,
-    Version,
     Written,
     check_key,
     check_prefix,
+    content_version,
 )
 
 PAGE_SIZE = 1000
-VERSION_DIGITS = 32
-"""Of a SHA-256, which processors compute faster than any other hash that nobody can forge."""
 
 
 class Shelf:
-    """The objects themselves, apart from any client, so that several clients can share them."""
+    """The objects, apart from the store, so that several stores can share them."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.lock = threading.Lock()
-        """Clients may live in different threads, each with a loop of its own: two portals, for example."""
+        """Stores may be used from different threads, each with an event loop of its own."""
         self._order: list[str] = []
 
     def place(self, found: Object) -> None:
@@ -118,10 +115,6 @@ class MemoryStore(Store):
         if found is None:
             raise NotFound(f"{key}: no such object")
         return found
-
-
-def content_version(body: bytes) -> Version:
-    return Version(hashlib.sha256(body).hexdigest()[:VERSION_DIGITS])
 
 
 def _page(shelf: Shelf, prefix: str, after: str | None, delimiter: bool, limit: int) -> tuple[Page, str | None, bool]:

@@ -1,18 +1,18 @@
 """Register: one mutable object, edited by compare-and-swap, each operation applied exactly once.
 
-``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over when somebody else was
-faster. A landed write may be overwritten before its writer learns of it, so "is my operation in there?" is answered
-from history, not from the current value. A register of our own keeps its history inside: the last K operation ids,
-each with its sequence number and a mark of the try that applied it. An object whose shape a specification fixes brings
-a history of its own.
+``edit(operation_id, change)`` reads, applies the pure function, writes if-match, and starts over if another editor was
+faster. A write that landed may be overwritten before its writer looks, so "was my operation applied?" is answered from
+a history, not from the current value. A register of our own keeps its history inside: the last K operation ids, each
+with its sequence number and a mark of the attempt that applied it. An object whose shape a specification fixes has a
+history elsewhere.
 
-After every try that lost, history is asked from the state that the try was based on. If it says no, that try can never
-land: its version is gone for good, because a write id makes every body unique. So only the last try is ever in doubt,
-and waiting costs nothing but time. An editor that finds more than K operations between its try's base and what beat it
-gets ``Ambiguous``, never a second application; not to run into that by mere idleness it reads afresh when what it
-remembers is old.
+After every attempt that lost, the history is searched back to the state that the attempt was based on. If the operation
+is not there, that attempt can never land: its version will not come back, because a write id makes every body unique.
+So only the last attempt is ever open. An editor that finds more than K operations between the base of its attempt and
+the current state gets ``Ambiguous``, never a second application; so that an idle editor does not run into this, it
+reads again when the state that it remembers is old.
 
-A register is never deleted: a deleted name could be created again by a paused writer (correction 4).
+A register is never deleted: a paused writer could create a deleted name again.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ from holdfast.objects.store import CREATE, IfMatch, Lost, Object, Store, Version
 T = TypeVar("T")
 
 CONTENTION = RetryPolicy(attempts=100, base_ms=5, max_ms=500, deadline_ms=60_000)
-"""How long an editor keeps trying against others."""
+"""How long an editor retries under contention."""
 
 
 class Shape(Protocol[T]):
-    """How a value stands in a document. ``write`` gets the previous document, to preserve what it does not know."""
+    """How a value is stored in a document. ``write`` gets the previous document, to keep fields it does not know."""
 
     def read(self, document: Document, key: str) -> T: ...
 
@@ -61,31 +61,31 @@ class Applied:
 
     sequence: int
     mark: str | None = None
-    """Which try it was (``mark_of``): of callers that make one operation at the same time only one has applied it."""
+    """Which attempt it was (``mark_of``): if several callers use one operation id at once, only one has applied it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The operation has certainly not been applied."""
+    """The operation was certainly not applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """History does not reach back far enough to tell."""
+    """The history does not reach back far enough to decide."""
 
     reason: str
 
 
 class History(Protocol):
-    """Where a register's operations can be found again."""
+    """Where the operations on a register are recorded."""
 
     @property
     def warm_ms(self) -> int | None:
-        """How old a remembered state may be to start from; None where history reaches back for ever."""
+        """How old a remembered state may be to start from; None if the history is complete."""
         ...
 
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
-        """The document, which has its write id already, with the operation added to its history."""
+        """The document, which already has its write id, with the operation added to the history."""
         ...
 
     def sequence(self, document: Document | None) -> int: ...
@@ -101,7 +101,7 @@ class RecentOperations(History):
 
     keep: int = 64
     warm_ms: int | None = 200
-    """Short enough that rivals do not apply ``keep`` operations within it; back-to-back edits stay at one request."""
+    """Too short for others to apply ``keep`` operations in it; edits in quick succession still cost one request."""
 
     def note(self, document: Document, previous: Document | None, operation_id: str, ambient: Ambient) -> Document:
         log = _log(previous)
@@ -130,7 +130,7 @@ class RecentOperations(History):
 
 
 def mark_of(document: Document) -> str:
-    """Tells the tries of one operation apart: enough of the write id for that, and small in a log of many."""
+    """Distinguishes the attempts of one operation: the beginning of the write id, short because a log has many."""
     return str(document["write_id"])[:8]
 
 
@@ -151,7 +151,7 @@ def _log(document: Document | None) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[T]):
-    """A register as it was read."""
+    """What was read of a register."""
 
     value: T
     version: Version
@@ -160,9 +160,9 @@ class Snapshot(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Edited(Generic[T]):
-    """The register holds, or has held, ``value`` by this operation.
+    """The operation was applied, and ``value`` was its result.
 
-    ``replayed`` means that an earlier call had applied it already; ``value`` is then the current value.
+    ``replayed`` means that an earlier call had applied it; ``value`` is then the current value.
     """
 
     value: T
@@ -180,8 +180,8 @@ UNCHANGED = Unchanged()
 class Register(Generic[T]):
     """One object under one key.
 
-    Keep the instance: it remembers the last version it saw, so that of edits in quick succession, without rivals, each
-    costs one request.
+    Keep the instance: it remembers the last version it saw, so edits in quick succession without contention cost one
+    request each.
     """
 
     def __init__(
@@ -205,24 +205,24 @@ class Register(Generic[T]):
 
     @property
     def remembered(self) -> Snapshot[T] | None:
-        """What this instance read or wrote last."""
+        """The state that this instance read or wrote last."""
         return self._last
 
     async def read(self) -> Snapshot[T] | None:
-        """The register now; None if nobody has written it."""
+        """The register now; None if it does not exist."""
         return self._remember(self._parse(await self._store.find(self.key)))
 
     async def edit(self, operation_id: str, change: Callable[[T | None], T | Unchanged]) -> Edited[T]:
-        """Apply ``change`` once. The same ``operation_id`` again is recognised while the history remembers it.
+        """Apply ``change`` once. A repeated ``operation_id`` is recognised while it is in the history.
 
-        ``change`` may be called several times; it must be pure. What it decides without writing (``UNCHANGED``, or an
-        exception) is believed only on a fresh read, and so is what it says of an earlier call's operation.
+        ``change`` may be called several times, and must be pure. A result that leads to no write (``UNCHANGED``, an
+        exception, an operation that an earlier call applied) is used only if the state was read in this call.
         """
-        effort: _Effort[T] = _Effort(operation_id)
+        call: _Call[T] = _Call(operation_id)
         budget = self._policy.start(self._ambient)
         base, fresh = (self._last, False) if self._is_warm() else (await self.read(), True)
         while True:
-            landed = await self._landed(effort, base)
+            landed = await self._landed(call, base)
             if landed is not None and (fresh or not landed.replayed):
                 return landed
             value = _decide(change, base, fresh)
@@ -231,23 +231,23 @@ class Register(Generic[T]):
                 continue
             if isinstance(value, Unchanged):
                 return self._kept(base)
-            outcome = await self._attempt(effort, value, base)
+            outcome = await self._attempt(call, value, base)
             if isinstance(outcome, Edited):
                 return outcome
             base, fresh = self._remember(self._parse(outcome.current)), True
-            landed = await self._landed(effort, base)
+            landed = await self._landed(call, base)
             if landed is not None:
                 return landed
             if not await budget.another():
                 raise Conflict(f"{self.key}: operation {operation_id} lost {budget.spent} races and was not applied")
             if budget.spent > 1:
-                # There is a crowd, and the wait has made what we saw old: a write over it would only lose again.
+                # Under contention the state is old after the wait: a write based on it would only lose again.
                 base = await self.read()
 
-    async def _attempt(self, effort: "_Effort[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
-        document = self._compose(value, base, effort.operation_id)
+    async def _attempt(self, call: "_Call[T]", value: T, base: Snapshot[T] | None) -> Edited[T] | Lost:
+        document = self._compose(value, base, call.operation_id)
         sequence = self._history.sequence(document)
-        effort.begin(mark_of(document), value, base)
+        call.begin(mark_of(document), value, base)
         mode = CREATE if base is None else IfMatch(base.version)
         outcome = await self._store.put(self.key, codec.encode(document), mode)
         if isinstance(outcome, Lost):
@@ -255,24 +255,22 @@ class Register(Generic[T]):
         self._remember(Snapshot(value, outcome.version, document))
         return Edited(value, sequence)
 
-    async def _landed(self, effort: "_Effort[T]", base: Snapshot[T] | None) -> Edited[T] | None:
-        """What history says of this effort's earlier attempts, or of an earlier call with the same id."""
+    async def _landed(self, call: "_Call[T]", base: Snapshot[T] | None) -> Edited[T] | None:
+        """The result, if the history has an earlier attempt of this call, or an earlier call with the same id."""
         if base is None:
-            if effort.base is not None:
-                raise Ambiguous(f"{self.key}: the register vanished under operation {effort.operation_id}")
+            if call.base is not None:
+                raise Ambiguous(f"{self.key}: the register vanished under operation {call.operation_id}")
             return None
-        since = effort.base if effort.in_doubt else base
+        since = call.base if call.in_doubt else base
         before = since.document if since is not None else None
-        match await self._history.find(effort.operation_id, before, base.document):
-            case Applied(sequence, mark) if mark in effort.tried:
-                return Edited(effort.tried[mark], sequence)
+        match await self._history.find(call.operation_id, before, base.document):
+            case Applied(sequence, mark) if mark in call.tried:
+                return Edited(call.tried[mark], sequence)
             case Applied(sequence):
                 return Edited(base.value, sequence, replayed=True)
             case Unknown(reason):
-                raise Ambiguous(
-                    f"{self.key}: cannot tell whether operation {effort.operation_id} was applied: {reason}"
-                )
-        effort.in_doubt = False
+                raise Ambiguous(f"{self.key}: cannot tell whether operation {call.operation_id} was applied: {reason}")
+        call.in_doubt = False
         return None
 
     def _is_warm(self) -> bool:
@@ -287,7 +285,7 @@ class Register(Generic[T]):
 
     def _kept(self, base: Snapshot[T] | None) -> Edited[T]:
         if base is None:
-            raise Invalid(f"{self.key}: a change cannot leave a register unchanged that does not exist")
+            raise Invalid(f"{self.key}: a register that does not exist cannot be left unchanged")
         return Edited(base.value, self._history.sequence(base.document))
 
     def _compose(self, value: T, base: Snapshot[T] | None, operation_id: str) -> Document:
@@ -303,13 +301,13 @@ class Register(Generic[T]):
 
 
 @dataclass
-class _Effort(Generic[T]):
-    """One call of ``edit``: what it tried to write, by mark, and the state its last try was based on."""
+class _Call(Generic[T]):
+    """One call of ``edit``: the values it tried to write, by mark, and the state its last attempt was based on."""
 
     operation_id: str
     base: Snapshot[T] | None = None
     in_doubt: bool = False
-    """The last write may have landed without our knowing."""
+    """Whether the last attempt may have landed."""
     tried: dict[str, T] = field(default_factory=dict)
 
     def begin(self, mark: str, value: T, base: Snapshot[T] | None) -> None:
@@ -319,7 +317,7 @@ class _Effort(Generic[T]):
 
 
 class _Stale:
-    """Nothing is to be written, going by a state that may be out of date."""
+    """The change function wants no write, but the state it saw may be out of date: read again."""
 
 
 def _decide(

@@ -1,4 +1,4 @@
-"""A store under a prefix of another store: what a domain, or a throwaway check, is given to work in."""
+"""A store under a prefix of another store, for a part of a program or for a check that leaves nothing behind."""
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
@@ -71,4 +71,4 @@ class Scoped(Layer):
             )
 
     async def close(self) -> None:
-        """The outer store is not ours to close."""
+        """The outer store stays open."""

@@ -1,19 +1,19 @@
-"""The port: bytes under keys, with versions. Everything durable in Holdfast goes through these few verbs.
+"""The port: bytes under keys, with versions. Everything durable in Holdfast goes through these methods.
 
-Promises that every backend keeps, and ``laws.py`` checks:
+Guarantees of every backend, checked by the laws (``conformance``):
 
 * A key's object is replaced whole or not at all, and a read that starts after a write was answered sees it.
-* ``put`` with ``CREATE`` or ``IfMatch`` is atomic: of many racing writers one is answered ``Written``. A lost race is a
-  value (``Lost``), never an exception. (Above ``settle``, writers of equal bytes are all answered ``Written``.)
+* ``put`` with ``CREATE`` or ``IfMatch`` is atomic: of many racing writers one gets ``Written``. A lost race is a value
+  (``Lost``), never an exception. (From a ``Client``, writers of equal bytes all get ``Written``.)
 * A listing is complete, ordered by the UTF-8 bytes of the key, and includes every write answered before it began.
 * A version is opaque: equal versions mean equal bytes, nothing more.
 
 Errors: ``NotFound`` for a missing key on ``get``, ``head`` and ``range``; ``Contended`` for a 409;
 ``Unavailable`` when no answer or a refusal to serve came back, with ``maybe_applied`` telling whether a write may have
-landed; ``Denied``; ``Invalid`` for a key or prefix that breaks the rules below. The port knows nothing of what the
-bytes mean.
+landed; ``Denied``; ``Invalid`` for a key or prefix that breaks the rules below. The port does not interpret bytes.
 """
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -27,13 +27,16 @@ from holdfast.base.errors import Invalid, NotFound, check
 
 Version = NewType("Version", str)
 
+VERSION_DIGITS = 32
+"""Hexadecimal digits of a SHA-256, the fastest cryptographic hash on processors with instructions for it."""
+
 MAX_KEY_BYTES = 1024
 """S3's limit; the prefix in a store's URI counts towards it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What the store knows of an object besides its bytes. ``modified_ns`` is the store's own clock."""
+    """An object without its bytes. ``modified_ns`` is by the store's own clock."""
 
     key: str
     size: int
@@ -88,14 +91,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The condition did not hold. ``current`` is what stands there instead, where somebody has looked."""
+    """The condition did not hold. ``current`` is the object that is there instead, if it was read."""
 
     current: Object | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Unconditional: for objects with one writer, or whose bytes anybody may rewrite."""
+    """Unconditional: for objects with one writer, or that any writer may replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """Only if absent, under a key that names its bytes (a hash): finding it taken is as good as writing it."""
+    """Only if absent, under a key that names its bytes (a hash): an existing object is as good as a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ Mode = Overwrite | Create | Addressed | IfMatch
 _PLAIN_MODES = frozenset((Overwrite, Create, Addressed))
 
 Pieces = Callable[[], AsyncIterator[bytes]]
-"""A body in pieces, from its beginning each time it is called: a write may have to be tried again."""
+"""A body in pieces. Each call begins with the first piece, because a write may be retried."""
 
 OVERWRITE = Overwrite()
 CREATE = Create()
@@ -133,7 +136,7 @@ class Store(ABC):
     async def get(self, key: str) -> Object: ...
 
     async def get_unless(self, key: str, version: Version) -> Object | NotModified:
-        """The object, unless it still has this version. A backend that can leave the bytes where they are does so."""
+        """The object, unless it still has this version; then a backend that can does not send the bytes."""
         found = await self.get(key)
         return NotModified() if found.version == version else found
 
@@ -145,10 +148,9 @@ class Store(ABC):
         """Bytes ``start`` to ``end`` (exclusive), cut at the object's end; empty if they lie past the end."""
 
     async def link(self, key: str, path: Path) -> int | None:
-        """Another name for an object's file, where it is one of this machine that nobody writes into; and its size.
+        """Make ``path`` a hard link to the object's file, and return its size; None where that is not possible.
 
-        None where that is not possible. The bytes under ``path`` stay what they are; whoever has it must not change
-        them.
+        The bytes under ``path`` never change, and the caller must not change them.
         """
         return None
 
@@ -156,9 +158,9 @@ class Store(ABC):
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost: ...
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
-        """Write a body that need not be held, whatever is there: for keys that nobody else ever writes.
+        """Write a body without holding all of it in memory, unconditionally: for keys with one writer.
 
-        A backend that can send it piece by piece does so; the object is there when all of it is, or not at all.
+        A backend that can send it piece by piece does so; the object appears whole or not at all.
         """
         outcome = await self.put(key, b"".join([piece async for piece in pieces()]), OVERWRITE)
         check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
@@ -174,7 +176,7 @@ class Store(ABC):
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Afterwards the key is free; deleting a missing key is no error."""
+        """Afterwards the key is free. Deleting a missing key is not an error."""
 
     @abstractmethod
     async def delete_many(self, keys: Iterable[str]) -> None: ...
@@ -218,7 +220,7 @@ _KEY = re.compile(rf"(?!\.{{1,2}}(?:/|\Z))[^/{_UNFIT}]+(?:/(?!\.{{1,2}}(?:/|\Z))
 
 
 def check_key(key: str, *, room: int = 0) -> str:
-    """The key, if every backend can hold it. ``room`` bytes are taken already by the store's own prefix."""
+    """The key, if every backend can hold it. ``room`` bytes are used by the store's own prefix."""
     if _fits(key, room):
         return key
     raise _unfit(key, room)
@@ -226,7 +228,7 @@ def check_key(key: str, *, room: int = 0) -> str:
 
 @lru_cache(maxsize=1024)
 def _fits(key: str, room: int) -> bool:
-    """Remembered, because the keys that are written most are written again and again."""
+    """Cached, because a few keys are written again and again."""
     return _KEY.fullmatch(key) is not None and len(key.encode()) + room <= MAX_KEY_BYTES
 
 
@@ -243,23 +245,28 @@ def _unfit(key: str, room: int) -> Invalid:
 
 
 def check_write(key: str, body: object, mode: object) -> bytes:
-    """The bytes to write. A text, a file's name or a condition of the wrong kind must never be taken for another."""
+    """The bytes to write, if body and mode have the right types."""
     if type(body) is bytes and (type(mode) in _PLAIN_MODES or (type(mode) is IfMatch and type(mode.version) is str)):
-        return body  # nearly always: the rest is for those who err
+        return body  # the usual case, checked quickly
     if not isinstance(mode, Overwrite | Create | Addressed | IfMatch):
         raise Invalid(
-            f"{_short(key)}: {mode!r} is no mode of writing",
+            f"{_short(key)}: {mode!r} is not a mode of writing",
             remedy="use OVERWRITE, CREATE, ADDRESSED or IfMatch(version)",
         )
     if isinstance(mode, IfMatch) and not isinstance(mode.version, str):
         raise Invalid(
-            f"{_short(key)}: {mode.version!r} is no version", remedy="use the version that a read or write gave"
+            f"{_short(key)}: {mode.version!r} is not a version", remedy="use the version that a read or write gave"
         )
     if isinstance(body, bytes):
         return body
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
     raise Invalid(f"{_short(key)}: the body is {type(body).__name__}, not bytes", remedy="encode text with .encode()")
+
+
+def content_version(body: bytes) -> Version:
+    """A version for backends that have none of their own: equal bytes have equal versions, as with most ETags."""
+    return Version(hashlib.sha256(body).hexdigest()[:VERSION_DIGITS])
 
 
 def check_prefix(prefix: str) -> str:

@@ -74,10 +74,16 @@ OPTIONS: dict[str, dict[str, Option]] = {
 SCHEMES = ("file", "memory", "s3", "gs", "az")
 SECRETS: dict[str, tuple[str, ...]] = {
     "s3": ("access_key_id", "secret_access_key", "session_token"),
-    "gs": ("service_account_key", "bearer_token"),
+    "gs": ("bearer_token",),
     "az": ("account_key", "sas_token"),
 }
-_SECRET_NAMES = {name for names in SECRETS.values() for name in names} | {"secret", "token", "key", "password"}
+_SECRET_NAMES = {name for names in SECRETS.values() for name in names} | {
+    "service_account_key",
+    "secret",
+    "token",
+    "key",
+    "password",
+}
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _WHERE_TO_PUT_SECRETS = "put credentials into the environment, or into files that holdfast.toml names"
@@ -109,8 +115,9 @@ class StoreSpec:
         if self.scheme in ("file", "memory"):
             return
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.place, re.ASCII):
+            bucket = shown(f"{self.scheme}://{self.place}").removeprefix(f"{self.scheme}://")
             raise Invalid(
-                f"{self.scheme}://: {shown(f'{self.scheme}://{self.place}').removeprefix(f'{self.scheme}://')!r} is not a bucket name",
+                f"{self.scheme}://: {bucket!r} is not a bucket name",
                 remedy=f"write {self.scheme}://bucket/prefix?endpoint=http://host:port",
             )
         if self.prefix:

@@ -71,10 +71,8 @@ class Reader(NamedTuple):
 
 
 async def arrived(shape: Shape, arrivals: Sequence[Arrival], reader: Reader) -> list[Arrived]:
-    """For most files the database is not needed, which may still be opening."""
     found = await blocking(lambda: [_looked_at(shape, each, reader) for each in arrivals])
     if any(each.doubtful for each in found):
-        await reader.duck.ready()
         found = await blocking(lambda: [_once(shape, each, reader.duck) if each.doubtful else each for each in found])
     return found
 

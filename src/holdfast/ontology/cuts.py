@@ -71,7 +71,7 @@ class Cutting(Warm):
         sliced = not of_keys and self.cut.slice[1] > 1
         if size is None or not (sliced or (of_keys and size > WHOLE_BYTES)) or self._duck is None:
             return await super()._fetch(entry)
-        number = self._duck.name()
+        number = self.number()
         path = self._duck.folder / f"{number}.parquet"
         try:
             piece = await _Piece.of(self._store, entry.path, size, path.with_suffix(".part"))

@@ -265,7 +265,6 @@ class Engine:
         self.warm.check_open()
 
         async def pinned() -> T:
-            await self.warm.begin()  # which takes longer than what is read of the store before the first statement
             ledger, indexes = await self._pinned(about)
             sight = await self._heed(ledger)
             try:

@@ -6,9 +6,11 @@
 
 Columns are the fields, the keys of a relation's ends, and ``commit_id``. A field of no simple type is JSON. One head is
 pinned for each statement. Statements only read: whatever would write, or would read anything but these tables, is
-refused before it runs; and the database could not do it if it were not.
+refused before it runs; the database's sandbox would refuse most of it as well. Users' statements run in a database of
+their own, which holds nothing but views of these tables over local files; our own statements never run there.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -35,7 +37,7 @@ from holdfast.ontology.tables import Table
 from holdfast.ontology.times import LATEST, When, commit_at
 from holdfast.ontology.view import View
 from holdfast.ontology.warm import Warm
-from holdfast.sql.duck import MalformedJson, SqlFailed
+from holdfast.sql.duck import Duck, MalformedJson, SqlFailed
 
 FUNCTIONS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat_row"})
 """Table functions that read nothing but their arguments."""
@@ -49,7 +51,9 @@ class SqlTables:
 
     def __init__(self, store: Store, *, memory_limit: str = "256MB", when: When = LATEST) -> None:
         self._store = store
-        self._warm = Warm(store, memory_limit, handed_on=False)
+        self._warm = Warm(store, memory_limit, files_only=True)
+        self._database: Duck | None = None
+        self._opening = asyncio.Lock()
         self._when = when
         self.engine = Engine(store, View(store), self._warm)
         self._shapes: dict[tuple[TypeId, int], Shape] = {}
@@ -62,6 +66,14 @@ class SqlTables:
 
     async def __aexit__(self, *details: object) -> None:
         await self.close()
+
+    async def _duck(self) -> Duck:
+        """The database that users' statements run in."""
+        session = await self._warm.session()
+        async with self._opening:
+            if self._database is None:
+                self._database = await session.database()
+            return self._database
 
     # --- what there is ---
 
@@ -118,8 +130,7 @@ class SqlTables:
             ) from error
 
     async def _run(self, text: str) -> list[pa.Table]:
-        duck = await self._warm.placed()
-        await duck.ready()
+        duck = await self._duck()
         statements = await blocking(duck.statements, text)
         if not statements:
             raise Invalid("there is no statement", remedy='write one, as in "SELECT count(*) FROM Customer"')
@@ -139,71 +150,33 @@ class SqlTables:
                     f"{statement.kind} statements are refused: these tables can only be read",
                     remedy="use SELECT; to change something, commit it with an ontology session",
                 )
-        return [await self._one(statement.text) for statement in statements]
+        return [await self._one(duck, statement.text) for statement in statements]
 
-    async def _one(self, text: str) -> pa.Table:
+    async def _one(self, duck: Duck, text: str) -> pa.Table:
         async def question(moment: Moment) -> pa.Table:
             tables = await self._tables(moment.ledger, self._when)
             told = _TOLD.fullmatch(text)
             if told is not None and told["name"] is None:
                 return pa.table({"name": list(tables), "kind": [shape.type_id.kind for shape in tables.values()]})
             wanted, used = (
-                ([told["name"].strip('"')], None) if told is not None else await blocking(self._references, text)
+                ([told["name"].strip('"')], None) if told is not None else await blocking(_references, duck, text)
             )
             for name in dict.fromkeys(wanted):
-                await self._make_view(name, tables, moment, used)
+                await self._make_view(duck, name, tables, moment, used)
             try:
-                return await self._warm.duck.table(text)
+                return await duck.table(text)
             except SqlFailed as error:
                 if used is None or isinstance(error, MalformedJson):
                     raise
             # Views have the columns that the statement names; what it misses is told, if they have all.
             for name in dict.fromkeys(wanted):
-                await self._make_view(name, tables, moment, None)
-            return await self._warm.duck.table(text)
+                await self._make_view(duck, name, tables, moment, None)
+            return await duck.table(text)
 
         return await self.engine.ask(question)
 
-    def _references(self, text: str) -> tuple[list[str], frozenset[str] | None]:
-        """The tables that a statement reads, and the columns that it names anywhere, in lower case; None for all.
-
-        ``Refused`` if it calls what could read anything else.
-        """
-        inner = _EXPLAIN.sub("", text, count=1) if _EXPLAIN.match(text) else text
-        found = self._warm.duck.fetch("SELECT json_serialize_sql(?::VARCHAR) AS tree", [inner])
-        tree = json.loads(found.column("tree")[0].as_py())
-        if tree.get("error"):
-            raise Refused(
-                f"this kind of statement is refused ({tree.get('error_message', 'it is no SELECT')})",
-                remedy="use SELECT, EXPLAIN, DESCRIBE or SHOW TABLES",
-            )
-        names: list[str] = []
-        used: set[str] = set()
-        everything = False
-        whole: set[str] = set()
-        for node, defined in _nodes(tree, frozenset()):
-            if node.get("type") == "TABLE_FUNCTION":
-                _check_function(str(node.get("function", {}).get("function_name")))
-            elif node.get("type") == "BASE_TABLE":
-                if node.get("schema_name") not in ("", "main") or node.get("catalog_name"):
-                    raise Refused(f"{node.get('schema_name')}.{node.get('table_name')} is not a table of this store")
-                if node.get("schema_name") or str(node["table_name"]).lower() not in defined:
-                    names.append(str(node["table_name"]))
-                whole |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}
-            elif node.get("class") == "COLUMN_REF":
-                used |= {str(part).lower() for part in node.get("column_names", ())}
-            elif node.get("class") in ("STAR", "POSITIONAL_REFERENCE"):
-                everything = True
-            if using := node.get("using_columns"):
-                used |= {str(part).lower() for part in using}
-            if node.get("ref_type") == "NATURAL":
-                everything = True
-        # The name of a table in the place of a column is a row with all columns.
-        everything = everything or bool(used & whole)
-        return names, None if everything else frozenset(used)
-
     async def _make_view(
-        self, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
+        self, duck: Duck, name: str, tables: dict[str, Shape], moment: Moment, used: frozenset[str] | None
     ) -> None:
         by_name = {each.lower(): each for each in tables}
         parts = _NAME.fullmatch(name)
@@ -226,12 +199,51 @@ class SqlTables:
         shown = shown or "r.commit_id"
         text = _inlined(await self._warm.filled(table.only(shown, "r").wanted()))
         body = f"CREATE OR REPLACE VIEW main.{quoted(name)} AS SELECT {shown} FROM ({text}) r"
-        await blocking(self._warm.duck.execute, body)
+        await blocking(duck.execute, body)
 
     async def columns(self, name: str) -> list[str]:
         """For completion."""
         shape = (await self.tables()).get(name)
         return [] if shape is None else [*shape.keys, *shape.nodes, "commit_id"]
+
+
+def _references(duck: Duck, text: str) -> tuple[list[str], frozenset[str] | None]:
+    """The tables that a statement reads, and the columns that it names anywhere, in lower case; None for all.
+
+    ``Refused`` if it calls what could read anything else.
+    """
+    inner = _EXPLAIN.sub("", text, count=1) if _EXPLAIN.match(text) else text
+    found = duck.fetch("SELECT json_serialize_sql(?::VARCHAR) AS tree", [inner])
+    tree = json.loads(found.column("tree")[0].as_py())
+    if tree.get("error"):
+        raise Refused(
+            f"this kind of statement is refused ({tree.get('error_message', 'it is no SELECT')})",
+            remedy="use SELECT, EXPLAIN, DESCRIBE or SHOW TABLES",
+        )
+    names: list[str] = []
+    used: set[str] = set()
+    everything = False
+    whole: set[str] = set()
+    for node, defined in _nodes(tree, frozenset()):
+        if node.get("type") == "TABLE_FUNCTION":
+            _check_function(str(node.get("function", {}).get("function_name")))
+        elif node.get("type") == "BASE_TABLE":
+            if node.get("schema_name") not in ("", "main") or node.get("catalog_name"):
+                raise Refused(f"{node.get('schema_name')}.{node.get('table_name')} is not a table of this store")
+            if node.get("schema_name") or str(node["table_name"]).lower() not in defined:
+                names.append(str(node["table_name"]))
+            whole |= {str(node["table_name"]).lower(), str(node.get("alias", "")).lower()}
+        elif node.get("class") == "COLUMN_REF":
+            used |= {str(part).lower() for part in node.get("column_names", ())}
+        elif node.get("class") in ("STAR", "POSITIONAL_REFERENCE"):
+            everything = True
+        if using := node.get("using_columns"):
+            used |= {str(part).lower() for part in using}
+        if node.get("ref_type") == "NATURAL":
+            everything = True
+    # The name of a table in the place of a column is a row with all columns.
+    everything = everything or bool(used & whole)
+    return names, None if everything else frozenset(used)
 
 
 def _check_function(name: str) -> None:

@@ -15,7 +15,7 @@ Two rows of one identity and commit, which a plain writer can make, are one row 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any
 
 import pyarrow as pa
@@ -38,8 +38,8 @@ from holdfast.ontology.scans import SYSTEM, Pool, declared, projected, reading, 
 from holdfast.ontology.shape import Shape
 from holdfast.ontology.sight import Sight
 from holdfast.sql.duck import Duck
-from holdfast.sql.scan import LocalFiles
-from holdfast.sql.workroom import Workroom
+from holdfast.sql.files import LocalFiles
+from holdfast.sql.session import Session
 
 PARALLEL = 16
 """Files on their way at a time."""
@@ -47,18 +47,20 @@ POOLED_BYTES = 256 * 1024
 """Larger files are scanned where they lie: to load them takes longer than most sessions would save."""
 FEW = 16
 """Small files of a first question are scanned where they lie if there are no more: loading pays with the second."""
-ALONE_BYTES = 1 << 20
-"""Of files of a first question up to which DuckDB gets its threads afterwards."""
 AT_ONCE = 256
 """Files that are loaded into a table by one statement: DuckDB keeps something of each until it ends."""
 
 
 class Warm:
-    def __init__(self, store: Store, memory_limit: str = "256MB", *, handed_on: bool = True) -> None:
-        """``handed_on``: see ``Workroom``."""
+    def __init__(self, store: Store, memory_limit: str = "256MB", *, files_only: bool = False) -> None:
+        """With ``files_only`` no tables are made, so that statements over this data can run in another database."""
         self._store = store
-        self._workroom = Workroom(store, memory_limit, handed_on=handed_on)
-        self.pooled_bytes = POOLED_BYTES
+        self._memory_limit = memory_limit
+        self._files_only = files_only
+        self.pooled_bytes = -1 if files_only else POOLED_BYTES
+        self._session: Session | None = None
+        self._opening = asyncio.Lock()
+        self._numbers = count(1)
         self._duck: Duck | None = None
         self._files: LocalFiles | None = None
         self._narrower = Narrower(store)
@@ -91,28 +93,28 @@ class Warm:
         if self._closed:
             raise Refused("the session is closed", remedy="ask within its `async with`, or open another one")
 
-    async def begin(self) -> None:
-        """Make a folder and a database, in the background: a first question reads the store meanwhile."""
-        if self._duck is None and self._workroom.begin():
-            await self._workroom.begun()
-
     async def placed(self) -> Duck:
-        """The database, which may still be opening; statements wait for it."""
-        self.check_open()
-        if self._duck is None:
-            duck, files = await self._workroom.placed()
-            if not duck.memory_bytes:
-                await duck.ready()
-            if self._duck is None:
-                self._settle_in(duck, files)
-        return self.duck
+        """The session's database, opened at first use."""
+        return (await self.session()).duck
+
+    async def session(self) -> Session:
+        async with self._opening:
+            self.check_open()
+            if self._session is None:
+                session = self._session = await Session.open(self._store, self._memory_limit)
+                self._settle_in(session.duck, session.files)
+            return self._session
 
     def _settle_in(self, duck: Duck, files: LocalFiles) -> None:
         self._room = duck.memory_bytes // 4
-        self._most_replaced = duck.memory_bytes // 4 // ROW_BYTES
+        self._most_replaced = -1 if self._files_only else duck.memory_bytes // 4 // ROW_BYTES
         self._replaced = Replaced(duck)
-        self._gatherer = Gatherer(duck, duck.folder)
+        self._gatherer = None if self._files_only else Gatherer(duck, duck.folder)
         self._duck, self._files = duck, files
+
+    def number(self) -> int:
+        """The number of the next file: no two files of a session have the same."""
+        return next(self._numbers)
 
     async def table(self, sql: Sql, then: Callable[[pa.Table], pa.Table] | None = None) -> pa.Table:
         """The whole result of a statement over files that were loaded."""
@@ -137,7 +139,9 @@ class Warm:
         self._loaded.clear()
         self._pools.clear()
         self._pooled.clear()
-        await self._workroom.close()
+        async with self._opening:
+            if self._session is not None:
+                await self._session.close()
 
     def forget(self) -> None:
         """Read everything again. Statements on their way keep the tables that they were made for."""
@@ -173,9 +177,6 @@ class Warm:
         lost payload by a later commit than ``sight`` knows of.
         """
         reader = Reader(sight, proved, await self.placed())
-        reader.duck.wide |= (
-            sum(ALONE_BYTES if each.stats is None else each.stats.size for each in entries) > ALONE_BYTES
-        )
         await self._pool_waiting(shape)
         pieces = {} if wanted is None else await self._pieces(entries, reader, wanted)
         whole = [entry for entry in entries if entry.path not in pieces]
@@ -200,7 +201,7 @@ class Warm:
             return found
 
         async def look(entry: Entry) -> None:
-            number = reader.duck.name()
+            number = self.number()
             name = f"{number}.parquet"
             if (path := await files.link(entry.path, name)) is not None:
                 here = [Arrival(number, entry, path)]
@@ -242,7 +243,6 @@ class Warm:
                 keys = (*shape.keys, "commit_id")
                 await self.fill([reading(shape, each, keys) for each in (one, *newer) if each.path is not None])
                 async with self._one:
-                    await self.duck.ready()
                     await blocking(self._compare, shape, one, newer)
                     self._changes += 1
         return True
@@ -298,7 +298,7 @@ class Warm:
         return self._turns.setdefault(shape.type_id, asyncio.Lock())
 
     async def _fetch(self, entry: Entry) -> Arrival:
-        number = self.duck.name()
+        number = self.number()
         if self._files is None:
             raise RuntimeError("the session is closed")
         size = entry.stats.size if entry.stats is not None else None
@@ -328,7 +328,6 @@ class Warm:
     async def _pool(self, shape: Shape, small: Sequence[Arrived], *, keep: bool = False) -> None:
         """``keep``: statements may be on their way to the files."""
         async with self._one:
-            await self.duck.ready()
             await blocking(self._pool_all, shape, small, keep=keep)
             self._changes += 1
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.base import codec
+from holdfast.base.audit import Finding, Tally
 from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, Invalid, check
-from holdfast.base.findings import Finding, Tally
 from holdfast.metrics.audit_rules import RULES as DERIVED
 from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, Store

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.findings import Look, Tally
+from holdfast.base.audit import Look, Tally
 from holdfast.ingest.frame import Limits
 from holdfast.objects.store import Entry, Store
 from holdfast.pipeline.audit_spans import Span, entries

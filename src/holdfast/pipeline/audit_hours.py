@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from holdfast.base.aio import blocking
+from holdfast.base.audit import Tally
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
-from holdfast.base.findings import Tally
 from holdfast.ingest.frame import Batch
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.reconcile import shares

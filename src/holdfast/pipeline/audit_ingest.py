@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.base.findings import Tally
+from holdfast.base.audit import Tally
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
 from holdfast.ingest.audit import BLOB_BY_TIME, BY_BLOB, BY_TIME, CONFLICT_BY_BLOB, BatchCheck, part_of

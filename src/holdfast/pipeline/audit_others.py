@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from holdfast.base.aio import map_bounded
-from holdfast.base.findings import Finding, Rule, Severity, Tally
+from holdfast.base.audit import Finding, Rule, Severity, Tally
 from holdfast.bus import layout as bus
 from holdfast.bus.audit import NamespaceCheck
 from holdfast.objects.store import Entry, Store

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base import codec
+from holdfast.base.audit import WEIGHT, Finding, Look, Severity, Tally
 from holdfast.base.codec import Document
-from holdfast.base.findings import WEIGHT, Finding, Look, Severity, Tally
 from holdfast.ingest.frame import Limits
 from holdfast.objects.store import OVERWRITE, Entry, Store
 from holdfast.pipeline import audit_hours, audit_ingest, audit_others

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.base.config import Settings, load
 from holdfast.base.ids import Ambient
-from holdfast.base.opening import Opening
 from holdfast.base.portal import Connection
 from holdfast.objects.client import Client
 from holdfast.objects.lease import Lease
-from holdfast.objects.open import open_store
+from holdfast.objects.open import Opening, open_store
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.uri import StoreSpec
 from holdfast.runs.courier import carried_by

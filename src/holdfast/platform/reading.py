@@ -19,8 +19,8 @@ from holdfast.platform.known import Hour, Overtaken, Raw
 from holdfast.platform.taken import taken_by
 from holdfast.platform.telemetry import telemetry_of
 from holdfast.sql.duck import Duck, MissingFile
-from holdfast.sql.scan import LocalFiles
-from holdfast.sql.workroom import Workroom
+from holdfast.sql.files import LocalFiles
+from holdfast.sql.session import Session
 
 AT_ONCE = 16
 
@@ -101,8 +101,8 @@ def _decode(ref: ChunkRef, body: bytes) -> None:
 
 @asynccontextmanager
 async def reading(store: Store, batches: Batches, memory_limit: str) -> AsyncIterator[Reading]:
-    workroom = Workroom(store, memory_limit)
+    session = await Session.open(store, memory_limit)
     try:
-        yield Reading(store, batches, *await workroom.placed())
+        yield Reading(store, batches, session.duck, session.files)
     finally:
-        await workroom.close()
+        await session.close()

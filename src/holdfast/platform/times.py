@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
+from holdfast.base.clock import parse_moment, parse_span
 from holdfast.base.errors import Invalid
-from holdfast.base.spans import parse_moment, parse_span
 
 Moment = int | str | datetime
 """Nanoseconds since 1970; text such as ``2h`` for so long ago, or ISO 8601; or a ``datetime``, UTC without a zone."""

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.base.audit import Look, Severity, Tally, rules
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
-from holdfast.base.findings import Look, Severity, Tally, rules
 from holdfast.objects.store import Entry, Object, Store
 from holdfast.runs import layout
 from holdfast.runs.fork import payload_owners

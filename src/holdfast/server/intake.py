@@ -1,16 +1,16 @@
-"""One batch over HTTP: who sends it, how large it may be, whether it is a frame, and what acceptance says.
+"""One batch over HTTP: authentication, limits, decoding, acceptance.
 
-The order is the specification's: the token and its agent, then the size, and only then a byte of the body is read. What
-is cheap to refuse is refused before it costs anything. A small frame is decoded in place; a large one in a thread, a
-few at a time, so that the loop goes on answering.
+The order is the specification's: the token and its agent, then the size, and only then the body is read. Memory is
+reserved before it is used. A small frame is decoded on the event loop; a large one in a thread, a few at a time, so
+that the loop keeps serving.
 
-Errors leave as ``Fault``, ``FrameInvalid`` or what acceptance raises; ``faults`` gives each its status.
+Errors are ``Fault``, ``FrameInvalid`` or those of acceptance; ``errors`` maps each to a status.
 """
 
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -24,9 +24,9 @@ from holdfast.ingest.collector import Acceptor
 from holdfast.ingest.frame import Header
 from holdfast.ingest.holds import IdentityQuarantined
 from holdfast.ingest.submit import submission_of
-from holdfast.server.faults import Fault
+from holdfast.server.errors import Fault
 from holdfast.server.limits import Limits
-from holdfast.server.meters import Meters
+from holdfast.server.metrics import Metrics
 from holdfast.server.tokens import Token, TokenFile
 
 AGENT = "x-lightmetrics-agent"
@@ -34,43 +34,25 @@ SEQ_START = "x-lightmetrics-seq-start"
 SEQ_END = "x-lightmetrics-seq-end"
 
 INLINE_PAYLOAD = 128 << 10
-"""Frames with a payload up to this size are decoded on the loop: a thread costs more than they do."""
+"""Frames with a payload up to this size are decoded on the event loop: using a thread would cost more."""
 INLINE_RECORDS = 20_000
-"""And with so many records: columns of equal numbers take next to no bytes."""
+"""And with up to so many records: columns of equal numbers compress to almost nothing."""
 DECODERS = 2
-"""Large frames that are decoded at a time."""
+"""Large frames decoded at the same time."""
 PER_RECORD = 40
-"""Bytes of a record's columns once it is decoded."""
+"""Bytes of a decoded record's columns."""
 _AGAIN = "send the same batch again"
 _LATER = "keep the batch and send it again later"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the headers of a request say of the batch in its body."""
+    """What the headers of a request claim about the batch in its body."""
 
     agent_id: str
     seq_start: int
     seq_end: int
     length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The most that a request may take."""
-
-    body_ms: int
-    accept_ms: int | None
-    """None for acceptors that must not be left in the middle, as those on a disk."""
-    accept_s: float | None = field(init=False)
-    too_late: str = field(init=False)
-    """What is said of a batch that was not taken in time."""
-
-    def __post_init__(self) -> None:
-        limit_s = None if self.accept_ms is None else self.accept_ms / 1000
-        within = "in time" if limit_s is None else f"within {limit_s:g} s"
-        object.__setattr__(self, "accept_s", limit_s)
-        object.__setattr__(self, "too_late", f"the store did not take it {within}")
 
 
 class Intake:
@@ -79,35 +61,35 @@ class Intake:
         acceptor: Acceptor,
         tokens: TokenFile,
         limits: Limits,
-        meters: Meters,
+        metrics: Metrics,
         clock: Clock,
         *,
         frames: frame.Limits,
-        times: Times,
+        accept_timeout_s: float | None,
     ) -> None:
+        """``accept_timeout_s`` is None for an acceptor that must not be cancelled, such as that of a spool."""
         self._acceptor = acceptor
         self._tokens = tokens
         self._limits = limits
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
         self._frames = frames
-        self._body_timeout_s = times.body_ms / 1000
-        self._times = times
+        self._accept_timeout_s = accept_timeout_s
         self._decoders = asyncio.Semaphore(DECODERS)
         self.draining = False
 
-    async def take(self, headers: Mapping[str, str], body: bytes | AsyncIterator[bytes]) -> dict[str, Any]:
-        """The answer to a batch that is accepted, or was before. Everything else is raised."""
+    async def take(self, headers: Mapping[str, str], body: AsyncIterator[bytes]) -> dict[str, Any]:
+        """The receipt of a batch that is accepted now or was accepted before. All other outcomes are raised."""
         if self.draining:
-            raise Fault("draining", "this collector is about to end", remedy="send it to another collector")
+            raise Fault("draining", "this collector is shutting down", remedy="send the batch to another collector")
         token = self._authenticate(headers)
         with self._limits.request(token.token_id):
             claim = self._claim(token, headers)
             with self._limits.memory(claim.length):
-                data = body if isinstance(body, bytes) else await self._read(claim, body)
+                data = await self._read(claim, body)
                 began = self._clock.monotonic_ns()
                 answer = await self._accept(claim, data)
-                self._meters.seconds.add((self._clock.monotonic_ns() - began) / 1_000_000_000)
+                self._metrics.accept_seconds.observe((self._clock.monotonic_ns() - began) / 1_000_000_000)
         return self._document(answer)
 
     def _authenticate(self, headers: Mapping[str, str]) -> Token:
@@ -116,7 +98,7 @@ class Intake:
         if scheme.lower() != "bearer" or token is None:
             raise Fault(
                 "unauthenticated",
-                "there is no valid token in the Authorization header",
+                "the Authorization header has no valid token",
                 remedy="send Authorization: Bearer with a token from `holdfast tokens add`",
             )
         return token
@@ -130,10 +112,10 @@ class Intake:
                 remedy="use the agent's own token, or add one for it",
             )
         if "content-encoding" in headers:
-            raise Fault("content_encoding", "Content-Encoding is given", remedy="send the frame as it is")
+            raise Fault("content_encoding", "Content-Encoding is not supported", remedy="send the frame without it")
         length = headers.get("content-length", "")
         if not length.isascii() or not length.isdigit() or "transfer-encoding" in headers:
-            raise Fault("length_required", "Content-Length is absent", remedy="send the length of the frame")
+            raise Fault("length_required", "Content-Length is missing", remedy="send the length of the frame")
         size = int(length)
         if size > self._frames.frame_bytes:
             raise _too_large(size, self._frames.frame_bytes)
@@ -143,17 +125,13 @@ class Intake:
         parts: list[bytes] = []
         size = 0
         try:
-            async with asyncio.timeout(self._body_timeout_s):
-                async for part in body:
-                    size += len(part)
-                    if size > claim.length:
-                        raise _too_large(size, claim.length)
-                    parts.append(part)
-        except TimeoutError:
-            message = f"{size} of {claim.length} bytes came within {self._body_timeout_s:g} s"
-            raise Fault("timeout", message, remedy="send smaller batches, or raise ingest.body_timeout_ms") from None
+            async for part in body:
+                size += len(part)
+                if size > claim.length:
+                    raise _too_large(size, claim.length)
+                parts.append(part)
         except ClientDisconnect:
-            message = f"the sender went away after {size} of {claim.length} bytes"
+            message = f"the sender closed the connection after {size} of {claim.length} bytes"
             raise Fault("timeout", message, remedy=_AGAIN) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -176,27 +154,26 @@ class Intake:
 
     async def _offer(self, submission: Submission) -> Answer:
         try:
-            async with asyncio.timeout(self._times.accept_s):
+            async with asyncio.timeout(self._accept_timeout_s):
                 return await self._acceptor.accept(submission)
         except TimeoutError:
-            raise Fault(
-                "outcome_unknown", f"batch {submission.identity}: {self._times.too_late}", remedy=_AGAIN
-            ) from None
+            message = f"batch {submission.identity}: the store did not answer within {self._accept_timeout_s:g} s"
+            raise Fault("outcome_unknown", message, remedy=_AGAIN) from None
         except IdentityQuarantined as error:
             raise Fault("identity_quarantined", str(error), remedy=error.remedy or _LATER) from error
         except Ambiguous as error:
             raise Fault("outcome_unknown", str(error), remedy=_AGAIN) from error
-        except (Unavailable, Denied, NotFound) as error:  # it denies us, not the sender; or it is gone
+        except (Unavailable, Denied, NotFound) as error:  # of the collector's request to the store, not the sender's
             raise Fault("unavailable", str(error), remedy=_AGAIN) from error
 
     def _document(self, answer: Answer) -> dict[str, Any]:
         if isinstance(answer, IdentityConflict):
-            self._meters.batches["conflict"] += 1
+            self._metrics.count_batch("conflict")
             raise _conflict(answer)
         if answer.duplicate:
-            self._meters.batches["duplicate"] += 1
+            self._metrics.count_batch("duplicate")
         else:
-            self._meters.new(answer.manifest.frame_bytes, answer.manifest.records)
+            self._metrics.count_new(answer.manifest.frame_bytes, answer.manifest.records)
         return _receipt(answer)
 
 
@@ -235,7 +212,7 @@ def _conflict(answer: IdentityConflict) -> Fault:
     return Fault(
         "identity_conflict",
         f"batch {accepted.identity}: other bytes were accepted before, with the hash {accepted.frame_sha256}",
-        remedy="keep the batch and look into it: two senders share an identity, or numbers were given twice",
+        remedy="keep the batch and look into it: two senders share an identity, or sequence numbers were used twice",
         fields={
             "accepted_manifest_key": accepted.key,
             "accepted_frame_sha256": accepted.frame_sha256,
@@ -252,7 +229,7 @@ def _too_large(size: int, limit: int) -> Fault:
 def _text(headers: Mapping[str, str], name: str) -> str:
     value = headers.get(name)
     if not value:
-        raise Fault("missing_header", f"{_title(name)} is absent", remedy="send the headers of a batch")
+        raise Fault("missing_header", f"{_title(name)} is missing", remedy="send the headers of a batch")
     try:
         return value.encode("latin-1").decode()  # headers are bytes, and these are UTF-8
     except UnicodeDecodeError as error:
@@ -262,8 +239,8 @@ def _text(headers: Mapping[str, str], name: str) -> str:
 def _number(headers: Mapping[str, str], name: str) -> int:
     value = _text(headers, name)
     if not value.isascii() or not value.isdigit() or len(value) > 20:
-        message = f"{_title(name)}: {value[:40]!r} is no sequence number"
-        raise Fault("bad_header", message, remedy="send a whole number from 0 on, in digits alone")
+        message = f"{_title(name)}: {value[:40]!r} is not a sequence number"
+        raise Fault("bad_header", message, remedy="send a whole number from 0 on, in decimal digits")
     return int(value)
 
 
@@ -272,5 +249,5 @@ def _title(name: str) -> str:
 
 
 def lowered(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by their lower-case names, as ASGI gives them; of several with one name the first counts."""
+    """ASGI headers by lower-case name; of several with one name the first counts."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(headers)}

@@ -1,8 +1,8 @@
-"""What one token may ask for, and what all requests together may hold. Pure but for the clock.
+"""Limits per token, and of the memory of all requests together. Pure except for the clock.
 
-A request passes three gates before its body is read: the rate of its token (a bucket that fills with time), how many
-requests of the token are under way, and the memory for all of them. Nothing here waits: who does not fit is told when
-to come again, so a queue never builds up inside.
+Before its body is read a request is checked against the rate of its token (a token bucket), the number of requests of
+that token in progress, and the memory for all requests. Nothing here waits: a request beyond a limit is refused with a
+time to try again, so no queue builds up.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Self
 
 from holdfast.base.clock import Clock
 from holdfast.base.config import IngestSection
-from holdfast.server.faults import Fault
+from holdfast.server.errors import Fault
 
 _SECOND = 1_000_000_000
 
@@ -23,7 +23,7 @@ class _Use:
 
 
 class Limits:
-    """One for a collector; a principal is a token's id."""
+    """One per collector; a principal is a token's id."""
 
     def __init__(
         self, clock: Clock, *, requests_per_s: float, burst: int, concurrency: int, in_flight_bytes: int
@@ -51,13 +51,13 @@ class Limits:
         return sum(use.under_way for use in self._uses.values())
 
     def request(self, principal: str) -> "_UnderWay":
-        """Room for one request of ``principal``, or a ``Fault`` that says when to try again."""
+        """Count one request of ``principal`` until the block ends, or raise a ``Fault`` that says when to try again."""
         use = self._filled(principal)
         if use.under_way >= self._concurrency:
             raise Fault(
                 "concurrency_limited",
-                f"token {principal}: {use.under_way} requests are under way, the most that are allowed",
-                remedy="send fewer at a time, or use more tokens",
+                f"token {principal}: {use.under_way} requests are in progress, which is the limit",
+                remedy="send fewer at the same time, or use more tokens",
             )
         if use.tokens < 1:
             raise Fault(
@@ -70,23 +70,23 @@ class Limits:
         return _UnderWay(use)
 
     def memory(self, size: int, *, held: int = 0) -> "_Held":
-        """Room for ``size`` bytes until the block ends. ``held`` is what this request has reserved before."""
+        """Reserve ``size`` bytes until the block ends. ``held`` is what this request has reserved already."""
         if held + size > self._room:
             raise Fault(
                 "too_large",
-                f"the request needs {held + size} bytes of memory, and {self._room} are all there is",
+                f"the request needs {held + size} bytes of memory, and the limit is {self._room}",
                 remedy="send smaller batches, or raise in_flight_bytes",
             )
         if self.in_flight_bytes + size > self._room:
             raise Fault(
                 "overloaded",
-                f"{self.in_flight_bytes} bytes of requests are under way, and {size} more do not fit",
-                remedy="send it again later, or to another collector",
+                f"requests hold {self.in_flight_bytes} bytes, and {size} more exceed the limit of {self._room}",
+                remedy="send the same again later, or to another collector",
             )
         return _Held(self, size)
 
     def forget(self, principals: set[str]) -> None:
-        """Drop what is known of all others: their tokens are gone."""
+        """Drop the counts of all others, whose tokens were revoked."""
         self._uses = {name: use for name, use in self._uses.items() if name in principals or use.under_way}
 
     def _filled(self, principal: str) -> _Use:
@@ -100,7 +100,7 @@ class Limits:
 
 
 class _UnderWay:
-    """One request more, from the beginning of a block to its end. (Generators would do, at several times the cost.)"""
+    """Counts one request during a block. Cheaper than a generator-based context manager."""
 
     __slots__ = ("_use",)
 
@@ -115,7 +115,7 @@ class _UnderWay:
 
 
 class _Held:
-    """So many bytes, from the beginning of a block to its end."""
+    """Reserves bytes during a block."""
 
     __slots__ = ("_limits", "_size")
 

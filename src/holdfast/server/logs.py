@@ -1,21 +1,33 @@
-"""Logs as JSON, a line each, and refusals noted without letting a bad sender fill the disk, or whoever does not read
-them stop a collector (``outlet``)."""
+"""Logs as JSON, a line each.
+
+Neither a sender nor a reader of logs can stop a collector: refused requests are logged up to so many a second, and a
+thread writes the lines. Up to ``MOST_LINES`` wait for it; more are dropped, and their number is logged before the next
+line.
+"""
 
 import json
 import logging
+import os
+import queue
+import select
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import UnsupportedOperation
+from logging.handlers import QueueHandler, QueueListener
 from typing import TYPE_CHECKING, Any, TextIO
 
 from holdfast.base.clock import Clock, iso
 from holdfast.base.telemetry import logger
-from holdfast.server.outlet import Outlet
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from holdfast.server.faults import Failure
+    from holdfast.server.errors import Failure
 
+MOST_LINES = 1_000
+FLUSH_S = 2.0
+"""How long the end of the process waits for lines to be written."""
 REFUSALS_PER_S = 20
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _log = logger("server.request")
@@ -37,8 +49,8 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)  # ASCII alone: a log may be read on a terminal
 
 
-class Sparing(logging.Filter):
-    """Of what the HTTP server says so many lines a second: anybody can make it complain, with no token at all."""
+class LibraryRate(logging.Filter):
+    """Limits lines of libraries per second: a peer without a token can cause them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +58,7 @@ class Sparing(logging.Filter):
         self._noted = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if not record.name.startswith("uvicorn"):
+        if not record.name.startswith(("uvicorn", "asyncio")):
             return True
         if int(record.created) != self._second:
             self._second, self._noted = int(record.created), 0
@@ -54,12 +66,69 @@ class Sparing(logging.Filter):
         return self._noted <= REFUSALS_PER_S
 
 
+class DroppingHandler(QueueHandler):
+    """Never waits. The queue has no bound of its own, so that the listener's sentinel always fits."""
+
+    def __init__(self, lines: "queue.Queue[logging.LogRecord]", most: int = MOST_LINES) -> None:
+        super().__init__(lines)
+        self._lines = lines
+        self._most = most
+        self._dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        if self._lines.qsize() >= self._most:
+            self._dropped += 1
+            return
+        self.note_dropped()
+        self._lines.put_nowait(record)
+
+    def note_dropped(self) -> None:
+        if self._dropped:
+            about = {"name": "holdfast.server.logs", "levelno": logging.WARNING, "levelname": "WARNING"}
+            text = "%d lines were dropped: the reader of the log was too slow"
+            note = {**about, "msg": text, "args": (self._dropped,), "dropped": self._dropped}
+            self._dropped = 0
+            self._lines.put_nowait(self.prepare(logging.makeLogRecord(note)))
+
+
+class DescriptorHandler(logging.Handler):
+    """Writes lines to the descriptor of a stream, for the one thread of the queue's listener. Neither the lock of the
+    stream nor one of its own is held meanwhile: if the write blocks for ever, the interpreter could not exit."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def createLock(self) -> None:  # noqa: N802  # the name is of the standard library
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # the reader has gone, or the stream is closed
+            self._write(self.format(record) + "\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            descriptor = self._stream.fileno()
+        except UnsupportedOperation:
+            self._stream.write(text)
+            return
+        data = memoryview(text.encode(errors="backslashreplace"))
+        while data:
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BlockingIOError:
+                select.select([], [descriptor], [])
+
+
 @contextmanager
 def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
     """Send the logs of this process there until the block ends. For programs; a library never calls it."""
-    handler = Outlet(stream)
+    lines: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = DroppingHandler(lines)
     handler.setFormatter(JsonFormatter())
-    handler.addFilter(Sparing())
+    handler.addFilter(LibraryRate())
+    listener = QueueListener(lines, DescriptorHandler(stream))
+    listener.start()
     loggers = {name: logging.getLogger(name) for name in ("holdfast", "uvicorn", "asyncio")}
     before = {name: (each.level, each.propagate) for name, each in loggers.items()}
     for name, each in loggers.items():
@@ -73,11 +142,15 @@ def logging_to(stream: TextIO, level: int = logging.INFO) -> Iterator[None]:
             each.removeHandler(handler)
             each.setLevel(before[name][0])
             each.propagate = before[name][1]
+        handler.note_dropped()
+        stopping = threading.Thread(target=listener.stop, name="holdfast-logs", daemon=True)
+        stopping.start()
+        stopping.join(FLUSH_S)  # `stop` itself waits until every line is written, which may be never
         handler.close()
 
 
 class Refusals:
-    """One line per refused request, up to so many a second; the rest are counted."""
+    """One line per refused request, up to ``REFUSALS_PER_S`` a second; the rest are counted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

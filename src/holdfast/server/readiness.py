@@ -1,12 +1,12 @@
-"""Whether batches can be accepted here now: for ``/readyz``, and for load balancers that ask it.
+"""Whether batches can be accepted now: for ``/readyz``, and for load balancers that request it.
 
-A store may answer every read and take no write: its disk is full, or somebody changed its permissions. So what was
-written last counts. In ``s3_manifest`` that is the newest batch, or the mark, which is written every few seconds
-whether batches come or not (``ingest.marks``): it costs nothing. A spool is tried with a small write, as large as the
-last batch if it did not take that. However often somebody asks, there is one small request or write every other second.
+A store may answer reads and refuse writes: its disk is full, or its permissions were changed. So the result of the last
+write counts. With ``s3_manifest`` that is the newest batch or the collector's mark, which is written every few seconds
+anyway (``ingest.marks``). With a spool a small file is written, as large as the newest batch if that failed. There is
+at most one such request or write every two seconds, however often ``/readyz`` is requested.
 
-A write to a disk that hangs cannot be taken back, and may end at any time: it goes on by itself, no other is begun
-beside it, and who asks is told after a second that the disk does not answer.
+A write to a disk that hangs cannot be cancelled: it continues in the background, no second one is started, and after
+one second the answer is that the disk does not respond.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Readiness:
     def __init__(
         self, store: Store, clock: Clock, spool: Spool | None, marks: Marks | None, *, disk_s: float = DISK_S
     ) -> None:
-        """A spool has no marks, and needs no store. ``disk_s``: how long its disk has to answer."""
+        """With a spool, ``marks`` is None and the store is not asked. ``disk_s``: time for a write to its disk."""
         self._store = store
         self._clock = clock
         self._spool = spool
@@ -39,28 +39,28 @@ class Readiness:
         self._problem: str | None = None
 
     async def problem(self) -> str | None:
-        """Why no batch can be accepted; None if there is no reason to think so."""
+        """Why no batch can be accepted; None if nothing is known against it."""
         now = self._clock.monotonic_ns()
         trying = self._trying
         if trying is None and (self._tried_ns is None or now - self._tried_ns >= EVERY_NS):
             self._tried_ns = now
             trying = self._trying = asyncio.create_task(self._try(), name="readiness")
         if trying is not None and not await self._ended(trying, now):
-            return "the disk of the spool does not answer"
+            return "the disk of the spool does not respond"
         if self._problem is None and self._marks is not None:
             return self._marks.problem
         return self._problem
 
     async def close(self) -> None:
-        """Give up what is being tried: a disk may never answer."""
+        """Cancel the attempt: a disk may never respond."""
         for _ in range(_CANCELS):
             if self._trying is None:
                 return
-            self._trying.cancel()  # a write waits for its end when it is cancelled, but for once
+            self._trying.cancel()  # a write survives one cancellation, and waits for its end
             await asyncio.sleep(0)
 
     async def _ended(self, trying: "asyncio.Task[None]", now: int) -> bool:
-        """A request to a store ends by itself. Whoever asks late need not wait for a disk that others waited for."""
+        """Whether the attempt has ended. A request to a store has a timeout itself; a disk gets ``disk_s``."""
         late = self._tried_ns is not None and now - self._tried_ns >= self._disk_s * 1_000_000_000
         await asyncio.wait([trying], timeout=None if self._spool is None else 0 if late else self._disk_s)
         if trying.done():

@@ -1,31 +1,38 @@
-"""Run a collector: two listeners over one service, until told to end; then finish what is under way, and close.
+"""Run a collector: two listeners over one service, until a signal ends it.
 
-The first SIGTERM or SIGINT begins the end: no new connections for batches, no new batches, requests under way get their
-answers; until then the private listener goes on, and says that this collector drains. Then it ends too, derived
-references are written, what a spool still holds lands once more. It takes at most ``drain_ms``, and seconds more where
-the store does not answer (``ending``). A second signal cuts it short.
+On the first SIGTERM or SIGINT the collector drains: the ingest listener accepts no connections and no batches, and
+requests in progress get their responses. The private listener serves until then, and reports at ``/readyz`` that the
+collector is draining. Then it ends too, outstanding references are written, and the spool is landed once more. All of
+this takes at most ``drain_ms``, and some seconds more if the store does not answer. A second signal cancels it.
 """
 
 import asyncio
+import errno
+import ipaddress
 import resource
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
 
 from holdfast.base.config import IngestSection
-from holdfast.base.errors import Invalid
+from holdfast.base.errors import Denied, HoldfastError, Invalid, Refused
 from holdfast.base.telemetry import logger
 from holdfast.ingest.lasting import lasting
 from holdfast.objects.client import Client
-from holdfast.server.app import IngestApp, private_app
-from holdfast.server.certificates import check_pair
-from holdfast.server.ending import Ending
-from holdfast.server.service import OVERLAP_S, Service, open_service
-from holdfast.server.wire import Address, Server, Wire, bound, check_apart, server_for
+from holdfast.server.app import ingest_app, private_app
+from holdfast.server.connections import HEAD_BYTES, KEEP_ALIVE_S, ConnectionLimits, Connections
+from holdfast.server.service import OVERLAP_S, Service, Shutdown, open_service
+from holdfast.server.tls import Certificate
 
 FILES = 256
-"""Open files beside connections of senders: those of the store, and a few of our own."""
+"""Open files besides connections of senders: those of the store, and a few of our own."""
+BACKLOG = 1024
+_ANY = "0.0.0.0"  # noqa: S104  # only compared with
 _log = logger("server")
 
 
@@ -38,6 +45,23 @@ class Serving:
     private_url: str
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        host, colon, port = text.strip().rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not colon or not host or not port.isdigit() or int(port) > 65_535:
+            raise Invalid(f"{text!r} is not an address to listen on", remedy="write HOST:PORT, such as 127.0.0.1:8080")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
 async def run_collector(
     store: Client,
     section: IngestSection,
@@ -47,54 +71,99 @@ async def run_collector(
     overlap_s: int = OVERLAP_S,
     on_serving: Callable[[Serving], Awaitable[None]],
 ) -> None:
-    """Serve until a signal comes. ``on_serving`` runs beside it and is cancelled at the end."""
+    """Serve until a signal arrives. ``on_serving`` runs in the background and is cancelled at the end."""
     ending = asyncio.Event()
     _on_signals(ending)
-    connections = allow_files(section.connections)
-    _check_tls(section)
+    limits = ConnectionLimits(
+        allow_files(section.connections), section.header_timeout_ms / 1000, section.body_timeout_ms / 1000
+    )
+    ingest_connections, private_connections = Connections(limits), Connections(limits)
+    certificate = await _certificate(section, ingest_connections)
     with ExitStack() as sockets:
         listen, at = sockets.enter_context(bound(Address.parse(section.listen)))
         private, private_at = sockets.enter_context(bound(Address.parse(section.private)))
         check_apart(listen, private)
         opening = open_service(store, section, query=query, unsafe_any_place=unsafe_any_place, overlap_s=overlap_s)
         async with opening as service:
-            ingest = IngestApp(service)
-            servers = [
-                server_for(ingest, _wire(section, connections, tls=True), ingest.shortcut),
-                server_for(private_app(service), _wire(section, connections, tls=False)),
+            listeners = [
+                Listener(ingest_app(service), listen, ingest_connections),
+                Listener(private_app(service), private, private_connections),
             ]
-            scheme = "https" if section.tls_certificate_file is not None else "http"
+            for listener in listeners:
+                listener.listen()
+            warn_of_plain(listen, "ingest", encrypted=certificate is not None)
+            warn_of_plain(private, "private", encrypted=False)
+            scheme = "http" if certificate is None else "https"
             serving = Serving(service, f"{scheme}://{at}", f"http://{private_at}")
-            pairs = zip(servers, (listen, private), strict=True)
-            tasks = [asyncio.create_task(server.serve(sockets=[socket])) for server, socket in pairs]
-            beside = asyncio.gather(_beside(servers, serving, on_serving), *map(_renewed, servers))
+            tasks = [asyncio.create_task(listener.serve()) for listener in listeners]
+            background = [asyncio.ensure_future(on_serving(serving))]
+            if certificate is not None:
+                background.append(asyncio.create_task(lasting("watching the certificate", certificate.run)))
             try:
                 await _until(ending, tasks)
             finally:
                 service.begin_draining()
                 _log.info("draining", extra={"under_way": service.limits.under_way})
                 try:
-                    await _end(servers, tasks, service.ending)
+                    await _end(listeners, tasks, service.shutdown)
                 finally:
-                    beside.cancel()
-                    await asyncio.gather(beside, return_exceptions=True)
+                    for task in background:
+                        task.cancel()
+                    await asyncio.gather(*background, return_exceptions=True)
     _log.info("ended")
 
 
-async def _beside(servers: list[Server], serving: Serving, on_serving: Callable[[Serving], Awaitable[None]]) -> None:
-    for server in servers:
-        await server.listening.wait()
-    await on_serving(serving)
+class _Server(uvicorn.Server):
+    """Leaves signals to ``run_collector``, which has two servers."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
 
-async def _renewed(server: Server) -> None:
-    certificates = server.certificates()
-    if certificates is not None:
-        await lasting("looking at certificates", certificates.run)
+class Listener:
+    """A bound socket, the application behind it, and uvicorn between them."""
+
+    def __init__(self, app: Any, socket: socket.socket, connections: Connections) -> None:
+        self._socket = socket
+        self.connections = connections
+        config = uvicorn.Config(
+            app,
+            http=connections.protocol(),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+        )
+        self._server = _Server(config)
+
+    def listen(self) -> None:
+        """From here on connections are queued; ``serve`` accepts them."""
+        try:
+            self._socket.listen(BACKLOG)
+        except OSError as error:  # another process bound the address too, and listened first
+            raise _cannot_listen(Address(*self._socket.getsockname()[:2]), error) from error
+
+    async def serve(self) -> None:
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            self.connections.abort()
+
+    def end(self, *, within_s: float) -> None:
+        """Accept no more connections, and end when all requests have their responses, or when the time is over."""
+        self._server.config.timeout_graceful_shutdown = max(1, round(within_s))
+        self._server.should_exit = True
+        self.connections.abort(handshakes_only=True)
 
 
 async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
-    """Until a signal comes, or a server ends by itself, which is its failure."""
+    """Until a signal arrives, or a listener ends, which is a failure."""
     waiting = asyncio.create_task(ending.wait())
     try:
         done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -104,26 +173,61 @@ async def _until(ending: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None
         task.result()
 
 
-async def _end(servers: list[Server], tasks: list[asyncio.Task[None]], ending: Ending) -> None:
-    """One after the other: who asks the private listener is told until the end that batches belong elsewhere now."""
-    ingest, private = servers
+async def _end(listeners: list[Listener], tasks: list[asyncio.Task[None]], shutdown: Shutdown) -> None:
+    """One after the other: the private listener reports that the collector is draining until the last batch is done."""
+    ingest, private = listeners
     try:
-        ingest.end(within_s=ending.drain_ms / 1_000)
+        ingest.end(within_s=shutdown.drain_ms / 1_000)
         await asyncio.wait(tasks[:1])
-        private.end(within_s=ending.left_s())
+        private.end(within_s=shutdown.left_s())
         await asyncio.wait(tasks[1:])
     finally:
         for task in tasks:
-            task.cancel()  # a second signal
+            task.cancel()  # after a second signal
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def allow_files(connections: int) -> int:
-    """Ask for as many open files as two listeners with so many connections need; how many each may have then.
+def _on_signals(ending: asyncio.Event) -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
-    Every connection is an open file, and most systems allow a process fewer than it may ask for. Where not even that is
-    enough, there are fewer connections, and who comes above that is told: without a file it could not be let in at all.
-    """
+    def on_signal() -> None:
+        if ending.is_set() and task is not None:
+            task.cancel()
+        ending.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(RuntimeError):  # only the main thread gets signals
+            loop.add_signal_handler(number, on_signal)
+
+
+async def _certificate(section: IngestSection, connections: Connections) -> Certificate | None:
+    """Loaded before anything is written to the store."""
+    if section.tls_certificate_file is None:
+        if section.tls_key_file is not None:
+            raise Invalid("--tls-key is given without --tls-certificate", remedy="give --tls-certificate too")
+        return None
+    certificate = Certificate(section.tls_certificate_file, section.tls_key_file, connections.use)
+    await certificate.load()
+    return certificate
+
+
+def warn_of_plain(listening: socket.socket, name: str, *, encrypted: bool) -> None:
+    address = Address(*listening.getsockname()[:2])
+    if encrypted or ipaddress.ip_address(address.host.partition("%")[0]).is_loopback:
+        return
+    remedy = "use --tls-certificate" if name == "ingest" else "use a loopback address"
+    _log.warning(
+        "the %s listener at %s accepts connections from other machines without TLS, and its traffic can be read on the"
+        " network: %s, or let only a proxy with TLS reach it",
+        name,
+        address,
+        remedy,
+    )
+
+
+def allow_files(connections: int) -> int:
+    """Raise the limit of open files to what two listeners with so many connections need. Where less is allowed, return
+    a smaller number of connections: a connection beyond the limit can be answered, one without a file cannot."""
     wanted = 2 * connections + FILES
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY or allowed >= wanted:
@@ -143,33 +247,39 @@ def allow_files(connections: int) -> int:
     return fewer
 
 
-def _on_signals(ending: asyncio.Event) -> None:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-    def hear() -> None:
-        if ending.is_set() and task is not None:
-            task.cancel()
-        ending.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError):  # not in the main thread, which alone hears of signals
-            loop.add_signal_handler(number, hear)
-
-
-def _check_tls(section: IngestSection) -> None:
-    """Before anything is begun in the store."""
-    if section.tls_certificate_file is not None:
-        check_pair(section.tls_certificate_file, section.tls_key_file)
-    elif section.tls_key_file is not None:
-        raise Invalid("a TLS key is named and no certificate", remedy="give --tls-certificate too")
+@contextmanager
+def bound(address: Address) -> Iterator[tuple[socket.socket, Address]]:
+    """A socket bound to this address, and its actual address: port 0 becomes a free one."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise Invalid(f"{address}: {error.strerror}", remedy="name an address of this machine") from error
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(place)
+        except OSError as error:
+            raise _cannot_listen(address, error) from error
+        listening.setblocking(False)
+        yield listening, Address(address.host, listening.getsockname()[1])
 
 
-def _wire(section: IngestSection, connections: int, *, tls: bool) -> Wire:
-    return Wire(
-        connections=connections,
-        header_timeout_s=section.header_timeout_ms / 1000,
-        body_timeout_s=section.body_timeout_ms / 1000,
-        drain_s=section.drain_ms / 1000,
-        certificate=section.tls_certificate_file if tls else None,
-        key=section.tls_key_file if tls else None,
-    )
+def _cannot_listen(address: Address, error: OSError) -> HoldfastError:
+    text = f"{address}: cannot listen: {error.strerror}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return Invalid(text, remedy="name an address of this machine")
+    if error.errno == errno.EACCES:
+        return Denied(text, remedy="choose a port from 1024 on, or allow this process to use the port")
+    return Refused(text, remedy="stop the process that listens there, or choose another address; port 0 takes any")
+
+
+def check_apart(listen: socket.socket, private: socket.socket) -> None:
+    """Two sockets can be bound to one port with SO_REUSEADDR, but only one of them can listen."""
+    (one, port), (two, other) = (each.getsockname()[:2] for each in (listen, private))
+    everywhere = "::" in (one, two) or (_ANY in (one, two) and listen.family == private.family)
+    if port == other and (one == two or everywhere):
+        raise Invalid(
+            f"--listen and --private are the same port: {Address(one, port)} and {Address(two, other)}",
+            remedy="give each a port of its own; port 0 takes any free one",
+        )

@@ -1,18 +1,20 @@
-"""A collector as a service: everything that is checked before it serves, what it holds, and what runs beside requests.
+"""A collector as a service: the checks before it serves, its parts, and its background tasks.
 
-Before the first request: the token file can be read, the store keeps conditions (``start_check``), and its authority
-lets us accept here, in this mode. Any of these that fails is one clear error, and nothing was served. Live state is
-rebuilt beside the first requests: acceptance does not wait for it.
+Checked before the first request: the token file can be read, the store honours conditions (``start_check``), and its
+authority allows this collector to accept, in this mode. Each failure is one clear error. Live state is rebuilt in the
+background: acceptance does not wait for it.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from holdfast.base.aio import blocking
+from holdfast.base.clock import Clock
 from holdfast.base.config import IngestSection
 from holdfast.base.errors import Invalid, Refused
 from holdfast.base.ids import Ambient
@@ -37,24 +39,68 @@ from holdfast.ingest.spool import Spool, holds_spool, open_spool
 from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.client import Client
 from holdfast.objects.conformance.certificate import StartCheck, start_check
-from holdfast.server.ending import Ending
-from holdfast.server.gauges import add_gauges
-from holdfast.server.intake import Intake, Times
+from holdfast.server.intake import Intake
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
-from holdfast.server.meters import Meters
+from holdfast.server.metrics import Metrics, add_gauges
 from holdfast.server.readiness import Readiness
 from holdfast.server.tokens import TokenFile
 
 TOKENS_EVERY_S = 1.0
 STALE_ROUNDS = 10
-"""Rounds of following that may fail before live state is no longer called complete."""
+"""If so many rounds of following fail, live state is no longer called complete."""
 STALE_THROUGH_S = 60
-"""How old what is here for certain may be: nobody calls an hour of yesterday complete today."""
+"""If the time through which live state is complete is older than this, it is not called complete."""
+DRAIN_LEAST_S = 2.0
+"""Time for each part to close, even if requests have used up ``drain_ms``."""
 
 OVERLAP_S = 600
 _SECOND = 1_000_000_000
 _log = logger("server")
+
+
+@dataclass
+class Shutdown:
+    """How long the shutdown may take, whatever the store does.
+
+    Requests in progress have ``drain_ms``. What must be written afterwards (references, the mark, batches in the spool)
+    has the time that is left, and ``DRAIN_LEAST_S`` in any case. The rest is recovered as after a crash.
+    """
+
+    clock: Clock
+    drain_ms: int
+    _begun_ns: int | None = None
+
+    def begin(self) -> None:
+        self._begun_ns = self.clock.monotonic_ns()
+
+    def left_s(self) -> float:
+        passed_ns = 0 if self._begun_ns is None else self.clock.monotonic_ns() - self._begun_ns
+        return max(DRAIN_LEAST_S, self.drain_ms / 1_000 - passed_ns / 1_000_000_000)
+
+    def limit(self, what: str, part: AbstractAsyncContextManager[Any]) -> "_LimitedExit":
+        return _LimitedExit(self, what, part)
+
+
+@dataclass
+class _LimitedExit:
+    """A part whose ``__aexit__`` is cancelled when the time for the shutdown is over."""
+
+    shutdown: Shutdown
+    what: str
+    part: AbstractAsyncContextManager[Any]
+
+    async def __aenter__(self) -> None:
+        await self.part.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            async with asyncio.timeout(self.shutdown.left_s()):
+                await self.part.__aexit__(kind, error, trace)
+        except TimeoutError:
+            _log.warning("%s: not finished in time; it will be recovered as after a crash", self.what)
 
 
 @dataclass
@@ -68,7 +114,7 @@ class Service:
     follower: Follower
     tokens: TokenFile
     limits: Limits
-    meters: Meters
+    metrics: Metrics
     intake: Intake
     refusals: Refusals
     collector_id: str
@@ -78,7 +124,7 @@ class Service:
     marks: Marks | None
     """None with a spool: then there is one collector."""
     readiness: Readiness
-    ending: Ending
+    shutdown: Shutdown
     overlap_ns: int = OVERLAP_S * _SECOND
     """How far before its checkpoint the reconciler looks again."""
     draining: bool = False
@@ -94,13 +140,13 @@ class Service:
         return self.acceptor if isinstance(self.acceptor, SpoolCollector) else None
 
     def begin_draining(self) -> None:
-        """No new batches; those under way are finished by whoever serves."""
+        """Accept no new batches; requests in progress go on."""
         self.draining = self.intake.draining = True
-        self.ending.begin()
+        self.shutdown.begin()
         self.live.end()
 
     def completeness(self) -> dict[str, Any]:
-        """How much of what was accepted live state knows: part of every answer from it."""
+        """Whether live state has everything that was accepted: part of every answer from it."""
         why = self._partial()
         answer: dict[str, Any] = {
             "complete": why is None,
@@ -117,24 +163,24 @@ class Service:
         if not self.rebuilt:
             return "live state is being rebuilt"
         if self.live.missing:
-            return "the memory for live state did not hold the whole window"
+            return "the whole window did not fit into the memory for live state"
         if self.live.lacks_waiting:
-            return "the memory for live state did not hold all that waits in the spool"
+            return "not all batches in the spool fit into the memory for live state"
         if self.spooling is not None:
             return self._unread()
         if not self.query:
-            return "batches that other collectors have accepted since this one began are not here"
+            return "batches that other collectors accepted since this one started are not included"
         age = self.follow_lag_s()
         if age is None or age > STALE_ROUNDS * max(1.0, self.section.follow_interval_ms / 1000):
-            return "the store could not be followed lately"
+            return "the store could not be read recently"
         if not self.follower.audited:
-            return "not all manifests were looked at yet"
+            return "not all manifests have been listed yet"
         silent = self.follower.heard.why()
         if silent is not None:
             return silent
         through = self.follower.through_ns
         if through is None or self.ambient.clock.wall_ns() - through > STALE_THROUGH_S * _SECOND:
-            return "a collector has not told for long what it accepted"
+            return "a collector has not reported for long what it accepted"
         return self._unread()
 
     def _unread(self) -> str | None:
@@ -148,19 +194,19 @@ class Service:
     def landing_lag_s(self) -> float | None:
         return None if self.spooling is None else self.spooling.lag_s()
 
-    def tell_waiting(self) -> None:
-        """At the end: what is in no store yet, and where it is."""
+    def warn_of_spooled(self) -> None:
+        """At the end: how many batches are in the spool alone."""
         if self.spooling is not None and (count := len(self.spooling.spool)):
             _log.warning(
-                "%d %s in the spool %s: what is there lands when a collector is started with it again",
+                "%d %s in the spool %s, and will land when a collector is started with this spool again",
                 count,
-                "batch waits" if count == 1 else "batches wait",
+                "batch remains" if count == 1 else "batches remain",
                 self.section.spool,
                 extra={"landing_problem": self.spooling.problem},
             )
 
     def references(self) -> tuple[int, int]:
-        """Derived references that are owed, and that were left to the reconciler."""
+        """Derived references still to be written, and those left to the reconciler."""
         collector = self.acceptor if isinstance(self.acceptor, Collector) else self.acceptor.lander
         return len(collector.references), collector.references.dropped
 
@@ -185,7 +231,7 @@ class Service:
         }
 
     async def read_tokens(self) -> None:
-        """Look at the token file for ever."""
+        """Watch the token file until cancelled."""
         while True:
             await asyncio.sleep(TOKENS_EVERY_S)
             if await self.tokens.refresh():
@@ -195,7 +241,7 @@ class Service:
         await self.holds.run(self.section.holds_refresh_ms / 1000)
 
     async def keep_live(self) -> None:
-        """Rebuild live state, then follow if this is a query collector."""
+        """Rebuild live state, then follow the store if this is a query collector."""
         if not self.rebuilt:
             count = await Rebuild(self.follower, self.spooling, follows=self.query).run()
             self.rebuilt = True
@@ -213,7 +259,7 @@ async def open_service(
     unsafe_any_place: bool = False,
     overlap_s: int = OVERLAP_S,
 ) -> AsyncIterator[Service]:
-    """A collector that is ready to serve; when the block ends, what it owes is written and it is closed.
+    """A collector that is ready to serve. When the block ends, outstanding references are written and it is closed.
 
     ``overlap_s`` is the reconciler's.
     """
@@ -225,7 +271,7 @@ async def open_service(
         standing = await standing_authority(store, store.ambient, place, acceptance, **rules)
         if folder is not None:
             await blocking(_check_folder, folder, place, standing)
-        check = await start_check(store)  # the first that writes
+        check = await start_check(store)  # nothing is written before
         spool = None if folder is None else await stack.enter_async_context(open_spool(folder, store.ambient))
         spool_id = None if spool is None else await spool.spool_id(store.ambient)
         authority = await open_authority(store, store.ambient, place, acceptance, spool_id=spool_id, **rules)
@@ -234,10 +280,10 @@ async def open_service(
         await service.holds.refresh()
         await service.reconciled.look()
         _warn(service)
-        if service.marks is not None:  # begun before anything is accepted, ended when all that was is told
-            await stack.enter_async_context(service.ending.of("the mark", service.marks))
-        stack.callback(service.tell_waiting)
-        await stack.enter_async_context(service.ending.of("what is owed", service.acceptor))
+        if service.marks is not None:  # from before the first batch until the last reference is written
+            await stack.enter_async_context(service.shutdown.limit("the mark", service.marks))
+        stack.callback(service.warn_of_spooled)
+        await stack.enter_async_context(service.shutdown.limit("outstanding references", service.acceptor))
         add_gauges(service)
         async with _beside(service):
             yield service
@@ -261,19 +307,19 @@ async def _beside(service: Service) -> AsyncIterator[None]:
 
 
 def _warn(service: Service) -> None:
-    """Of what is allowed, and hardly meant."""
+    """Of settings that are allowed, but probably a mistake."""
     if not service.tokens.valid():
         _log.warning(
-            "token file %s has no valid token, so nobody can send: `holdfast tokens add --file %s --agents PATTERN`",
+            "token file %s has no valid token, so no agent can send: `holdfast tokens add --file %s --agents PATTERN`",
             service.tokens.path,
             service.tokens.path,
         )
     if service.store.spec.scheme == "memory":
-        _log.warning("the store is in memory: every batch that is accepted is gone when this process ends")
+        _log.warning("the store is in memory: accepted batches are lost when this process ends")
     if not service.authority.covers(place := Place.of(service.store.spec)):
         _log.warning(
-            "this store is at %s, and its authority is for %s: a copy accepts here a second time what the original has"
-            " accepted; `holdfast authority promote` or `alias` in the place of --unsafe-any-place",
+            "this store is at %s, and its authority is for %s: a copy accepts again what the original has already"
+            " accepted; use `holdfast authority promote` or `alias` instead of --unsafe-any-place",
             place,
             service.authority.place,
         )
@@ -291,17 +337,17 @@ def _spool_folder(section: IngestSection, acceptance: Acceptance) -> Path | None
     if acceptance is Acceptance.S3_MANIFEST:
         if section.spool is not None:
             raise Invalid(
-                "a spool is of no use with s3_manifest: a batch is accepted in the store alone",
-                remedy="leave --spool out, or accept by --acceptance local_spool",
+                "s3_manifest uses no spool: batches are accepted in the store",
+                remedy="leave --spool out, or use --acceptance local_spool",
             )
         return None
     if section.spool is None:
-        raise Invalid("local_spool accepts on a disk, and no folder is named", remedy="give --spool DIR")
+        raise Invalid("local_spool accepts on a disk, and --spool is missing", remedy="give --spool DIR")
     return section.spool
 
 
 def _check_folder(folder: Path, place: Place, standing: Authority | None) -> None:
-    """Before a spool is made: a new one is for a store that has none."""
+    """Before a spool is created: a new one needs a store that has none."""
     spool_id = None if standing is None else standing.spool_id
     if not holds_spool(folder) and spool_id is not None:
         raise Refused(f"{place}: the spool {spool_id} accepts here, and --spool {folder} has none", remedy=OWN_SPOOL)
@@ -326,13 +372,13 @@ def _compose(
             live.add(manifest, submission.batch)
 
     def on_duplicate(manifest: AcceptedManifest, submission: Submission) -> None:
-        """Who acknowledges a batch sees to it that others hear of it: whoever accepted it may never tell."""
+        """Write a reference to it as well: the collector that accepted it may have died before it wrote one."""
         recent = manifest.accepted_at_unix_ns >= clock.wall_ns() - SKEW_NS
         if not recent or live.knows(manifest.identity.manifest_id):
             return
         if not collector.references.has_told(manifest.identity):
             collector.references.owe(manifest)
-        if query:  # which would otherwise say that it lacks nothing that was acknowledged here
+        if query:  # a complete answer has everything that this collector has acknowledged
             on_accepted(manifest, submission)
 
     options = CollectorOptions(collector_id)
@@ -344,16 +390,16 @@ def _compose(
         marks = Marks(store, ambient, collector.references, collector_id=collector_id, every_ms=every_ms)
     else:
         spooling = SpoolOptions(section.object_landing_interval_ms, section.spool_notes_s)
-        told = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # whoever was told of a batch can see it
+        called = {"on_accepted": on_accepted, "on_duplicate": on_accepted}  # an acknowledged batch is in live state
         acceptor = SpoolCollector(
-            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, landings=live, **told
+            spool, store, ambient, authority, options, inspect_frame, spooling=spooling, landings=live, **called
         )
-    meters = Meters(store.usage)
+    metrics = Metrics(store.usage)
     limits = Limits.of(section, clock)
     holds = Holds(store, ambient)
     guarded = Guarded(acceptor if marks is None else Marked(acceptor, marks), holds, Resolutions(store, ambient))
-    times = Times(section.body_timeout_ms, section.accept_timeout_ms if spool is None else None)
-    intake = Intake(guarded, tokens, limits, meters, clock, frames=frames, times=times)
+    accept_timeout_s = section.accept_timeout_ms / 1000 if spool is None else None
+    intake = Intake(guarded, tokens, limits, metrics, clock, frames=frames, accept_timeout_s=accept_timeout_s)
     return Service(
         section=section,
         store=store,
@@ -364,7 +410,7 @@ def _compose(
         follower=Follower(store, live, clock, frames, own="" if marks is None else marks.session),
         tokens=tokens,
         limits=limits,
-        meters=meters,
+        metrics=metrics,
         intake=intake,
         refusals=Refusals(clock),
         collector_id=collector_id,
@@ -373,5 +419,5 @@ def _compose(
         reconciled=Reconciled(store, clock),
         marks=marks,
         readiness=Readiness(store, clock, spool, marks),
-        ending=Ending(clock, section.drain_ms),
+        shutdown=Shutdown(clock, section.drain_ms),
     )

@@ -1,1 +1,1 @@
-"""DuckDB: connections that can reach nothing but what they are given, and how objects of a store become scans."""
+"""DuckDB: one sandboxed database per session, and the objects of a store as files that it scans."""

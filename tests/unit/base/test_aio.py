@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from holdfast.base import aio
 from holdfast.base.aio import apart, blocking, finishing, map_bounded, stream_bounded
-from holdfast.base.crew import Later
 from holdfast.base.errors import Invalid
 
 
@@ -181,15 +180,6 @@ class TestBlocking:
         together = threading.Barrier(5)
         assert sorted(await asyncio.gather(*(blocking(together.wait, 30) for _ in range(5)))) == [0, 1, 2, 3, 4]
 
-    async def test_a_steady_stream_of_calls_leaves_the_executor_to_others_too(self) -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        other = None
-        async with asyncio.timeout(60):
-            while other is None or not other.done():
-                assert await blocking(divmod, 17, 5) == (3, 2)
-                other = other or asyncio.get_running_loop().run_in_executor(None, threading.get_ident)
-        assert other.result() != threading.get_ident()
-
     async def test_a_call_sees_the_context_of_its_caller(self) -> None:
         variable = ContextVar("variable", default=0)
         variable.set(5)
@@ -198,60 +188,6 @@ class TestBlocking:
     async def test_an_exception_that_no_future_can_hold(self) -> None:
         with pytest.raises(RuntimeError, match="StopIteration"):
             await blocking(next, iter(()))
-
-
-def settled(result: int, afterwards: Callable[[], None]) -> int | Later[int]:
-    later: Later[int] = Later(afterwards)
-    later.settle(result)
-    return later
-
-
-class TestLater:
-    async def test_another_thread_has_the_answer_and_the_first_one_is_free_meanwhile(self) -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        laters = [Later[int](), Later[int]()]
-
-        def leave(which: int) -> int | Later[int]:
-            return laters[which]
-
-        calls = [asyncio.ensure_future(finishing(leave, which)) for which in (0, 1)]
-        assert await blocking(divmod, 17, 5) == (3, 2)
-        assert not any(call.done() for call in calls)
-        await blocking(laters[0].settle, 1)
-        await blocking(laters[1].settle, 2, KeyError("two"))
-        assert await calls[0] == 1
-        with pytest.raises(KeyError, match="two"):
-            await calls[1]
-
-    async def test_an_answer_does_not_wait_for_what_comes_afterwards(self) -> None:
-        release, done = threading.Event(), threading.Event()
-
-        def afterwards() -> None:
-            release.wait(30)
-            done.set()
-
-        assert await finishing(settled, 1, afterwards) == 1
-        assert not done.is_set()
-        release.set()
-        assert await blocking(done.wait, 30)
-
-    def test_in_a_simulated_loop_there_is_no_other_thread(self) -> None:
-        class Inline(asyncio.SelectorEventLoop):
-            runs_blocking_inline = True
-
-        done: list[int] = []
-
-        def never() -> int | Later[int]:
-            return Later()
-
-        async def both() -> int:
-            with pytest.raises(Invalid, match="another thread"):
-                await finishing(never)
-            return await finishing(settled, 7, lambda: done.append(1))
-
-        with asyncio.Runner(loop_factory=Inline) as runner:
-            assert runner.run(both()) == 7
-        assert done == [1]
 
 
 class TestFinishing:

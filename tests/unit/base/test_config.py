@@ -92,18 +92,18 @@ def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
         ("[s3]\nsse = 'rot13'\n", "s3.sse: Input should be 'none', 'AES256' or 'aws:kms'", "correct"),
         (
             "[ingest]\nlive_bytes = 'lots'\n",
-            "ingest.live_bytes: this is no number of bytes",
+            "ingest.live_bytes: this is not a number of bytes",
             "write 268435456 or 256MiB",
         ),
         (
             "[ingest]\nlive_bytes = '5quux'\n",
-            "ingest.live_bytes: this is no number of bytes",
+            "ingest.live_bytes: this is not a number of bytes",
             "write 268435456 or 256MiB",
         ),
         ("[ingest]\nlisten = ''\n", "ingest.listen: this is empty", "correct"),
         (
             '[ingest]\ncollector_id = "a\\tb"\n',
-            "ingest.collector_id: it has characters that cannot be printed",
+            "ingest.collector_id: it contains control characters or others that cannot be printed",
             "correct",
         ),
         ("store = ''\n", "store.uri: this is empty", "name a store, such as file:data or s3://bucket/prefix"),

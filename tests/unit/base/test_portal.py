@@ -221,7 +221,7 @@ class TestLife:
 
     def test_one_that_is_open_is_not_opened_again(self) -> None:
         with Portal() as portal:
-            with pytest.raises(Invalid, match="open already"), portal:
+            with pytest.raises(Invalid, match="opened already"), portal:
                 pass
             assert portal.view(Well()).draw() == 2
 

@@ -5,8 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from holdfast.base.scratch import Scratch, sweep
 
 OWNER = """
@@ -30,15 +28,6 @@ def test_it_is_there_until_it_is_closed(tmp_path: Path) -> None:
     mine.close()
     other.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_name_that_is_taken(tmp_path: Path) -> None:
-    mine = Scratch("room-", tmp_path, "room-1")
-    (mine.path / "file").touch()
-    with pytest.raises(OSError, match="room-1"):
-        Scratch("room-", tmp_path, "room-1")
-    assert list(tmp_path.iterdir()) == [mine.path]
-    mine.close()
 
 
 def test_what_was_killed_is_swept_once_its_child_is_gone_too(tmp_path: Path) -> None:

@@ -7,10 +7,9 @@ from holdfast.base import codec
 from holdfast.base.codec import Document
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Event, Options, Retry
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.usage import Usage
 
 AT_ONCE = Retry(attempts=3, base_ms=0, max_ms=0, jitter_ms=0)
 

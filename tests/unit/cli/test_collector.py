@@ -62,13 +62,13 @@ def test_what_is_missing_or_wrong_is_said(console: Console, tokens: Path, tmp_pa
     cases = [
         ((*ANYWHERE,), 2, "token file"),
         ((*ANYWHERE, "--tokens", str(tmp_path / "none")), 4, "does not exist"),
-        (("--listen", "8080", *given), 2, "no address"),
-        (("--listen", taken, "--private", "127.0.0.1:0", *given), 7, "cannot be listened at"),
+        (("--listen", "8080", *given), 2, "not an address"),
+        (("--listen", taken, "--private", "127.0.0.1:0", *given), 7, "cannot listen"),
         ((*ANYWHERE, *given, "--acceptance", "perhaps"), 2, "--acceptance"),
-        ((*ANYWHERE, *given, "--acceptance", "local_spool"), 2, "no folder"),
-        ((*ANYWHERE, *given, "--spool", str(tmp_path)), 2, "of no use"),
+        ((*ANYWHERE, *given, "--acceptance", "local_spool"), 2, "--spool is missing"),
+        ((*ANYWHERE, *given, "--spool", str(tmp_path)), 2, "uses no spool"),
         ((*ANYWHERE, *given, "--authority-id", "a1"), 7, "a1 is expected"),
-        ((*ANYWHERE, *given, "--tls-key", str(tokens)), 2, "no certificate"),
+        ((*ANYWHERE, *given, "--tls-key", str(tokens)), 2, "without --tls-certificate"),
     ]
     for words, code, text in cases:
         found, error = console.collector(*words)
@@ -115,15 +115,15 @@ def test_of_a_certificate_and_its_key_the_one_that_is_wrong_is_named(
         path.write_text("".join((TLS / name).read_text().splitlines(keepends=True)[::2]))
     certificate, key, none = TLS / "certificate.pem", TLS / "key.pem", tmp_path / "none"
     cases = [
-        (certificate, none, 4, f"--tls-key {none}: there is no such file"),
-        (none, key, 4, f"--tls-certificate {none}: there is no such file"),
+        (certificate, none, 4, f"--tls-key {none}: the file does not exist"),
+        (none, key, 4, f"--tls-certificate {none}: the file does not exist"),
         (certificate, tmp_path, 2, f"--tls-key {tmp_path}: cannot be read: Is a directory"),
-        (certificate, None, 2, f"--tls-certificate {certificate}: there is a certificate in it, and no key"),
-        (tokens, key, 2, f"--tls-certificate {tokens}: there is no certificate in it"),
-        (certificate, certificate, 2, f"--tls-key {certificate}: there is no private key in it"),
-        (certificate, TLS / "second-key.pem", 2, "second-key.pem: it is the key of another certificate than the first"),
-        (torn["certificate.pem"], key, 2, f"--tls-certificate {torn['certificate.pem']}: what is in it is damaged"),
-        (certificate, torn["key.pem"], 2, f"--tls-key {torn['key.pem']}: what is in it is damaged"),
+        (certificate, None, 2, f"--tls-certificate {certificate}: it contains a certificate but no key"),
+        (tokens, key, 2, f"--tls-certificate {tokens}: it contains no certificate"),
+        (certificate, certificate, 2, f"--tls-key {certificate}: it contains no private key"),
+        (certificate, TLS / "second-key.pem", 2, "second-key.pem: it is not the key of the first certificate"),
+        (torn["certificate.pem"], key, 2, f"--tls-certificate {torn['certificate.pem']}: its content is damaged"),
+        (certificate, torn["key.pem"], 2, f"--tls-key {torn['key.pem']}: its content is damaged"),
     ]
     for chain, secret, code, text in cases:
         words = ("--tls-certificate", str(chain), *(("--tls-key", str(secret)) if secret else ()))
@@ -189,7 +189,7 @@ def test_what_is_hardly_meant_is_warned_of(
     count, (nobody,) = warnings(empty, f"file:{tmp_path / 'store'}")
     assert (count, f"{empty} has no valid token" in nobody) == (0, True)
     count, (gone,) = warnings(tokens, "memory:")
-    assert (count, "gone when this process ends" in gone) == (1, True)
+    assert (count, "lost when this process ends" in gone) == (1, True)
     assert warnings(tokens, f"file:{tmp_path / 'store'}") == (1, [])
 
 
@@ -205,7 +205,7 @@ def test_a_copy_of_a_store_is_refused_and_the_override_is_called_unsafe(
     assert (code, error["kind"]) == (7, "refused")
     code, again = console.collector(*words, "--unsafe-any-place", store=f"file:{tmp_path / 'copy'}")
     assert (code, again["authority_id"]) == (0, about["authority_id"])
-    [warned] = [each for each in console.warned if "accepts here a second time" in each]
+    [warned] = [each for each in console.warned if "accepts again what the original has" in each]
     assert all(str(tmp_path / name) in warned for name in ("original", "copy"))
     (tmp_path / "copy").rename(tmp_path / "original")
     assert console.collector(*words, "--unsafe-any-place", store=f"file:{tmp_path / 'original'}")[0] == 0

@@ -25,6 +25,14 @@ def test_what_is_no_span(text: str) -> None:
         parse_span(text)
 
 
+@pytest.mark.parametrize("text", ["9" * 400 + "h", "9" * 30 + "s", "101w" * 100])
+def test_a_span_that_no_clock_can_subtract_is_refused(text: str) -> None:
+    """The HTTP API passes such text on: it must answer 400."""
+    for parse in (parse_span, lambda span: parse_moment(span, NOW)):
+        with pytest.raises(Invalid, match="longer than 100 years"):
+            parse(text)
+
+
 @pytest.mark.parametrize(
     ("text", "iso"),
     [

@@ -8,11 +8,10 @@ from holdfast.ingest.accept import Submission
 from holdfast.ingest.authority import Acceptance
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.manifest import AcceptedManifest
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.desk import Watch

@@ -10,10 +10,10 @@ from holdfast.ingest.collector import CollectorOptions
 from holdfast.ingest.landing import SpoolCollector, SpoolOptions
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.spool import Spool
+from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from tests.unit.ingest.accept_desk import AcceptDesk
 

@@ -2,7 +2,7 @@
 
 from holdfast.ingest.accept import Accepted, IdentityConflict
 from holdfast.ingest.references import of_accepted
-from holdfast.objects.usage import Usage
+from holdfast.objects.client import Usage
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.accept_desk import AcceptDesk
 

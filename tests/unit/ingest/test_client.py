@@ -13,7 +13,7 @@ from holdfast.base.errors import Denied, Invalid
 from holdfast.base.portal import Portal
 from holdfast.ingest import BatchConflict, Client, Gauge, Undelivered
 from holdfast.ingest.frame import decode
-from holdfast.server.app import IngestApp
+from holdfast.server.app import ingest_app
 from tests.unit.server.server_desk import listening, server_desk
 
 GOOD = (200, b'{"duplicate": false}')
@@ -137,15 +137,15 @@ def test_a_client_that_cannot_work_is_refused(tmp_path: Path) -> None:
 
 
 async def test_with_a_block_connections_are_kept(tmp_path: Path) -> None:
-    from holdfast.server.app import IngestApp
+    from holdfast.server.app import ingest_app
 
-    async with server_desk(tmp_path) as desk, listening(IngestApp(desk.service)) as url:
+    async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service)) as url:
         async with Client(url, agent_id="web-1", token=desk.token) as client:
             for number in range(3):
                 await client.send(Gauge("load", float(number), number))
             with pytest.raises(Invalid):
                 await client.__aenter__()
-        assert desk.service.meters.batches == {"new": 3}
+        assert desk.service.metrics.batches("new") == 3
 
 
 def test_blocking_code_uses_it_through_the_portal() -> None:
@@ -220,7 +220,7 @@ def test_a_token_that_no_header_can_hold_is_refused_at_once_and_not_shown(token:
 
 
 async def test_a_token_may_end_as_the_line_of_a_file_does(tmp_path: Path) -> None:
-    async with server_desk(tmp_path) as desk, listening(IngestApp(desk.service)) as url:
+    async with server_desk(tmp_path) as desk, listening(ingest_app(desk.service)) as url:
         receipt = await Client(url, agent_id="web-1", token=f"{desk.token}\n", tries=1).send(Gauge("load", 1.0, 1))
         assert receipt.records == 1
 

@@ -24,7 +24,7 @@ from holdfast.ingest import (
 )
 from holdfast.ingest.frame import inspect
 from holdfast.ingest.transport import PATH
-from holdfast.server.app import IngestApp
+from holdfast.server.app import ingest_app
 from holdfast.server.tokens import add_token, revoke_token
 from tests.unit.server.server_desk import ServerDesk, listening, server_desk
 
@@ -95,7 +95,7 @@ class Desk:
 @asynccontextmanager
 async def desk(folder: Path, **settings: Any) -> AsyncIterator[Desk]:
     async with server_desk(folder, **settings) as server:
-        door = Door(IngestApp(server.service))
+        door = Door(ingest_app(server.service))
         async with listening(door) as url:
             yield Desk(server, door, url, folder)
 
@@ -135,7 +135,7 @@ async def test_a_token_that_is_revoked_on_the_way_loses_nothing(tmp_path: Path) 
         assert it.door.bodies[1] == it.door.bodies[2]
         assert kept(client) == []
         assert await it.values() == [1, 2, 3]
-        assert it.server.service.meters.batches == {"new": 3}
+        assert it.server.service.metrics.batches("new") == 3
 
 
 async def test_a_conflict_hands_over_its_batch_and_holds_up_no_other(tmp_path: Path) -> None:
@@ -366,7 +366,8 @@ async def test_large_logs_go_in_requests_that_a_collector_takes(tmp_path: Path) 
         receipt = await client.send([Log(os.urandom(4_000).hex(), number) for number in range(5_000)])
         assert receipt.records == 5_000
         assert max(map(len, it.door.bodies)) <= 8 << 20
-        assert it.server.service.meters.records["logs"] == 5_000
+        records = it.server.service.metrics.registry.get_sample_value("holdfast_ingest_records_total", {"kind": "logs"})
+        assert records == 5_000
 
 
 async def test_a_record_that_is_too_large_is_named_before_anything_is_sent(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from holdfast.ingest.live import Live
 from holdfast.ingest.marks import Mark, Marked, Marks
 from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
+from holdfast.objects.client import Usage
 from holdfast.objects.store import OVERWRITE
-from holdfast.objects.usage import Usage
 from tests.unit.ingest.accept_desk import AcceptDesk
 
 EVERY_MS = 60_000

@@ -8,7 +8,7 @@ from holdfast.ingest.accept import Accepted, FrameHead, IdentityConflict
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest, ConflictManifest
 from holdfast.ingest.orphans import Fate, OrphanKeeper, fate
-from holdfast.objects.usage import Usage
+from holdfast.objects.client import Usage
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.ingest_kit import submission
 from tests.unit.ingest.accept_desk import AcceptDesk

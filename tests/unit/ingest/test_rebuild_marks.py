@@ -16,8 +16,8 @@ from holdfast.ingest.heard import SKEW_NS
 from holdfast.ingest.live import Live
 from holdfast.ingest.marks import Mark, Marks
 from holdfast.ingest.rebuild import Rebuild
+from holdfast.objects.client import Usage
 from holdfast.objects.store import OVERWRITE
-from holdfast.objects.usage import Usage
 from tests.unit.ingest.accept_desk import AcceptDesk
 from tests.unit.ingest.test_rebuild import submission
 

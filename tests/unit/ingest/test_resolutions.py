@@ -12,9 +12,9 @@ from holdfast.ingest.guard import Guarded
 from holdfast.ingest.holds import Holds, IdentityQuarantined
 from holdfast.ingest.orphans import Fate, OrphanKeeper
 from holdfast.ingest.resolutions import Resolution, Resolutions, find_by_hash
+from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import Object
-from holdfast.objects.usage import Usage
 from holdfast.sim import ingest_kit as kit
 from tests.unit.ingest.accept_desk import AcceptDesk
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from holdfast.base.ids import Ambient
 from holdfast.objects.cache import CacheStats, DiskCache
 from holdfast.objects.cache.space import charged
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Object, Store
-from holdfast.objects.usage import Usage
 
 
 class Clock:

@@ -1,17 +1,11 @@
 """Looking at a local store from both sides: the keys that it lists, and the files that are there."""
 
-import asyncio
-from contextlib import suppress
+import os
 from pathlib import Path
 
-from holdfast.objects.local import LocalStore
+from holdfast.objects.local.files import Folder
+from holdfast.objects.local.locks import Locks
 from holdfast.objects.store import Store
-
-
-def wishes(store: LocalStore) -> int:
-    """How many wait until a folder is forced to disk once more."""
-    loops = store._root.writable().syncs._loops.values()
-    return sum(len(under_way.wishes) for each in loops for under_way in each.rounds.values())
 
 
 async def keys(store: Store, prefix: str = "", *, after: str | None = None) -> list[str]:
@@ -32,11 +26,6 @@ def staged(root: Path) -> list[str]:
     return [path.name for path in (root / ".%holdfast/staging").glob("*")]
 
 
-async def open_below(root: Path) -> int:
-    """How many files and folders below the root this process has open for longer, with those that have no name."""
-    await asyncio.sleep(0.05)
-    found = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            found += str(link.readlink()).startswith(str(root))
-    return found
+def locks(root: Path) -> Locks:
+    """Those of the store, to be taken by a test."""
+    return Locks(Folder.at(os.fsencode(root / ".%holdfast/locks")))

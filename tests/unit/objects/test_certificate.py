@@ -14,7 +14,7 @@ from holdfast.base.clock import SystemClock, parse_iso
 from holdfast.base.config import S3Section, Settings
 from holdfast.base.errors import Corrupt, Denied, Incompatible, Refused, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.certificate import (
     CERTIFICATE_KEY,
     FORMAT_NAME,
@@ -30,7 +30,6 @@ from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from tests.fakes.stores import FAULTY
 
 ENDPOINT = ("endpoint", "http://127.0.0.1:9000")
@@ -52,13 +51,13 @@ def findings(verdicts: Sequence[str] = (KEPT,) * len(LAWS)) -> list[Finding]:
 
 
 def issued(spec: StoreSpec = SPEC) -> Certificate:
-    return certify(spec, findings(), Effort(races=16, rounds=50), holdfast_version="1.2.3", ambient=ambient())
+    return certify(spec, findings(), Effort(races=16, rounds=200), holdfast_version="1.2.3", ambient=ambient())
 
 
 class TestCertificate:
     def test_it_stands_for_an_ordinary_effort_at_least(self) -> None:
         hasty = Effort(rounds=9)
-        with pytest.raises(Refused, match="too little effort: rounds 9 of at least 10"):
+        with pytest.raises(Refused, match="too little effort: rounds 9 of at least 125"):
             certify(SPEC, findings(), hasty, holdfast_version="1.2.3", ambient=ambient())
 
     async def test_it_comes_back_as_it_was_written(self) -> None:
@@ -70,7 +69,7 @@ class TestCertificate:
         assert await read_certificate(store) == certificate
         assert [law.name for law in certificate.laws] == [law.name for law in LAWS]
         assert {law.verdict for law in certificate.laws} == {KEPT}
-        assert (certificate.races, certificate.rounds, certificate.holdfast_version) == (16, 50, "1.2.3")
+        assert (certificate.races, certificate.rounds, certificate.holdfast_version) == (16, 200, "1.2.3")
         assert before - 1_000 <= parse_iso(certificate.certified_at) <= SystemClock().wall_ns()
 
     async def test_the_object_is_a_control_document_of_ours(self) -> None:

@@ -24,9 +24,9 @@ async def test_only_bytes_are_bytes(uri: str, body: Any, tmp_path: Path) -> None
 async def test_a_mode_of_the_wrong_kind_overwrites_nothing(uri: str, mode: Any, tmp_path: Path) -> None:
     async with objects.open(uri.format(folder=tmp_path / "store")) as store:
         await store.put("k", b"before")
-        with pytest.raises(Invalid, match="is no mode of writing"):
+        with pytest.raises(Invalid, match="is not a mode of writing"):
             await store.put("k", b"after", mode)
-        with pytest.raises(Invalid, match="None is no version"):
+        with pytest.raises(Invalid, match="None is not a version"):
             await store.put("k", b"after", IfMatch(None))  # type: ignore[arg-type]
         assert (await store.get("k")).body == b"before"
 

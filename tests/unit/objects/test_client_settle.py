@@ -84,6 +84,30 @@ async def test_certainly_not_written_is_unavailable() -> None:
     assert (backend.puts, backend.reads) == (4, 0)
 
 
+async def test_a_refusal_after_an_open_attempt_is_ambiguous() -> None:
+    """The last attempts certainly did nothing, but the first one may still land."""
+    backend = Scripted("late", *["busy"] * 8)
+    backend.inner.put = _never  # type: ignore[method-assign]
+    with pytest.raises(Ambiguous, match="503"):
+        await stack(backend).put("k", b"ours", CREATE)
+    assert (backend.puts, backend.reads) == (4, 4)
+
+
+async def test_no_attempt_begins_after_the_deadline() -> None:
+    class Slow(SystemClock):
+        now_ns = 0
+
+        def monotonic_ns(self) -> int:
+            self.now_ns += 400_000_000
+            return self.now_ns
+
+    backend = Scripted(*["busy"] * 8)
+    policy = RetryPolicy(attempts=8, base_ms=0, max_ms=0, deadline_ms=1_000)
+    with pytest.raises(Unavailable, match="503"):
+        await Client(backend, ambient=Ambient(Slow(), random.Random(1)), retry=policy).put("k", b"ours", CREATE)
+    assert backend.puts == 3
+
+
 async def test_contended_to_the_end_is_ambiguous() -> None:
     """In a 409 two copies of one write may have met, so nobody knows."""
     backend = Scripted(*["clash"] * 8)

@@ -2,19 +2,20 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
 from holdfast.base import codec
 from holdfast.base.clock import SystemClock
-from holdfast.base.errors import Conflict, Corrupt, Denied, HoldfastError, Incompatible, Unavailable
+from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Denied, HoldfastError, Incompatible, Invalid, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.conformance.examination import Examination, examine
-from holdfast.objects.conformance.laws import LAWS, Bench, Effort, Finding, Law
+from holdfast.objects.conformance.laws import LAWS, ODD_KEYS, Bench, Confidence, Effort, Finding, Law
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.open import FORMAT_KEY, FORMAT_NAME
 from holdfast.objects.retry import RetryPolicy
-from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
 from tests.fakes.stores import ForgetsDeletes, SharedMemoryStore
 
@@ -175,8 +176,9 @@ async def test_a_store_that_goes_away_ends_the_examination() -> None:
         return "not reached"
 
     hospital = Hospital(Leaves)
-    with pytest.raises(Unavailable, match="connection reset"):
-        await hospital.run(law("goes", goes), *LAWS)
+    _, findings = await hospital.run(law("goes", goes), *LAWS)
+    assert [finding.figure for finding in findings] == ["connection reset"] + ["not run"] * len(LAWS)
+    assert {finding.verdict for finding in findings} == {"unjudged"}
     # Lists and deletes still worked: even so the place was left empty.
     assert hospital.shelf.objects == {}
 
@@ -191,6 +193,79 @@ async def test_a_law_that_the_store_cannot_serve_to_its_end_is_not_judged(kind: 
     assert findings[0].figure == "no space left"
 
 
+async def test_a_write_that_stays_open_because_no_answer_came_is_not_judged() -> None:
+    class Stutters(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if key.endswith("cell"):
+                raise Unavailable("500", maybe_applied=True)
+            return await super().put(key, body, mode)
+
+    async def writes(bench: Bench) -> str:
+        await bench.client().put("cell", b"x", CREATE)
+        return "not reached"
+
+    _, findings = await Hospital(Stutters).run(law("writes", writes), *LAWS[:1])
+    assert [finding.verdict for finding in findings] == ["unjudged", "kept"]
+    assert isinstance(findings[0].error, Ambiguous)
+
+
+async def test_a_race_goes_on_until_enough_writes_overlapped() -> None:
+    _, (finding,) = await Hospital().run(*(each for each in LAWS if each.name == "create-exclusive"))
+    assert finding.confidence == Confidence(observed=6, wanted=6)
+    assert finding.confidence.enough
+    assert finding.figure == "2 races of 3"
+
+
+async def test_a_race_ends_when_no_writes_overlap() -> None:
+    hospital = Hospital(MemoryStore)
+    _, (finding,) = await hospital.run(*(each for each in LAWS if each.name == "create-exclusive"))
+    assert finding.confidence == Confidence(observed=0, wanted=6)
+    assert finding.figure == f"{EFFORT.rounds} races of 3"
+
+
+async def test_a_race_ends_when_its_time_is_up() -> None:
+    class Ticking(SystemClock):
+        now_ns = 0
+
+        def monotonic_ns(self) -> int:
+            self.now_ns += 1_000_000_000
+            return self.now_ns
+
+    hospital = Hospital()
+    ambient = Ambient(Ticking(), random.Random(3))
+    patient = replace(SPEC, retry=RetryPolicy(deadline_ms=10**9))
+    (create,) = (each for each in LAWS if each.name == "create-exclusive")
+    async with examine(
+        patient,
+        effort=replace(EFFORT, rounds=10**6),
+        ambient=ambient,
+        connect=hospital.connect,
+        on_leftovers=lambda prefix, error: hospital.leftovers.append((prefix, error)),
+    ) as examination:
+        (finding,) = [finding async for finding in examination.findings([create])]
+    assert finding.kept
+    assert finding.confidence is not None
+    assert 0 < finding.confidence.observed < 100
+
+
+async def test_an_odd_key_that_is_refused_on_one_provider_may_be_refused() -> None:
+    refused = {"back\\slash"}
+
+    class Refuses(SharedMemoryStore):
+        async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
+            if any(key.endswith(name) for name in refused):
+                raise Invalid(f"{key}: not here")
+            return await super().put(key, body, mode)
+
+    (odd_keys,) = (each for each in LAWS if each.name == "odd-keys")
+    _, (finding,) = await Hospital(Refuses).run(odd_keys)
+    assert finding.kept
+    assert finding.figure == f"{len(ODD_KEYS) - 1} keys"
+    refused.add("UPPER")
+    _, (finding,) = await Hospital(Refuses).run(odd_keys)
+    assert (finding.verdict, finding.figure) == ("broken", "'UPPER' is refused")
+
+
 async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
     class Keeps(SharedMemoryStore):
         async def delete_many(self, keys):  # type: ignore[no-untyped-def]  # the port's signature
@@ -201,8 +276,8 @@ async def test_what_cannot_be_cleaned_up_is_told_and_hides_no_error() -> None:
         raise Denied("no permission to continue")
 
     hospital = Hospital(Keeps)
-    with pytest.raises(Denied, match="no permission to continue"):
-        await hospital.run(law("fails", fails))
+    _, findings = await hospital.run(law("fails", fails))
+    assert [finding.figure for finding in findings] == ["no permission to continue"]
     ((prefix, error),) = hospital.leftovers
     assert all(key.startswith(prefix) for key in hospital.shelf.objects)
     assert str(error) == "no permission to delete"

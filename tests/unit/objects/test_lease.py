@@ -9,12 +9,11 @@ import pytest
 from holdfast.base.clock import iso, parse_iso
 from holdfast.base.errors import Conflict, Corrupt, Denied, Fenced, HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.lease import Grant, Held, Lease
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.objects.usage import Usage
 
 QUICK = RetryPolicy(attempts=3, base_ms=0, max_ms=0)
 TTL_MS = 30_000

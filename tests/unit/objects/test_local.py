@@ -12,8 +12,7 @@ import pytest
 from holdfast.base.errors import Ambiguous, Invalid, NotFound, Unavailable
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import store as local
-from holdfast.objects.local.locks import Locks
-from holdfast.objects.memory import content_version
+from holdfast.objects.local.tree import Durable
 from holdfast.objects.open import open_store
 from holdfast.objects.store import (
     ADDRESSED,
@@ -28,8 +27,9 @@ from holdfast.objects.store import (
     Page,
     Version,
     Written,
+    content_version,
 )
-from tests.unit.objects.local_kit import files, keys, staged
+from tests.unit.objects.local_kit import files, keys, locks, staged
 
 LARGE = 64 * 1024 * 1024
 
@@ -197,48 +197,99 @@ async def test_deleting_leaves_a_tidy_tree(store: LocalStore, root: Path) -> Non
     assert files(root) == []
 
 
-@pytest.mark.usefixtures("forced_by_threads")
+class Steps:
+    """The calls of the system that make a write durable, in their order."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[str] = []
+        fsync, rename = os.fsync, os.rename
+
+        def noted_fsync(descriptor: int) -> None:
+            fsync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(root)
+            self.taken.append("sync staged" if path.is_relative_to(".%holdfast/staging") else f"sync {path}")
+
+        def noted_rename(old: bytes, new: bytes, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+            rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            folder = Path(f"/proc/self/fd/{dst_dir_fd}").readlink()
+            self.taken.append(f"rename to {(folder / os.fsdecode(new)).relative_to(root)}")
+
+        monkeypatch.setattr(os, "fsync", noted_fsync)
+        monkeypatch.setattr(os, "rename", noted_rename)
+
+    async def of(self, call: Awaitable[object]) -> list[str]:
+        self.taken.clear()
+        await call
+        return self.taken
+
+
 async def test_what_is_answered_is_on_disk(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.put("warm", b"")
-    steps: list[str] = []
-    fsync, rename = os.fsync, os.rename
-
-    def noted_fsync(descriptor: int) -> None:
-        fsync(descriptor)
-        path = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(root)
-        steps.append("sync staged" if path.is_relative_to(".%holdfast/staging") else f"sync {path}")
-
-    def noted_rename(old: bytes, new: bytes, *, dst_dir_fd: int | None = None) -> None:
-        rename(old, new, dst_dir_fd=dst_dir_fd)
-        folder = root if dst_dir_fd is None else Path(f"/proc/self/fd/{dst_dir_fd}").readlink()
-        steps.append(f"rename to {(folder / os.fsdecode(new)).relative_to(root)}")
-
-    async def steps_of(call: Awaitable[object]) -> list[str]:
-        steps.clear()
-        await call
-        return steps
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "rename", noted_rename)
+    steps = Steps(root, monkeypatch)
     if_one = IfMatch(content_version(b"1"))
     move = ["rename to x/%moving/y", "rename to x/y/%self", "sync x/y", "sync x"]
-    *first, one, other = await steps_of(store.put("x/y", b"1"))
-    assert first == ["sync staged", "rename to x/y"]
-    assert {one, other} == {"sync x", "sync ."}  # at the same time
-    assert await steps_of(store.put("x/y", b"2", if_one)) == ["sync staged", "rename to x/y", "sync x"]
-    assert await steps_of(store.put("x/y/z", b"3")) == ["sync staged", *move, "rename to x/y/z", "sync x/y"]
-    # Who loses makes durable what has won.
-    assert await steps_of(store.put("x/y", b"2", CREATE)) == ["sync staged", "sync x/y/%self", "sync x/y"]
-    assert await steps_of(store.put("x/y/z", b"3", CREATE)) == ["sync x/y/z", "sync x/y"]
-    assert await steps_of(store.delete("x/y/z")) == ["sync x/y"]
-    assert await steps_of(store.delete_many(["x/y", "x/z"])) == ["sync ."]
-    assert await steps_of(store.delete("x/y")) == ["sync ."]
+    assert await steps.of(store.put("x/y", b"1")) == ["sync .", "sync staged", "rename to x/y", "sync x"]
+    assert await steps.of(store.put("x/z", b"1", CREATE)) == ["sync staged", "rename to x/z", "sync x"]
+    assert await steps.of(store.put("x/y", b"2", if_one)) == ["sync staged", "rename to x/y", "sync x"]
+    made = [*move, "sync x", "sync staged", "rename to x/y/z", "sync x/y"]
+    assert await steps.of(store.put("x/y/z", b"3")) == made
+    assert await steps.of(store.delete("x/y/z")) == ["sync x/y"]
+    assert await steps.of(store.delete_many(["x/y", "x/z"])) == ["sync ."]
+    assert await steps.of(store.delete("x/y")) == ["sync ."]
+
+
+async def test_a_lost_race_is_answered_when_what_won_is_on_disk(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may have been killed before it fsynced the directories, or not have come to it yet."""
+    await store.put("warm", b"")
+    (root / "x/y").mkdir(parents=True)
+    (root / "x/y/z").write_bytes(b"theirs")
+    steps = Steps(root, monkeypatch)
+    assert await steps.of(store.put("x/y/z", b"", CREATE)) == ["sync .", "sync x", "sync x/y/z", "sync x/y"]
+    assert await steps.of(store.put("x/y/z", b"", ADDRESSED)) == ["sync x/y/z", "sync x/y"]
+    other = IfMatch(content_version(b"another"))
+    assert await steps.of(store.put("x/y/z", b"", other)) == ["sync staged", "sync x/y/z", "sync x/y"]
+    await store.put("x/y/z/inner", b"")
+    assert await steps.of(store.put("x/y/z", b"", CREATE)) == ["sync staged", "sync x/y/z/%self", "sync x/y/z"]
+    # What won was a delete.
+    assert await steps.of(store.put("x/y/none", b"", other)) == ["sync staged", "sync x/y"]
+    assert await steps.of(store.put("x/none/none", b"", other)) == ["sync x"]
+
+
+async def test_a_directory_that_was_made_anew_is_made_durable_anew(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its path, and often by its inode number too, it looks like the one before."""
+    await store.put("x/a", b"")
+    other = LocalStore(root)
+    await other.put("warm", b"")
+    steps = Steps(root, monkeypatch)
+    for _ in range(20):
+        await other.delete("x/a")
+        (root / "x").mkdir()
+        assert await steps.of(store.put("x/a", b"")) == ["sync .", "sync staged", "rename to x/a", "sync x"]
+
+
+async def test_few_directories_are_remembered_and_none_after_the_end(store: LocalStore, root: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    await store.put("a", b"")
+    before = descriptors()
+    for number in range(Durable.MOST + 10):
+        await store.put(f"{number}/a", b"")
+    assert descriptors() == before + Durable.MOST
+    await store.close()
+    assert descriptors() < before
+    assert isinstance(await store.put("b", b"", CREATE), Written)
+    await store.close()
 
 
 async def test_a_write_that_was_given_up_is_not_still_under_way(store: LocalStore, root: Path) -> None:
     """Whoever cleans up after a cancelled write must find all that it leaves."""
     await store.put("other", b"")
-    with Locks(os.fsencode(root / ".%holdfast/locks")).writing((b"key",)):
+    with locks(root).writing((b"key",)):
         writing = asyncio.ensure_future(store.put("key", b"1"))
         while not staged(root):
             await asyncio.sleep(0.001)
@@ -256,7 +307,7 @@ async def test_deleting_works_on_a_disk_that_takes_no_file_more(root: Path, monk
     opens = os.open
 
     def refuse_new_files(path: bytes, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if flags & os.O_CREAT and not os.access(path, os.F_OK):
+        if flags & os.O_CREAT and not os.access(path, os.F_OK, dir_fd=dir_fd):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         return opens(path, flags, mode, dir_fd=dir_fd)
 
@@ -267,7 +318,6 @@ async def test_deleting_works_on_a_disk_that_takes_no_file_more(root: Path, monk
     assert files(root) == []
 
 
-@pytest.mark.usefixtures("forced_by_threads")
 @pytest.mark.parametrize("mode", [OVERWRITE, CREATE, IfMatch(content_version(b"1"))], ids=["overwrite", "create", "if"])
 async def test_what_cannot_be_forced_to_disk_is_not_acknowledged(
     root: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode

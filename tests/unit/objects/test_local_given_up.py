@@ -1,29 +1,29 @@
-"""Writes whose task or loop is gone, or for which too many files are open: nothing stays open, nobody is hurt."""
+"""Writes that fail, race, or whose caller is gone: nothing is left behind, and nothing is said that is not so."""
 
 import asyncio
 import errno
 import gc
 import os
-import threading
+import stat
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from holdfast.base.errors import Ambiguous
+from holdfast.base.errors import Unavailable
 from holdfast.objects.local import LocalStore
-from holdfast.objects.local import store as store_module
-from holdfast.objects.local.files import OpenFolder
-from holdfast.objects.local.locks import Locks
-from holdfast.objects.local.syncs import Syncs
-from holdfast.objects.local.writing import AT_ONCE_BYTES, Write
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, Version, Written
-from tests.unit.objects.local_kit import files
+from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written, content_version
+from tests.unit.objects.local_kit import contents, files, locks, staged
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(tmp_path)
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(root)
 
 
 def open_files() -> int:
@@ -31,104 +31,175 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def cancel_all() -> None:
-    """As a loop does that is about to end: what a caller's cancellation spares is cancelled too."""
-    for task in asyncio.all_tasks():
-        if task is not asyncio.current_task():
-            task.cancel()
+def once_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object]) -> None:
+    """Have something happen just before the next call of a function of ``os``."""
+    function = getattr(os, name)
+
+    def first_act(*args: object, **named: object) -> object:
+        monkeypatch.setattr(os, name, function)
+        act()
+        return function(*args, **named)
+
+    monkeypatch.setattr(os, name, first_act)
 
 
-async def test_a_write_that_is_given_up_names_no_file_of_somebody_else(
-    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_write_that_hangs_is_given_up_and_leaves_nothing(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for a lock in a thread, while its files are closed and their numbers given to others."""
-    monkeypatch.setattr("holdfast.base.aio.PATIENCE_SECONDS", 0.05)
-    await store.put("other/0", b"")
-    with Locks(os.fsencode(tmp_path / ".%holdfast/locks")).writing((b"a", b"b")):
+    """It waits for a lock, as if the process that holds it were stopped."""
+    monkeypatch.setattr("holdfast.base.aio.PATIENCE_SECONDS", 0.01)
+    await store.put("a/0", b"")
+    before = open_files()
+    with locks(root).writing((b"a", b"b")):
         given_up = asyncio.ensure_future(store.put("a/b", b"mine", CREATE))
-        await asyncio.sleep(0.2)
-        cancel_all()
-        await asyncio.wait([given_up])
-        others = [os.open(tmp_path / "other", how) for how in (os.O_DIRECTORY, os.O_WRONLY | os.O_TMPFILE)]
-    await asyncio.sleep(0.2)
-    for descriptor in others:
-        os.close(descriptor)
-    assert files(tmp_path / "other") == ["0"]
-
-
-async def test_what_a_thread_opens_for_a_write_that_is_given_up_is_closed(
-    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.put("a/0", b"", CREATE)
-    before, opened, go_on = open_files(), threading.Event(), threading.Event()
-    begin = Write.begin
-
-    def slowly(write: Write, body: bytes) -> bool:
-        begun = begin(write, body)
-        opened.set()
-        go_on.wait(60)
-        return begun
-
-    monkeypatch.setattr(Write, "begin", slowly)
-    given_up = asyncio.ensure_future(store.put("a/1", bytes(AT_ONCE_BYTES + 1), CREATE))
-    while not opened.is_set():
-        await asyncio.sleep(0.001)
-    cancel_all()
-    await asyncio.sleep(0)
-    go_on.set()
-    await asyncio.wait([given_up])
+        while not staged(root):
+            await asyncio.sleep(0.001)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        assert files(root) == ["a", "a/0"]
     del given_up
-    await asyncio.sleep(0.2)  # the thread lets go of it
-    assert open_files() <= before
-    assert files(tmp_path / "a") == ["0"]
+    while staged(root) or open_files() > before:
+        await asyncio.sleep(0.001)
+    assert await contents(store) == {"a/0": b"", "a/b": b"mine"}
 
 
-async def test_a_folder_is_closed_although_those_above_it_cannot_be_opened(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", [OVERWRITE, CREATE], ids=["overwrite", "create"])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
+async def test_a_write_that_fails_leaves_nothing(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, call: str
 ) -> None:
-    await store.put("a/0", b"", CREATE)
+    await store.put("x/warm", b"")
     before = open_files()
+    function = getattr(os, call)
 
-    def refuse(write: Write, folder: object, device: int) -> object:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    def full(target: int | bytes, *args: object, **named: object) -> object:
+        if isinstance(target, int) and stat.S_ISDIR(os.fstat(target).st_mode):
+            return function(target, *args, **named)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Write, "_above", refuse)
-    store._root.writable().syncs.writers += 1  # somebody else, with whom folders are forced to disk on the loop
-    with pytest.raises(Ambiguous) as kept:
-        await store.put("a/1", b"")
-    await asyncio.sleep(0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(Unavailable, match="No space left"):
+            await store.put("x/y/z/a", b"1", mode)
+    assert files(root) == ["x", "x/warm"]
+    assert staged(root) == []
+    await store.close()
     assert open_files() <= before
-    assert kept.value.__cause__ is not None  # whose traceback knows the folder
+    assert isinstance(await store.put("x/y/z/a", b"1", CREATE), Written)
 
 
-def test_a_loop_that_is_closed_while_folders_are_forced_leaves_none_open(tmp_path: Path) -> None:
-    syncs, path = Syncs(), os.fsencode(tmp_path)
+async def test_an_fsync_that_failed_is_not_tried_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports lost writes once: a second fsync of the same file would succeed, and prove nothing."""
+    await store.put("a", b"old")
+    tried: list[int] = []
 
-    async def begin(wishes: int) -> list["asyncio.Future[None]"]:
-        return [syncs.folder(path, OpenFolder(path)) for _ in range(wishes)]
+    def fail(descriptor: int) -> None:
+        tried.append(os.fstat(descriptor).st_ino)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def use(wishes: int) -> None:
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(begin(wishes))
-        loop.run_until_complete(loop.shutdown_default_executor())  # where threads force
-        loop.close()
-
-    use(1)
-    before = open_files()
-    for _ in range(20):
-        use(2)
-    assert open_files() < before + 20  # rings of the last loops may stay until another one is made
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(Unavailable, match="Input/output error"):
+        await store.put("a", b"new")
+    assert len(tried) == 1
+    assert await contents(store) == {"a": b"old"}
 
 
-async def test_a_large_body_is_hashed_off_the_loop(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed_by: list[threading.Thread] = []
+async def test_a_directory_whose_name_could_not_be_fsynced_is_fsynced_by_the_next_writer(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put("warm", b"")
+    fsync, number, synced = os.fsync, root.stat().st_ino, list[int]()
 
-    def noted(body: bytes) -> Version:
-        hashed_by.append(threading.current_thread())
-        return content_version(body)
+    def fail(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == number:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
 
-    monkeypatch.setattr(store_module, "content_version", noted)
-    body = bytes(AT_ONCE_BYTES + 1)
-    assert await store.put("large", body, CREATE) == Written(content_version(body))
-    assert len(hashed_by) == 1
-    assert threading.main_thread() not in hashed_by
+    def noted(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(Unavailable, match="Input/output error"):
+        await store.put("x/1", b"1", CREATE)
+    monkeypatch.setattr(os, "fsync", noted)
+    assert isinstance(await store.put("x/2", b"2", CREATE), Written)
+    assert number in synced
+
+
+async def test_a_create_that_is_overtaken_while_it_stages_has_lost(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put("x/warm", b"")
+    once_before(monkeypatch, "write", lambda: (root / "x/a").write_bytes(b"theirs"))
+    assert await store.put("x/a", b"ours", CREATE) == Lost()
+    assert (await store.get("x/a")).body == b"theirs"
+
+
+async def test_an_object_that_moves_is_not_created_a_second_time(store: LocalStore, root: Path) -> None:
+    """Its plain name is free for a moment, while its mover holds the lock of its path."""
+    await store.put("warm", b"")
+    with locks(root).writing((b"a",)):
+        rival = asyncio.create_task(store.put("a", b"ours", CREATE))
+        while not staged(root):
+            await asyncio.sleep(0.001)
+        (root / "%moving").mkdir()
+        (root / "%moving/a").write_bytes(b"theirs")
+    assert await rival == Lost()
+    assert (await store.get("a")).body == b"theirs"
+    assert files(root) == ["a", "a/%self", "warm"]
+
+
+async def test_a_directory_that_is_removed_meanwhile_is_made_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put("warm", b"")
+    once_before(monkeypatch, "rename", (root / "x").rmdir)
+    assert isinstance(await store.put("x/a", b"1", CREATE), Written)
+    assert files(root) == ["warm", "x", "x/a"]
+
+
+async def test_a_stream_that_ends_early_leaves_nothing(store: LocalStore, root: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"half"
+        assert len(staged(root)) == 1
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await store.put_stream("a", broken)
+    waiting = asyncio.Event()
+
+    async def hanging() -> AsyncIterator[bytes]:
+        yield b"half"
+        waiting.set()
+        await asyncio.Event().wait()
+
+    streaming = asyncio.ensure_future(store.put_stream("a", hanging))
+    await waiting.wait()
+    streaming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await streaming
+    assert staged(root) == []
+    assert files(root) == []
+
+
+async def test_a_store_works_on_either_side_of_a_fork(store: LocalStore, root: Path) -> None:
+    async def work(name: str) -> bool:
+        found = [await store.put(f"x/{name}/{number}", b"", CREATE) for number in range(5)]
+        version = content_version(b"")
+        return all(outcome == Written(version) for outcome in found) and (await store.get("x/a")).body == b"1"
+
+    await store.put("x/a", b"1")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if asyncio.run(work("child")) else 1
+        finally:
+            os._exit(status)
+    assert await work("parent")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert len(await contents(store)) == 11

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.objects.local.paths import CONTROL, MOVING, SELF, component_names, key_names, names_component
+from holdfast.objects.local.names import CONTROL, MOVING, SELF, component_names, key_names, names_component
 
 LONG = "x" * 256
 

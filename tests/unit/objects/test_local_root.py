@@ -12,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.base.aio import blocking
 from holdfast.base.errors import Corrupt, Incompatible, Invalid, Refused
 from holdfast.objects.local import LocalStore
 from holdfast.objects.local import root as local_root
-from holdfast.objects.local import store as local_store
-from holdfast.objects.local.files import OpenFile
 from holdfast.objects.local.root import filesystem_type
 from tests.unit.objects.local_kit import contents, files, keys, staged
 
@@ -66,27 +63,7 @@ async def test_the_layout_of_a_newer_client_is_refused(root: Path) -> None:
         await LocalStore(root).get("a")
 
 
-@pytest.mark.parametrize("at_hand", [True, False])
-async def test_what_the_system_has_in_memory_is_read_without_a_thread(
-    at_hand: bool, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await LocalStore(root).put("a/b", b"bytes")
-    calls: list[Any] = []
-
-    async def counted(function: Any, *args: Any) -> Any:
-        calls.append(function)
-        return await blocking(function, *args)
-
-    monkeypatch.setattr(local_store, "blocking", counted)
-    monkeypatch.setattr(OpenFile, "read_at_hand", lambda file: file.read(0, file.size) if at_hand else None)
-    store = LocalStore(root)
-    assert (await store.get("a/b")).body == b"bytes"
-    assert await store.find("meta/format.json") is None
-    assert await store.link("a/b", root / "linked") == 5
-    assert len(calls) == (0 if at_hand else 1), "what is there, and has to come from the disk"
-
-
-async def test_before_there_is_a_layout_plain_files_are_found_by_a_thread(root: Path) -> None:
+async def test_before_there_is_a_layout_plain_files_are_found(root: Path) -> None:
     store = LocalStore(root)
     assert await store.find("a") is None
     root.mkdir()

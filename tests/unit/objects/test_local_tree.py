@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.base.errors import Invalid
 from holdfast.objects.local import LocalStore
-from holdfast.objects.local.locks import Locks, renaming
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, IfMatch, Lost, Written
-from tests.unit.objects.local_kit import contents, files, keys
+from holdfast.objects.local.files import Folder
+from holdfast.objects.local.locks import renaming
+from holdfast.objects.store import CREATE, IfMatch, Lost, Written, content_version
+from tests.unit.objects.local_kit import contents, files, keys, locks
 
 LONG = "x" * 300
 
@@ -111,14 +111,14 @@ async def test_the_empty_folder_of_a_killed_mover_is_pruned(store: LocalStore, r
 async def test_a_link_in_the_way_is_left_alone(store: LocalStore, root: Path) -> None:
     root.mkdir()
     (root / "a").symlink_to("nowhere")
-    with pytest.raises(Invalid, match="neither a file nor a folder"):
+    with pytest.raises(Invalid, match="neither a file nor a directory"):
         await store.put("a/b", b"")
     assert (root / "a").is_symlink()
 
 
 async def test_a_listing_waits_for_a_mover(store: LocalStore, root: Path) -> None:
     await store.put("a", b"1")
-    with renaming(os.fsencode(root)):
+    with Folder.at(os.fsencode(root)) as folder, renaming(folder):
         (root / "a").rename(root.parent / "out of sight")
         listing = asyncio.create_task(keys(store))
         await asyncio.sleep(0.05)  # time enough for a listing that does not wait
@@ -129,7 +129,7 @@ async def test_a_listing_waits_for_a_mover(store: LocalStore, root: Path) -> Non
 
 async def test_a_condition_is_compared_under_the_lock(store: LocalStore, root: Path) -> None:
     await store.put("a", b"1")
-    with Locks(os.fsencode(root / ".%holdfast/locks")).writing((b"a",)):
+    with locks(root).writing((b"a",)):
         rival = asyncio.create_task(store.put("a", b"2", IfMatch(content_version(b"1"))))
         await asyncio.sleep(0.05)  # time enough for a writer that does not wait
         (root / "a").write_bytes(b"3")

@@ -8,12 +8,11 @@ import pytest
 from holdfast.base import codec
 from holdfast.base.errors import Ambiguous, Conflict, Corrupt, Incompatible, Invalid
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.register import UNCHANGED, Plain, RecentOperations, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.objects.usage import Usage
 
 QUICK = RetryPolicy(attempts=5, base_ms=0, max_ms=0)
 FORMAT = Plain("test.counter")

@@ -6,12 +6,11 @@ import pytest
 
 from holdfast.base.errors import Ambiguous, Conflict
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.register import Plain, RecentOperations, Register
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
-from holdfast.objects.usage import Usage
 
 FORMAT = Plain("test.counter")
 KEEP = 8

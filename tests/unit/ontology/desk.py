@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.objects.usage import Usage
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.delta import Expectation, Intent, Row
 from holdfast.ontology.drift import Drift, diff

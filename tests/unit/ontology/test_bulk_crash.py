@@ -7,12 +7,11 @@ import pytest
 
 from holdfast.base.errors import HoldfastError, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Page, Part, Store, Written
-from holdfast.objects.usage import Usage
 from holdfast.ontology import layout, loads
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.decide import Policy, Rules

@@ -12,11 +12,10 @@ import pytest
 
 from holdfast.base.errors import Conflict, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import OVERWRITE, Lost, Mode, NotModified, Object, Store, Version, Written
-from holdfast.objects.usage import Usage
 from holdfast.ontology import layout, lock
 from holdfast.ontology.commit import Committer
 from holdfast.ontology.lock import Manners, WriteLock

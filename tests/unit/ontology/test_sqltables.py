@@ -150,6 +150,26 @@ async def test_what_writes_or_leaves_the_store_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_users_statements_run_in_a_database_with_nothing_but_views() -> None:
+    """Also after statements over so many files that an ontology session would load them into tables."""
+    desk = Desk()
+    await shop(desk)
+    async with Ontology(desk.store, desk.ambient, [Customer]) as onto:
+        for number in range(20):
+            onto.ensure(Customer(id=f"c{number}", name="Cy"))
+            await onto.commit()
+    async with SqlTables(desk.store) as sql:
+        for _ in range(3):
+            assert await rows(sql, "select count(*) from Customer") == [(21,)]
+        user, ours = await sql._duck(), sql._warm.duck
+        assert user is not ours
+        views = await user.table("SELECT view_name AS name FROM duckdb_views() WHERE NOT internal")
+        assert views.column("name").to_pylist() == ["Customer"]
+        for duck in (user, ours):
+            assert (await duck.table("SELECT * FROM duckdb_tables()")).num_rows == 0
+        assert (await ours.table("SELECT * FROM duckdb_views() WHERE NOT internal")).num_rows == 0
+
+
 async def test_mistakes_are_explained() -> None:
     desk = Desk()
     await shop(desk)

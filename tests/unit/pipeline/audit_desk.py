@@ -9,10 +9,9 @@ from typing import Any
 from holdfast import pipeline
 from holdfast.base.clock import SystemClock
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.options import Options

@@ -10,9 +10,8 @@ from holdfast.ingest.frame import Limits, decode, encode, pack
 from holdfast.ingest.marks import Marks
 from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.pipeline import Options, audited
 from holdfast.platform.metrics import Metrics
 from tests.unit.ingest.accept_desk import AcceptDesk

@@ -11,12 +11,11 @@ from holdfast.ingest.accept import Submission
 from holdfast.ingest.frame import Sequenced, decode, encode, pack_sequenced
 from holdfast.ingest.records import Gauge
 from holdfast.ingest.submit import submission_of
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.store import ADDRESSED, CREATE, Object, Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 from holdfast.pipeline import audited
 from holdfast.pipeline.audited import Audited
 from holdfast.pipeline.engine import Inline

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import pipeline
+from holdfast.base.audit import Look, Tally
 from holdfast.base.errors import NotFound
-from holdfast.base.findings import Look, Tally
 from holdfast.ingest import layout as ingest
 from holdfast.ingest.frame import Limits
 from holdfast.objects.layer import Layer

@@ -11,9 +11,9 @@ from holdfast.ingest.frame import Limits
 from holdfast.metrics import layout
 from holdfast.metrics.manifest import Generation, Kind
 from holdfast.metrics.windows import Windows
+from holdfast.objects.client import Usage
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
-from holdfast.objects.usage import Usage
 from holdfast.pipeline.derive import Derive
 from holdfast.pipeline.engine import Inline
 from holdfast.pipeline.gc import derived

@@ -6,11 +6,10 @@ from typing import Any
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
-from holdfast.objects.usage import Usage
 from holdfast.runs import layout
 from holdfast.runs.entry import Draft
 from holdfast.runs.history import History, read_history

@@ -1,5 +1,7 @@
 """What tests of the server share: a collector on a store in memory, asked through its applications."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,20 +14,20 @@ from holdfast.base.config import IngestSection
 from holdfast.ingest import Gauge
 from holdfast.ingest.frame import encode, pack
 from holdfast.ingest.records import Record
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
-from holdfast.server.app import IngestApp, private_app
+from holdfast.server.app import ingest_app, private_app
+from holdfast.server.connections import ConnectionLimits, Connections
+from holdfast.server.run import Address, Listener, bound
 from holdfast.server.service import Service, open_service
 from holdfast.server.tokens import add_token
-from holdfast.server.wire import Address, Wire, bound, server_for
 from tests.unit.ingest.accept_desk import AcceptDesk
 from tests.unit.objects.scripted import Scripted
 from tests.unit.runs.desk import Watch
 
-WIRE = Wire(connections=20, header_timeout_s=5, body_timeout_s=5, drain_s=1)
+LIMITS = ConnectionLimits(connections=20, header_timeout_s=5, body_timeout_s=5)
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -76,23 +78,26 @@ async def server_desk(
     store = Client(script, ambient=ambient, retry=retry, usage=usage, spec=StoreSpec("memory", "desk"))
     section = IngestSection.model_validate({"tokens": tokens, **settings})
     async with open_service(store, section, query=query, overlap_s=overlap_s) as service:
-        transports = [httpx.ASGITransport(app, False) for app in (IngestApp(service), private_app(service))]
-        clients = [httpx.AsyncClient(transport=each, base_url="http://collector") for each in transports]
+        transports = [httpx.ASGITransport(app, False) for app in (ingest_app(service), private_app(service))]
+        clients = [httpx.AsyncClient(transport=each, base_url="http://localhost") for each in transports]
         async with clients[0] as ingest, clients[1] as private:
             yield ServerDesk(service, ingest, private, token, usage, script, desk.watch)
 
 
 @asynccontextmanager
-async def listening(app: Asgi) -> AsyncIterator[str]:
-    """A real listener with this application; its URL."""
-    import asyncio
-
+async def listening(
+    app: Asgi, limits: ConnectionLimits = LIMITS, context: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    """A real listener with this application; its URL. No connection is left open afterwards."""
+    connections = Connections(limits, context)
     with bound(Address("127.0.0.1", 0)) as (socket, address):
-        server = server_for(app, WIRE)
-        task = asyncio.create_task(server.serve(sockets=[socket]))
-        await server.listening.wait()
+        listener = Listener(app, socket, connections)
+        listener.listen()
+        task = asyncio.create_task(listener.serve())
         try:
-            yield f"http://{address}"
+            async with asyncio.timeout(60):
+                yield f"{'http' if context is None else 'https'}://{address}"
         finally:
-            server.should_exit = True
+            listener.end(within_s=1)
             await task
+    assert len(connections) == 0

@@ -8,8 +8,8 @@ from fastapi import FastAPI
 
 from holdfast.base.config import IngestSection
 from holdfast.ingest import reconciled
-from holdfast.server.app import IngestApp, private_app
-from holdfast.server.faults import REASONS
+from holdfast.server.app import ingest_app, private_app
+from holdfast.server.errors import REASONS
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import server_desk
 
@@ -20,7 +20,7 @@ METHODS = {"get", "post", "put", "delete", "patch", "head", "options"}
 def routes(app: FastAPI) -> dict[str, set[int]]:
     """What OpenAPI says."""
     return {
-        f"{method.upper()} {path}": {int(status) for status in about["responses"]}
+        f"{method.upper()} {path}": {int(status) for status in about["responses"] if status != "default"}
         for path, methods in app.openapi()["paths"].items()
         for method, about in methods.items()
         if method in METHODS
@@ -34,7 +34,7 @@ def documented() -> dict[str, tuple[str, set[int]]]:
 
 async def test_every_route_is_listed_with_its_listener_and_statuses(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
-        ingest, private = routes(IngestApp(desk.service).framework), routes(private_app(desk.service))
+        ingest, private = routes(ingest_app(desk.service)), routes(private_app(desk.service))
     expected = {
         route: (
             "both" if route in ingest and route in private else "ingest" if route in ingest else "private",
@@ -49,7 +49,7 @@ async def test_every_parameter_and_metric_is_explained(tmp_path: Path) -> None:
     async with server_desk(tmp_path) as desk:
         paths = private_app(desk.service).openapi()["paths"]
         parameters, conflicts = (paths[f"/api/v1/{each}"]["get"]["parameters"] for each in ("live", "conflicts"))
-        families = {family.name: family.type for family in desk.service.meters.registry.collect()}
+        families = {family.name: family.type for family in desk.service.metrics.registry.collect()}
     assert all(f"| `{each['name']}` |" in PAGE for each in parameters)
     section = PAGE.partition("## Conflicts and holds")[2].partition("## ")[0]
     assert all(f"`{each['name']}`" in section for each in conflicts)

@@ -23,7 +23,7 @@ from holdfast.base.errors import (
 )
 from holdfast.ingest import Gauge
 from holdfast.ingest.frame import FrameInvalid, Reason
-from holdfast.server.faults import REASONS, Fault, failure_of
+from holdfast.server.errors import REASONS, Fault, failure_of
 from tests.unit.server.server_desk import frame, server_desk
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from holdfast.server import outlet
+from holdfast.server import logs
 from holdfast.server.logs import REFUSALS_PER_S, logging_to
 
 
@@ -39,7 +39,7 @@ def accounted(lines: Iterable[bytes], until: int) -> list[int]:
         line = json.loads(each)
         if "dropped" in line:
             assert (line["logger"], line["level"]) == ("holdfast.server.logs", "warning")
-            assert f"{line['dropped']} lines were dropped" in line["message"]
+            assert f"{line['dropped']} lines were dropped: the reader of the log was too slow" in line["message"]
             counts.append(line["dropped"])
             number += line["dropped"]
         else:
@@ -54,8 +54,8 @@ def accounted(lines: Iterable[bytes], until: int) -> list[int]:
 def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_was_dropped_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlet, "FLUSH_S", 0.1)
-    log, most = logging.getLogger("holdfast.ingest"), 3 * outlet.MOST_LINES
+    monkeypatch.setattr(logs, "FLUSH_S", 0.1)
+    log, most = logging.getLogger("holdfast.ingest"), 3 * logs.MOST_LINES
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as reading, os.fdopen(writer, "w", encoding="utf-8") as stream:
         began = time.monotonic()
@@ -63,13 +63,13 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_was_dropped_is_told(
             for number in range(most):  # a pipe holds some dozens
                 log.warning(numbered(number))
         assert time.monotonic() - began < 30
-        assert sum(accounted(reading, most)) > outlet.MOST_LINES
+        assert sum(accounted(reading, most)) > logs.MOST_LINES
         while "holdfast-logs" in {each.name for each in threading.enumerate()}:
             time.sleep(0.01)
 
 
 def test_who_reads_again_gets_the_count_before_the_next_line() -> None:
-    log, most = logging.getLogger("holdfast.ingest"), 3 * outlet.MOST_LINES
+    log, most = logging.getLogger("holdfast.ingest"), 3 * logs.MOST_LINES
     reader, writer = os.pipe()
     counts: list[int] = []
     with os.fdopen(reader, "rb") as reading:

@@ -75,7 +75,7 @@ async def test_who_shows_no_token_is_told_no_address_and_no_path(tmp_path: Path)
         assert told.json()["error"] == {
             "kind": "unavailable",
             "reason": "not_ready",
-            "message": "no batch can be accepted: the store takes no writes",
+            "message": "no batch can be accepted: the store accepts no writes",
             "remedy": "send batches to another collector",
         }
         desk.service.begin_draining()
@@ -93,7 +93,7 @@ async def test_nor_where_a_spool_is(tmp_path: Path) -> None:
         desk.watch.advance(seconds=3)
         assert str(folder) in await problem(desk)
         told = (await desk.ingest.get("/readyz")).json()["error"]
-        assert told["message"] == "no batch can be accepted: the disk of the spool takes no writes"
+        assert told["message"] == "no batch can be accepted: the disk of the spool accepts no writes"
         assert str(tmp_path) not in str(told)
         folder.unlink()
         away.rename(folder)
@@ -147,7 +147,7 @@ async def test_of_a_disk_that_hangs_who_asks_is_told_so_and_it_is_not_asked_agai
     spool = Spool(disk, Notes(DiskFolder(tmp_path), desk.watch))
     await spool.load()
     ready = Readiness(desk.store(), desk.watch, spool, None, disk_s=0.01)
-    silent = "the disk of the spool does not answer"
+    silent = "the disk of the spool does not respond"
     try:
         for _ in range(3):
             assert await asyncio.gather(*(ready.problem() for _ in range(3))) == [silent] * 3

@@ -49,7 +49,7 @@ async def test_batches_that_wait_for_the_store_are_seen_and_named_at_the_end(
         desk.service.begin_draining()
     [told] = [each for each in caplog.records if "in the spool" in each.getMessage()]
     assert told.levelno == logging.WARNING
-    assert told.getMessage().startswith(f"1 batch waits in the spool {tmp_path / 'spool'}: ")
+    assert told.getMessage().startswith(f"1 batch remains in the spool {tmp_path / 'spool'}, ")
 
 
 async def test_a_collector_without_a_spool_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +88,7 @@ async def test_what_waits_for_longer_than_the_window_is_shown_and_its_lack_is_sa
             assert (await desk.post(frame(seq=2), seqs=(2, 2))).status_code == 200
             desk.watch.advance(seconds=3_600)
             live = await desk.get("/api/v1/live")
-            assert (live["batches"], "all that waits in the spool" in live["partial_because"]) == (2, True)
+            assert (live["batches"], "not all batches in the spool" in live["partial_because"]) == (2, True)
         while not (live := await desk.get("/api/v1/live"))["complete"]:
             await asyncio.sleep(0.001)
         assert live["batches"] == 0  # all of it is in the store

@@ -2,12 +2,11 @@
 
 from holdfast.cli.acts.counter import COUNTER, plus_one
 from holdfast.cli.acts.stage import Stage, prove
-from holdfast.objects.client import Client
+from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.laws import Echoing
 from holdfast.objects.open import backend
 from holdfast.objects.register import Register
 from holdfast.objects.store import CREATE, Lost
-from holdfast.objects.usage import Usage
 
 WRITES = 20
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import DOLLARS_PER_REQUEST, Client, Usage
 from holdfast.objects.open import open_store
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import DOLLARS_PER_REQUEST, Usage
 
 HAND = "holdfast.cli.acts.hand"
 

@@ -1,15 +1,14 @@
-"""Objects as files of a cache folder. Blocking; called through ``aio.blocking``.
+"""Objects as files of a cache directory. Blocking; called through ``aio.blocking``.
 
-An entry is two files: the object's bytes exactly as they are, so that other programs can read them by path, and a small
-``.meta`` beside them that holds key, version, times and checksum, with a checksum of its own. The meta is renamed into
-place last and removed first. The data file's name carries its checksum and is linked, never replaced: a path that
-somebody has pinned keeps its bytes.
+An entry is two files: the object's bytes, so that other programs can read them by path, and a small ``.meta`` file with
+key, version, times and checksum, and a checksum of its own. The meta file is renamed into place last and removed first.
+The data file's name contains its checksum, and it is linked, never replaced: a pinned path keeps its bytes.
 
-Every file is checked before its bytes are used: all of it on ``read``; on ``part`` and ``pin`` once for each file that
-this process has not checked before, by identity (inode, length, modification time). Whatever fails the check is
-removed and counted as torn. Nothing is synced to disk: after a power cut, the check sorts out what survived.
+Every file is checked before its bytes are used: completely on ``read``; on ``part`` and ``pin`` once per process and
+file identity (inode, length, modification time). A file that fails is removed and counted as torn. There is no fsync:
+after a power failure, the check finds the files that did not survive.
 
-``OSError`` goes to the caller. How the size stays bounded: ``space``.
+``OSError`` is raised to the caller. The size bound: ``space``.
 """
 
 import hashlib
@@ -38,28 +37,28 @@ from holdfast.objects.store import Meta, Object, Part, Version
 LAYOUT = "objects-1"
 CHUNK_BYTES = 1024 * 1024
 TICK_NS = 50_000_000
-"""More than the coarsest clock that a local file system stamps its files with."""
+"""More than the resolution of file times on any local file system."""
 CHECKED_MAX = 100_000
-"""Identities of checked files that a process remembers; past it, it starts anew."""
+"""Identities of checked files that a process remembers; when there are more, all are dropped."""
 
 
 @dataclass
 class CacheStats:
-    """Running totals of one cache in one process. Workers count too, hence the lock."""
+    """Running totals of one cache in one process. Worker threads count too, hence the lock."""
 
     hits: int = 0
     """Answered from disk."""
     misses: int = 0
     """Answered by the store."""
     shared: int = 0
-    """Answered by a fetch that another caller had begun."""
+    """Answered by a request that another caller had begun."""
     evictions: int = 0
     torn: int = 0
-    """Cached files that were not what they said, and were removed."""
+    """Cached files that failed their check and were removed."""
     skipped: int = 0
-    """Objects not kept: larger than the bound, no room beside pinned ones, or another process was at the ledger."""
+    """Objects not kept: larger than the bound, no room beside pinned ones, or another process held the ledger."""
     failures: int = 0
-    """Times that the disk refused; the caller was served by the store."""
+    """Disk errors; the store answered the caller."""
     last_failure: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -97,7 +96,7 @@ class _Draft(NamedTuple):
 
 
 class Pin:
-    """Holds a file in place until ``release``, which may come first: its caller gave up while a thread was at work."""
+    """Keeps a file in place until ``release``, which may come first if the caller is cancelled while a thread works."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -130,7 +129,7 @@ class CacheFolder:
         self._checked: dict[str, tuple[int, int, int]] = {}
 
     def meta(self, key: str) -> Meta | None:
-        """What is known of ``key``, if its bytes seem to be here."""
+        """The entry's metadata, if both of its files are here."""
         with ExitStack() as files:
             found = self._open(key, files)
             if found is None:
@@ -139,7 +138,7 @@ class CacheFolder:
             return found.meta
 
     def read(self, key: str) -> Object | None:
-        """The object, if it is here and its checksum is right."""
+        """The object, if it is here and its checksum matches."""
         with ExitStack() as files:
             found = self._open(key, files)
             if found is None:
@@ -178,7 +177,7 @@ class CacheFolder:
             return Path(found.path)
 
     def keep(self, found: Object) -> bool:
-        """Add the object, evicting others where the bound asks for it; False if there was no room for it."""
+        """Add the object, evicting others if needed; False if there was no room."""
         sidecar = _Sidecar(Meta(found.key, len(found.body), found.modified_ns, found.version), _checksum(found.body))
         description = self._describe(sidecar)
         with ExitStack() as files:
@@ -197,7 +196,7 @@ class CacheFolder:
         return True
 
     def drop(self, keys: Iterable[str]) -> None:
-        """Forget the objects. A file that is pinned stays readable by its path, for who pinned it."""
+        """Drop the objects. A pinned file stays readable by its path for its holder."""
         for key in keys:
             sidecar = self._sidecar(key)
             if sidecar is not None:
@@ -214,7 +213,7 @@ class CacheFolder:
             if _checksum_of(found.file) != found.checksum:
                 self._torn(key, found.path)
                 return None
-            # A change within the same tick of the file system's clock would not show in the modification time.
+            # A change within the same tick of the file system's clock would not change the modification time.
             if self._ambient.clock.wall_ns() - status.st_mtime_ns > TICK_NS:
                 if len(self._checked) >= CHECKED_MAX:
                     self._checked.clear()
@@ -222,7 +221,7 @@ class CacheFolder:
         return found
 
     def _open(self, key: str, files: ExitStack) -> _Entry | None:
-        """The entry, its data file open until ``files`` is closed, if both parts are here and fit each other."""
+        """The entry, with its data file open until ``files`` is closed, if both files are here and match."""
         sidecar = self._sidecar(key)
         if sidecar is None:
             return None
@@ -230,7 +229,7 @@ class CacheFolder:
         try:
             file = files.enter_context(opened(path))
         except FileNotFoundError:
-            return None  # being evicted, or left so by a kill: the next eviction tidies up
+            return None  # being evicted, or left by a killed process: the next eviction removes the rest
         if os.fstat(file).st_size != sidecar.meta.size:
             self._torn(key, path)
             return None
@@ -250,7 +249,7 @@ class CacheFolder:
         return sidecar
 
     def _torn(self, key: str, data: str) -> None:
-        """Remove an entry that is not what it says, pinned or not."""
+        """Remove an entry that failed its check, pinned or not."""
         self._stats.count("torn")
         _remove(self._meta_path(key))
         _remove(data)
@@ -260,8 +259,8 @@ class CacheFolder:
         try:
             os.utime(self._meta_path(key), ns=(now, now))
         except FileNotFoundError:
-            return  # evicted since it was opened; the bytes are good
-        except OSError as error:  # a cache that cannot be written to still serves what it has
+            return  # evicted since it was opened; the open file is still good
+        except OSError as error:  # a read-only cache still answers reads
             self._stats.failed(error)
 
     def _draft(self, files: ExitStack, size: int, description: bytes) -> _Draft:
@@ -306,7 +305,7 @@ class CacheFolder:
 
 
 def _parse(text: bytes, namespace: str, key: str) -> _Sidecar | None:
-    """The meta file's content; None if it is torn or speaks of another object."""
+    """The meta file's content; None if it is damaged or of another object."""
     checksum, _, document = text.partition(b"\n")
     if checksum != _checksum(document).encode():
         return None
@@ -334,7 +333,7 @@ def _checksum_of(descriptor: int) -> str:
 
 
 def _read_all(descriptor: int, size: int, position: int = 0) -> bytes:
-    """Up to ``size`` bytes; one call of the kernel gives at most two gigabytes."""
+    """Up to ``size`` bytes; one system call returns at most two gigabytes."""
     first = os.pread(descriptor, size, position)
     parts = [first]
     got = len(first)

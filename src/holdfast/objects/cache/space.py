@@ -1,18 +1,18 @@
-"""The size bound of a cache folder, kept across every process that shares it, and the files that it may evict.
+"""The size bound of a cache directory, for all processes that share it, and eviction.
 
-    ledger                       bytes taken, as a decimal number; its lock admits one process at a time
+    ledger                       bytes used, as a decimal number; locked by one process at a time
     tmp/<id>                     a file being written, locked by its writer
-    <aa>/<entry>.meta            what an entry is; its modification time is the entry's last use
-    <aa>/<entry>.<sum>.data      the object's bytes; locked (shared) while somebody has it pinned
+    <aa>/<entry>.meta            an entry's metadata; its modification time is the last use
+    <aa>/<entry>.<sum>.data      the object's bytes; locked (shared) while it is pinned
 
-Space is taken before a byte is written: ``take`` runs under the ledger's lock, and what it makes has its full length
-from the start. So the ledger may say too much, after a kill or a drop, but never too little, and the sum of all files
-stays within the bound at every moment. A look at the folder itself happens only when the ledger says that the bound is
-reached; it then frees a tenth of the bound at once, so that its cost is spread over many writes. Locks are the
-kernel's: they end with the process that held them, so a file that nobody has locked is a file that nobody is using.
+Space is reserved before a byte is written: ``take`` runs under the ledger's lock, and the files it makes have their
+full length from the start. So the ledger may overstate, after a kill or a drop, but never understate, and all files
+together stay within the bound at every moment. The directory is scanned only when the ledger reaches the bound;
+eviction then frees a tenth of the bound, so that the cost of a scan is spread over many writes. Locks are ``flock``:
+they end with the process, so an unlocked file is not in use.
 
-Nothing here waits for another process: a ledger that is taken is answered with None, and the object is not cached this
-time. ``OSError`` goes to the caller.
+Nothing here waits for another process: if the ledger is locked, ``take`` returns None and the object is not cached.
+``OSError`` is raised to the caller.
 """
 
 import fcntl
@@ -27,12 +27,12 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 BLOCK_BYTES = 4096
-"""Files are charged in whole blocks, so that many small ones count for what they take."""
+"""Files are charged in whole blocks, as they use the disk."""
 KEPT_TENTHS = 9
 """How much of the bound stays filled after an eviction."""
 META, DATA = ".meta", ".data"
 PRIVATE = 0o600
-"""Cached bytes are as secret as the bucket that they came from."""
+"""Cached bytes are as secret as the store that they came from."""
 
 
 def charged(size: int) -> int:
@@ -40,7 +40,7 @@ def charged(size: int) -> int:
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock the file until it is closed or the process ends; False, at once, if somebody else holds it."""
+    """Lock the file until it is closed or the process ends; False, at once, if it is locked."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -63,11 +63,11 @@ class Space:
         self.temporary = root / "tmp"
         self.max_bytes = max_bytes
         self._evicted = evicted
-        # Locks of the kernel keep processes apart; threads of this one are worth waiting for.
+        # flock excludes other processes; threads of this one wait for each other.
         self._mutex = threading.Lock()
 
     def take(self, size: int, make: Callable[[], T]) -> T | None:
-        """Run ``make``, which adds files charged ``size`` in all; None if there is no room, or no say now."""
+        """Run ``make``, which adds files charged ``size`` in all; None if there is no room, or the ledger is locked."""
         if size > self.max_bytes:
             return None
         self.temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,8 +84,8 @@ class Space:
             return make()
 
     def _free(self, wanted: int) -> int:
-        """Evict what was used least recently until ``wanted`` fits; what all files together are charged afterwards."""
-        # Files move from tmp into place, never back: looking there first sees each at least once.
+        """Evict the least recently used entries until ``wanted`` fits. Returns the charge of all files afterwards."""
+        # Files move from tmp into place, never back: scanning tmp first sees each file at least once.
         taken = self._clear_temporary()
         entries = [entry for shard in _folders(self.root) if shard.name != "tmp" for entry in _entries(shard)]
         taken += sum(entry.size for entry in entries)
@@ -101,7 +101,7 @@ class Space:
         return taken
 
     def _clear_temporary(self) -> int:
-        """Remove what killed writers left; what the living ones are charged."""
+        """Remove the files of killed writers. Returns the charge of the others."""
         taken = 0
         for path, status in _files(self.temporary):
             if not remove_unlocked([path]):
@@ -110,7 +110,7 @@ class Space:
 
 
 class _Entry(NamedTuple):
-    """Ordered by what should go first: fragments, then by last use."""
+    """Ordered by eviction: fragments first, then by last use."""
 
     whole: bool
     used_ns: int
@@ -122,7 +122,7 @@ class _Entry(NamedTuple):
 
 
 def remove_unlocked(paths: Iterable[str]) -> bool:
-    """Remove the files together, unless one of them is locked. A file that is gone already is as good as removed."""
+    """Remove the files together, unless one of them is locked. A missing file counts as removed."""
     with ExitStack() as held:
         there: list[str] = []
         for path in paths:
@@ -141,7 +141,7 @@ def _entries(shard: "os.DirEntry[str]") -> Iterator[_Entry]:
     for path, status in _files(shard.path):
         groups[os.path.basename(path).partition(".")[0]].append((path, status))
     for files in groups.values():
-        # The meta goes first: data without it is a fragment, while a meta without data would look like an entry.
+        # Remove the meta file first: data without it is a fragment, but meta without data would look like an entry.
         files.sort(key=lambda file: not file[0].endswith(META))
         whole = len(files) > 1 and files[0][0].endswith(META)
         size = sum(charged(status.st_size) for _, status in files)

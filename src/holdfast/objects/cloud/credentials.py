@@ -1,13 +1,13 @@
 """Where S3 keys come from. The first source that has any wins, and one source gives all of them:
 
 1. the profile that the address of the store names (``?profile=``)
-2. the target itself (``holdfast.toml``, ``HOLDFAST_S3__...``)
+2. the settings (``holdfast.toml``, ``HOLDFAST_S3__...``)
 3. ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``
-4. the profile in the AWS credentials and config files, if it has keys in it
+4. the profile in the AWS credentials and config files, if it contains keys
 5. a role: web identity, container, or the instance's metadata service, which obstore asks by itself
 
-Keys and token are never mixed: a token in the environment does not go with keys from a file. A profile that was asked
-for but has no keys (single sign-on, an assumed role) is an error: passing on to another identity would surprise.
+Keys and token are never mixed: a token in the environment is not sent with keys from a file. A profile that was named
+and has no keys (single sign-on, an assumed role) is an error: falling back to another identity would be a surprise.
 """
 
 import configparser
@@ -55,44 +55,44 @@ Credentials = Keys | Unsigned | Role
 
 @dataclass(frozen=True)
 class Profile:
-    """One section of the AWS files: credentials first, then config. ``asked_for`` if somebody named it."""
+    """One section of the AWS files: credentials first, then config. ``named`` unless it is the default one."""
 
     name: str
-    asked_for: bool
+    named: bool
     values: Mapping[str, str] = field(repr=False)
 
 
-def find_credentials(target: StoreSpec, environ: Environ, read: Callable[[], Profile]) -> Credentials:
-    """``read`` gives the profile; the AWS files are left alone when keys are found before them."""
-    if target.switch("anonymous", default=False):
+def find_credentials(spec: StoreSpec, environ: Environ, read: Callable[[], Profile]) -> Credentials:
+    """``read`` returns the profile; it is called only if no earlier source has keys."""
+    if spec.switch("anonymous", default=False):
         return Unsigned()
-    if target.text("profile"):
-        return _of_profile(target, environ, read())
-    given = {name: target.secret(name) for name in ("access_key_id", "secret_access_key", "session_token")}
+    if spec.text("profile"):
+        return _of_profile(spec, environ, read())
+    given = {name: spec.secret(name) for name in ("access_key_id", "secret_access_key", "session_token")}
     if keys := _keys("the keys in the settings", given):
         return keys
     variables = {name: environ.get(f"AWS_{name.upper()}") for name in given}
     if keys := _keys("AWS_ACCESS_KEY_ID in the environment", variables):
         return keys
-    return _of_profile(target, environ, read())
+    return _of_profile(spec, environ, read())
 
 
-def _of_profile(target: StoreSpec, environ: Environ, profile: Profile) -> Credentials:
+def _of_profile(spec: StoreSpec, environ: Environ, profile: Profile) -> Credentials:
     names = ("access_key_id", "secret_access_key", "session_token")
     values = {name: profile.values.get(f"aws_{name}") for name in names}
     if keys := _keys(f"profile {profile.name!r} of the AWS files", values):
         return keys
-    if profile.asked_for:
+    if profile.named:
         raise Denied(
-            f"{target.uri}: profile {profile.name!r} holds no keys of its own",
+            f"{spec.uri}: profile {profile.name!r} contains no keys",
             remedy=f"export them: aws configure export-credentials --profile {profile.name} --format env",
         )
-    return _role(target, environ)
+    return _role(spec, environ)
 
 
-def read_profile(target: StoreSpec, environ: Environ) -> Profile:
-    """The profile that the target or the environment names; otherwise ``default``, which may be missing."""
-    named = target.text("profile") or environ.get("AWS_PROFILE")
+def read_profile(spec: StoreSpec, environ: Environ) -> Profile:
+    """The profile that the address or the environment names; otherwise ``default``, which may be missing."""
+    named = spec.text("profile") or environ.get("AWS_PROFILE")
     name = named or "default"
     values: dict[str, str] = {}
     found = False
@@ -107,7 +107,7 @@ def read_profile(target: StoreSpec, environ: Environ) -> Profile:
             values |= sections.get(section, {})
     if named and not found:
         raise Invalid(
-            f"{target.uri}: no profile {name!r} in the AWS files",
+            f"{spec.uri}: no profile {name!r} in the AWS files",
             remedy="check AWS_PROFILE, or create the profile with: aws configure --profile " + name,
         )
     return Profile(name, bool(named), values)
@@ -123,12 +123,12 @@ def _keys(source: str, values: Mapping[str, str | None]) -> Keys | None:
     return None
 
 
-def _role(target: StoreSpec, environ: Environ) -> Role:
+def _role(spec: StoreSpec, environ: Environ) -> Role:
     for variable, source in _ROLE_VARIABLES.items():
         if environ.get(variable):
             return Role(source)
     if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
-        raise Denied(f"{target.uri}: no credentials were found", remedy=WHERE_TO_PUT_KEYS)
+        raise Denied(f"{spec.uri}: no credentials were found", remedy=WHERE_TO_PUT_KEYS)
     return Role("the instance's role")
 
 
@@ -140,7 +140,7 @@ def _file(environ: Environ, variable: str, usual: str) -> Path | None:
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:
-    """The sections of one file; none if it is not there."""
+    """The sections of one file; none if the file is missing."""
     parser = configparser.RawConfigParser(default_section="", strict=False)
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
@@ -149,6 +149,6 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
     except OSError as error:
         raise Invalid(f"{path} cannot be read: {error.strerror}", remedy="fix its permissions") from error
     except (configparser.Error, UnicodeDecodeError) as error:
-        # The parser's own message quotes lines, which may hold secrets.
-        raise Invalid(f"{path} is not an AWS settings file", remedy="fix the file, or set AWS_PROFILE aside") from error
+        # The parser's own message quotes lines, which may contain secrets.
+        raise Invalid(f"{path} is not an AWS settings file", remedy="fix the file, or unset AWS_PROFILE") from error
     return {section: dict(parser.items(section)) for section in parser.sections()}

@@ -1,65 +1,138 @@
-"""From a client's failure to an error of ours: one line that names the object, the endpoint and the remedy.
+"""From an exception of obstore to an error of the port.
 
-    what came back                                on a write       on a read
+    answer of the server                          on a write       on a read
     ---------------------------------------------------------------------------------------------
     412; 404 on if-match; BlobAlreadyExists       Lost             -
     409                                           Contended        Contended
-    404, bucket or container                      NoBucket         NoBucket
+    404, bucket, container or account             NoBucket         NoBucket
     404                                           NoBucket         NotFound
     401, 403, an expired token                    Denied           Denied
     429, SlowDown, ServerBusy                     Unavailable      Unavailable
     408, 5xx, no answer, half an answer           Unavailable, *   Unavailable
     not connected                                 Unavailable      Unavailable
-    a redirect                                    Invalid          Invalid
+    a redirect that obstore does not follow       Invalid          Invalid
     any other status                              Invalid          Invalid
 
-``*`` is ``maybe_applied``: the write may have landed. What cannot be told is taken for that. A race is ``Lost`` only if
-the store said so; a 409 is evidence of nothing, whatever class obstore gives it.
+``*`` is ``maybe_applied``: the write may have taken effect. A failure that cannot be classified counts as one of these.
+A race is ``Lost`` only if the store said so; a 409 proves nothing, whatever class obstore gives it.
+
+The class of obstore's exception does not distinguish outcomes: a create that is answered 412 and one that is answered
+409 both raise ``AlreadyExistsError``, an update of a missing key raises ``PreconditionError`` like one that lost, and a
+listing raises ``GenericError`` for everything. So ``Failure.read`` parses the text. It has two parts: a sentence that
+quotes the key and the server's words as they are, and, after ``Debug source:``, a dump in which every string is quoted
+and escaped. Decisions rest on the dump alone, where no key and no server can forge a status. The format is not
+promised by obstore, so its version is bounded, and tests on scripted answers pin what it raises.
 """
 
+import html
+import re
 from dataclasses import dataclass
+from typing import Self
 
-from obstore.exceptions import AlreadyExistsError, InvalidPathError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
 
 from holdfast.base.errors import Contended, Denied, HoldfastError, Invalid, NotFound, Unavailable
-from holdfast.objects.cloud.failure import TOO_MANY_FILES, Failure
 from holdfast.objects.store import Addressed, Create, IfMatch
 
-_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+RAISED = (BaseError, OSError)
+"""What calls of obstore raise."""
+
+_STATUS_AND_BODY = re.compile(r'^ +status: (\d{3}),\n +body: (?:Some\(\n +)?(?:"(.*)",$)?', re.MULTILINE)
+_DELETE = re.compile(r'DeleteFailed \{\n +path: "(.*)",\n +code: "(\w+)",\n +\w+: "(.*)",$', re.MULTILINE)
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_KEY = re.compile(r"<Error>\s*<Key>(.*?)</Key>")
+_ADDRESS = re.compile(r"^ +uri: Some\(\n +(\S+),$", re.MULTILINE)
+_NEVER_SENT = re.compile(r"^ +kind: Connect,$|legacy::Error\(\n +Connect,$|^ +kind: Builder,$", re.MULTILINE)
+_PAST_END = re.compile(r"^ +StartTooLarge \{$|^ +source: StartTooLarge \{$", re.MULTILINE)
+
+_TOO_MANY_FILES = "this process has too many files and connections open"
+_REASONS = (
+    ("ConnectionRefused", "connection refused"),
+    ("TooManyOpenFiles", _TOO_MANY_FILES),
+    ("dns error", "the host name is not known"),
+    ("InvalidCertificate", "its certificate is not trusted"),
+    ("InvalidMessage", "it does not speak TLS"),
+    ("TimedOut", "no answer in time"),
+    ("IncompleteMessage", "the connection was closed before the answer"),
+    ("ConnectionReset", "the connection was reset"),
+    ("BrokenPipe", "the connection was closed"),
+    ("IncompleteBody", "the answer was cut off"),
+    ("Parse(", "the answer is not HTTP"),
+)
+_MESSAGE_CHARACTERS = 200
+
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ResourceNotFound", "AccountNotFound"}
 _NO_OBJECT = {"NoSuchKey", "BlobNotFound"}
-_SIGNED_WRONGLY = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AuthorizationHeaderMalformed"}
-_TURNED_AWAY = {"SlowDown", "ServerBusy", "TooManyRequests"}
+_BAD_CREDENTIALS = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AuthorizationHeaderMalformed"}
+_OVERLOADED = {"SlowDown", "ServerBusy", "TooManyRequests"}
 _WRONG_REGION = "Received redirect without LOCATION"
 
 
 class NoBucket(Invalid):
-    """The bucket is not there. No ``NotFound``: ``find`` would take a misspelt bucket for an unwritten object."""
+    """The bucket does not exist. Not a ``NotFound``: ``find`` would take a misspelt bucket for a missing object."""
 
     kind = "not_found"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a client talks to, as a message names it."""
+class Bucket:
+    """A bucket and its server, as messages name them. ``credentials`` says whose, ``remedy`` where to put others."""
 
     scheme: str
-    bucket: str
+    name: str
     endpoint: str
     credentials: str
-    where_to_put_keys: str
+    remedy: str
 
     def uri(self, key: str = "") -> str:
-        return f"{self.scheme}://{self.bucket}/{key}" if key else f"{self.scheme}://{self.bucket}"
+        return f"{self.scheme}://{self.name}/{key}" if key else f"{self.scheme}://{self.name}"
 
-    def failed(self, failure: Failure) -> bool:
-        """Whether it was the store that failed. Otherwise a service was asked that gives out credentials."""
+    def answered(self, failure: "Failure") -> bool:
+        """Whether the failed request went to the store, and not to a service that issues credentials."""
         address = failure.address
-        return address is None or address.startswith(self.endpoint) or f"//{self.bucket}." in address
+        return address is None or address.startswith(self.endpoint) or f"//{self.name}." in address
 
 
-def is_lost(failure: Failure, place: Place, mode: Create | Addressed | IfMatch) -> bool:
-    """Whether the store said that the condition does not hold."""
-    if not place.failed(failure):
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the text of an exception says. ``code`` is the store's error code, ``message`` its explanation."""
+
+    error: Exception
+    status: int | None
+    code: str | None
+    message: str
+    sent: bool
+    """The request may have reached a server."""
+    address: str | None = None
+    """The URL of the request, where obstore reports it."""
+    key: str | None = None
+    """The key that was refused, in a delete."""
+
+    @classmethod
+    def read(cls, error: Exception) -> Self:
+        sentence, _, dump = str(error).rpartition("\n\nDebug source:\n")
+        address = _first(_ADDRESS, dump)
+        if answer := _STATUS_AND_BODY.search(dump):
+            body = answer[2] or ""
+            message, key = _plain(_first(_MESSAGE, body)), _plain(_first(_KEY, body)) or None
+            return cls(error, int(answer[1]), _first(_CODE, body), message, sent=True, address=address, key=key)
+        if refused := _DELETE.search(dump):
+            key, code, message = refused[1], refused[2], _plain(refused[3])
+            if not code.isdigit():
+                return cls(error, 200, code, message, sent=True, key=key)
+            # Azure reports a status and a sentence for each blob, and no error code.
+            missing_container = code == "404" and "container" in message
+            return cls(error, int(code), "ContainerNotFound" if missing_container else None, message, True, key=key)
+        if _PAST_END.search(dump):
+            return cls(error, 416, None, "the range starts past the end", sent=True)
+        sent = _NEVER_SENT.search(dump) is None
+        return cls(error, None, None, _reason(sentence, dump), sent, address=address)
+
+
+def is_lost(failure: Failure, bucket: Bucket, mode: Create | Addressed | IfMatch) -> bool:
+    """Whether the store said that the condition of a write does not hold."""
+    if not bucket.answered(failure):
         return False
     if failure.status is None:
         return isinstance(failure.error, PreconditionError)
@@ -70,89 +143,113 @@ def is_lost(failure: Failure, place: Place, mode: Create | Addressed | IfMatch) 
 
 
 def is_missing(failure: Failure) -> bool:
-    """Whether the delete of one object found nothing. S3 does not mind; the others say so, Azure without a code."""
-    return failure.code in _NO_OBJECT or (failure.status == 404 and failure.key is not None)
+    """Whether a delete found no object. S3 does not report it; the others do, Azure without a code."""
+    if failure.code in _NO_OBJECT:
+        return True
+    return failure.status == 404 and failure.key is not None and failure.code not in _NO_BUCKET
 
 
-def explain(failure: Failure, place: Place, key: str, *, writing: bool) -> HoldfastError:
+def explain(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> HoldfastError:
     """The error to raise. ``key`` is the full one, with the store's prefix; empty for a listing of everything."""
-    if not place.failed(failure):
-        return _no_credentials(failure, place)
+    if not bucket.answered(failure):
+        return _no_credentials(failure, bucket)
     if failure.status is None:
-        return _without_answer(failure, place, key, writing=writing)
-    return _refused(failure, place, key, writing=writing)
+        return _without_answer(failure, bucket, key, writing=writing)
+    return _refused(failure, bucket, key, writing=writing)
 
 
-def _no_credentials(failure: Failure, place: Place) -> HoldfastError:
-    """A service that gives out credentials was asked because none were given, and gave none."""
-    what = f"{place.uri()}: no credentials were found, and {place.credentials} could not be had"
+def _no_credentials(failure: Failure, bucket: Bucket) -> HoldfastError:
+    """No keys were given, and the service that was asked for some returned none."""
+    what = f"{bucket.uri()}: no credentials were found, and {bucket.credentials} could not be fetched"
     if not failure.sent or (failure.status or 500) < 500:
-        return Denied(what, remedy=place.where_to_put_keys)
-    return Unavailable(f"{what} now ({_words(failure)})")
+        return Denied(what, remedy=bucket.remedy)
+    return Unavailable(f"{what} ({_words(failure)})")
 
 
-def _without_answer(failure: Failure, place: Place, key: str, *, writing: bool) -> HoldfastError:
-    uri = place.uri(key)
+def _without_answer(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> HoldfastError:
+    uri = bucket.uri(key)
     if isinstance(failure.error, AlreadyExistsError):
-        return Contended(f"{uri}: another writer was at work")
+        return Contended(f"{uri}: another writer was active at the same time")
     if isinstance(failure.error, FileNotFoundError):
         return NotFound(f"{uri}: no such object")
     if isinstance(failure.error, InvalidPathError):
         return Invalid(
-            f"{place.uri()}: holds a key that is not one of Holdfast's ({failure.said})",
+            f"{bucket.uri()}: contains a key that Holdfast cannot have written ({failure.message})",
             remedy="give Holdfast a bucket or a prefix of its own",
         )
-    if _WRONG_REGION in failure.said:
-        return _elsewhere(place)
+    if _WRONG_REGION in failure.message:
+        return _redirected(bucket)
     if not failure.sent:
-        ours = failure.said == TOO_MANY_FILES
-        return Unavailable(
-            f"{uri}: cannot connect to {place.endpoint}: {failure.said}",
-            remedy="make fewer requests at a time, or raise the limit (ulimit -n)"
-            if ours
-            else "check the endpoint, and that the server is running",
-        )
-    return Unavailable(f"{uri}: no usable answer from {place.endpoint}: {failure.said}", maybe_applied=writing)
+        remedy = "check the endpoint, and that the server is running"
+        if failure.message == _TOO_MANY_FILES:
+            remedy = "lower requests_in_flight, or raise the limit of open files (ulimit -n)"
+        return Unavailable(f"{uri}: cannot connect to {bucket.endpoint}: {failure.message}", remedy=remedy)
+    return Unavailable(f"{uri}: no usable answer from {bucket.endpoint}: {failure.message}", maybe_applied=writing)
 
 
-def _elsewhere(place: Place) -> Invalid:
+def _redirected(bucket: Bucket) -> Invalid:
     return Invalid(
-        f"{place.uri()}: {place.endpoint} sends its clients elsewhere: the bucket is in another region",
-        remedy="set region to the bucket's own, or endpoint to where it is",
+        f"{bucket.uri()}: {bucket.endpoint} answers with a redirect: the bucket is in another region",
+        remedy="set region to the region of the bucket, or endpoint to its server",
     )
 
 
-def _refused(failure: Failure, place: Place, key: str, *, writing: bool) -> HoldfastError:
-    uri, words = place.uri(key), _words(failure)
+def _refused(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> HoldfastError:
+    uri, words = bucket.uri(key), _words(failure)
     status, code = failure.status or 0, failure.code
     if status in (301, 302, 307, 308):
-        return _elsewhere(place)
+        return _redirected(bucket)
     if status == 404 and (writing or code in _NO_BUCKET):
+        what, check = ("container, or no such account,", "account") if bucket.scheme == "az" else ("bucket", "endpoint")
         return NoBucket(
-            f"{place.uri()}: no such bucket at {place.endpoint}",
-            remedy="create the bucket, or check its name and the endpoint",
+            f"{bucket.uri()}: no such {what} at {bucket.endpoint}",
+            remedy=f"create the {what.partition(',')[0]}, or check its name and the {check}",
         )
     if status == 404:
         return NotFound(f"{uri}: no such object")
     if status == 409:
-        return Contended(f"{uri}: another writer was at work ({words})")
-    if status in (401, 403) or code in _SIGNED_WRONGLY or code == "AccessDenied":
+        return Contended(f"{uri}: another writer was active at the same time ({words})")
+    if status in (401, 403) or code in _BAD_CREDENTIALS or code == "AccessDenied":
         return Denied(
-            f"{uri}: {place.endpoint} refused access ({words}), asked with {place.credentials}",
-            remedy="check these credentials and what they may do: read, write, delete, and list "
-            "(who may not list is told 403 for an object that is not there)",
+            f"{uri}: {bucket.endpoint} refused access ({words}), asked with {bucket.credentials}",
+            remedy="check these credentials and their permissions: read, write, delete, and list "
+            "(without the permission to list, a missing object is answered 403)",
         )
-    if status == 429 or code in _TURNED_AWAY:
-        return Unavailable(f"{uri}: {place.endpoint} asks to slow down ({words})")
-    # 200 is here for answers that begin well and end in an error: a bulk delete, the completion of an upload.
+    if status == 429 or code in _OVERLOADED:
+        return Unavailable(f"{uri}: {bucket.endpoint} asks to slow down ({words})")
+    # 200: an answer that starts as a success and contains an error, to a bulk delete or the end of an upload.
     if status in (200, 408, 500) or status > 501 or code == "RequestTimeout":
-        return Unavailable(f"{uri}: {place.endpoint} failed ({words})", maybe_applied=writing)
+        return Unavailable(f"{uri}: {bucket.endpoint} failed ({words})", maybe_applied=writing)
     return Invalid(
-        f"{uri}: {place.endpoint} does not accept the request ({words})",
+        f"{uri}: {bucket.endpoint} does not accept the request ({words})",
         remedy="run holdfast doctor on this store: the server may lack what Holdfast needs",
     )
 
 
 def _words(failure: Failure) -> str:
     head = " ".join(str(part) for part in (failure.status, failure.code) if part)
-    return f"{head}: {failure.said}" if head and failure.said else head or failure.said
+    return f"{head}: {failure.message}" if head and failure.message else head or failure.message
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return found[1] if found else None
+
+
+def _plain(quoted: str | None) -> str:
+    """Text of the server as one short printable line, decoded from XML in a quoted string."""
+    text = _shortened(html.unescape((quoted or "").replace("\\n", " ").replace('\\"', '"')))
+    return "".join([letter if letter.isprintable() else " " for letter in text])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MESSAGE_CHARACTERS else text[:_MESSAGE_CHARACTERS] + "..."
+
+
+def _reason(sentence: str, dump: str) -> str:
+    """Why no answer came."""
+    details = dump.partition("HttpError {")[2]
+    for mark, words in _REASONS:
+        if mark in details:
+            return words
+    return _shortened(sentence.partition("\n")[0].rpartition(" - ")[2])

@@ -1,12 +1,12 @@
-"""obstore's threads, and what they do to forks and to the end of the process.
+"""obstore's threads, and the two ways in which they break a process.
 
-obstore starts one pool of threads at its first request in a process, and has no call to stop it.
+obstore starts one thread pool at its first request in a process, and offers no call to stop it.
 
-* **Fork.** A forked child inherits the pool as a memory of it, without its threads: every request there waits for ever,
-  even one of a fresh client. So the process that started the pool is remembered, and use anywhere else is refused.
-* **Exit.** A thread that hands over a result may still be inside the interpreter when the main thread, woken by that
-  very result, ends the process; CPython then stops the thread in a way that Rust answers with an abort, and the exit
-  code is lost (seen in a quarter of short runs). So at exit the main thread lets such threads finish first.
+* **Fork.** A forked child inherits the pool without its threads, so every request there hangs, even one of a new
+  client. So the process that started the pool is recorded, and use in any other process is refused.
+* **Exit.** A thread that delivers a result may still hold the interpreter when the main thread, woken by that result,
+  ends the process. CPython then stops the thread in a way that Rust turns into an abort, and the exit code is lost
+  (seen in a quarter of short runs). So at exit the main thread waits until such threads have left the interpreter.
 """
 
 import atexit
@@ -20,38 +20,33 @@ _SLICE_SECONDS = 0.002
 _SLICES = 500
 
 _started_in: int | None = None
-"""The process whose threads these are; None before the first request."""
+"""The process that owns the threads; None before the first request."""
 
 
-def stay(owner: int) -> None:
-    """Called before every request, with the process that the client was made in: no connection crosses a fork."""
-    if owner != os.getpid():
+def check_process(made_in: int) -> None:
+    """Called before every request, with the id of the process in which the client was made."""
+    if not made_in == _started_in == os.getpid():
+        _start(made_in)
+
+
+def _start(made_in: int) -> None:
+    global _started_in  # noqa: PLW0603  # there is one thread pool per process
+    if made_in != os.getpid():
         raise Invalid(
             "a cloud store was opened before a fork and used after it",
             remedy="open a new store from its StoreSpec in the child process",
         )
-
-
-def enter(owner: int) -> None:
-    """Called before every request of obstore's."""
-    if not owner == _started_in == os.getpid():
-        _start(owner)
-
-
-def _start(owner: int) -> None:
-    global _started_in  # noqa: PLW0603  # the pool itself is one per process
-    stay(owner)
     if _started_in is not None:
         raise Invalid(
             "cloud stores cannot be used in this process: it was forked from one that had used them",
             remedy="start processes with the spawn or forkserver method, or fork before the first request",
         )
-    _started_in = owner
-    atexit.register(_let_deliveries_finish)
+    _started_in = made_in
+    atexit.register(_wait_for_deliveries)
 
 
-def _let_deliveries_finish() -> None:
-    """Hand the interpreter over until no thread of obstore's runs Python code; about a second at most."""
+def _wait_for_deliveries() -> None:
+    """Release the interpreter until no thread of obstore runs Python code, for about a second at most."""
     pause = threading.Event()
     for _ in range(_SLICES):
         pause.wait(_SLICE_SECONDS)

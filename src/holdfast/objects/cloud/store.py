@@ -1,40 +1,43 @@
-"""The port's verbs on a cloud store. Every verb is one request; nothing is repeated here. What concerns one object goes
-through ``verbs``, the rest through obstore. At most ``requests_in_flight`` are under way at once; the others wait for
-their turn (``slots``).
+"""The port's verbs on a cloud store, each one request of obstore; nothing is repeated here.
 
 A conditional write is a single PUT, whatever its size. A large body without a condition, or under a key that names its
-bytes, goes up in parts; an upload that breaks off becomes visible to nobody, and a lifecycle rule of the bucket should
-remove what it left (``AbortIncompleteMultipartUpload``).
+bytes, is uploaded in parts; an upload that breaks off becomes visible to nobody, and a lifecycle rule of the bucket
+should remove its parts (``AbortIncompleteMultipartUpload``).
 
-Listing passes on what obstore gives, which speaks of paths: a foreign key that ends in a slash (a folder marker, made
-by a console) appears without it, and one with an empty component makes the listing fail with ``Invalid``.
+At most ``requests_in_flight`` requests are sent at once, parts of uploads included; the others wait.
+
+Listings return what obstore returns, which treats keys as paths: a foreign key that ends in a slash (a folder marker,
+made by a console) appears without it, and one with an empty component makes the listing fail with ``Invalid``.
+
+obstore follows a redirect of a read, and a 303 of a write; other redirects of a write are ``Invalid``.
 
 Errors are those of the port; ``errors`` has the table. A client belongs to the process that made it (``runtime``).
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import NotModifiedError
 
 from holdfast.base.aio import map_bounded
 from holdfast.base.config import REQUESTS_IN_FLIGHT
-from holdfast.base.errors import HoldfastError, Invalid, check
-from holdfast.objects.cloud import runtime
-from holdfast.objects.cloud.client import connect
-from holdfast.objects.cloud.direct import LARGEST_BODY
-from holdfast.objects.cloud.errors import explain, is_lost, is_missing
-from holdfast.objects.cloud.failure import Failure
-from holdfast.objects.cloud.http1 import Broken, Refused
-from holdfast.objects.cloud.sdk import Backend, Sdk, nanoseconds
-from holdfast.objects.cloud.slots import Slots
-from holdfast.objects.cloud.verbs import Found, Verbs
+from holdfast.base.errors import Invalid, Unavailable, check
+from holdfast.objects.cloud.config import connect
+from holdfast.objects.cloud.errors import RAISED, Bucket, Failure, explain, is_lost, is_missing
+from holdfast.objects.cloud.runtime import check_process
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
     Entry,
+    IfMatch,
     Lost,
     Meta,
     Mode,
@@ -53,92 +56,87 @@ from holdfast.objects.store import (
 from holdfast.objects.uri import StoreSpec
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
-    from obstore import ObjectMeta
+    from obstore import GetOptions, GetResult, ObjectMeta, PutMode, PutResult
 
 PAGE_SIZE = 1000
-"""What S3 and Google's store put on a page, so that a page of ours is a request of theirs."""
+"""What S3 and Google's store put on a page, so that a page here is one request."""
+BULK_DELETE = 1000
+"""S3's limit of keys in one DeleteObjects request."""
 LARGE_BYTES = 32 * 1024 * 1024
 PART_BYTES = 8 * 1024 * 1024
 _PARALLEL_PARTS = 4
 _PARALLEL_DELETES = 16
 
-_RAISED = (Broken, Refused, BaseError, OSError)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class CloudStore(Store):
-    def __init__(self, target: StoreSpec, *, environ: Mapping[str, str] | None = None) -> None:
-        self.target = target
-        self._client = client = connect(target, os.environ if environ is None else environ)
-        self._place = client.place
-        self._slots = Slots(target.number("requests_in_flight", default=REQUESTS_IN_FLIGHT))
-        self._root = f"{target.prefix}/" if target.prefix else ""
-        self._room = len(self._root.encode())
+    def __init__(self, spec: StoreSpec, *, environ: Mapping[str, str] | None = None) -> None:
+        connection = connect(spec, os.environ if environ is None else environ)
+        self._backend = connection.backend
+        self._bucket = connection.bucket
+        self._unquoted_if_match = connection.unquoted_if_match
+        self._bulk_delete = connection.bulk_delete
+        self._limit = spec.number("requests_in_flight", default=REQUESTS_IN_FLIGHT)
+        self._permits: WeakKeyDictionary[asyncio.AbstractEventLoop, _Permits] = WeakKeyDictionary()
+        self._root = f"{spec.prefix}/" if spec.prefix else ""
+        self._root_bytes = len(self._root.encode())
         self._made_in = os.getpid()
+        if spec.scheme == "az" and "\\" in self._root:
+            raise _backslash(self._root)
 
     async def get(self, key: str) -> Object:
         path = self._path(key)
-        try:
-            async with self._slots.taken():
-                found = await self._verbs.get(path)
-        except _RAISED as error:
-            raise self._trouble(path, error) from None
-        return self._object(key, path, found)
+        async with self._request(path):
+            return await self._object(key, await obstore.get_async(self._backend, path))
 
     async def get_unless(self, key: str, version: Version) -> Object | NotModified:
+        """One request. Google's store has no such condition on ETags: there the body is left unread instead."""
         path = self._path(key)
-        try:
-            async with self._slots.taken():
-                found = await self._verbs.get_unless(path, version)
-        except _RAISED as error:
-            raise self._trouble(path, error) from None
-        return found if isinstance(found, NotModified) else self._object(key, path, found)
+        options: GetOptions = {} if self._bucket.scheme == "gs" else {"if_none_match": _sendable(version)}
+        async with self._request(path):
+            try:
+                answer = await obstore.get_async(self._backend, path, options=options)
+            except NotModifiedError:
+                return NotModified()
+            if self._version(path, answer.meta) == version:
+                return NotModified()
+            return await self._object(key, answer)
 
     async def head(self, key: str) -> Meta:
         path = self._path(key)
-        try:
-            async with self._slots.taken():
-                found = await self._verbs.head(path)
-        except _RAISED as error:
-            raise self._trouble(path, error) from None
-        return Meta(key, found.size, found.modified_ns, self._version(path, found.version))
+        async with self._request(path):
+            meta = await obstore.head_async(self._backend, path)
+        return Meta(key, meta["size"], _nanoseconds(meta["last_modified"]), self._version(path, meta))
 
     async def range(self, key: str, start: int, end: int) -> Part:
         if start < 0:
             raise Invalid(f"{key}: a range starts at {start}", remedy="count from 0")
-        if end > start:
-            path = self._path(key)
-            try:
-                async with self._slots.taken():
-                    found = await self._verbs.part(path, start, end)
-                return Part(found.body, found.size, self._version(path, found.version))
-            except _RAISED as error:
-                failure = Failure.read(error)
-                if failure.status != 416:
-                    raise explain(failure, self._place, path, writing=False) from None
+        part = await self._part(self._path(key), start, end) if end > start else None
+        if part is not None:
+            return part
         meta = await self.head(key)
         return Part(b"", meta.size, meta.version)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
         path = self._path(key)
-        if _in_parts(len(body), mode):
-            return await self._put_in_parts(path, body)
-        verbs = self._verbs if len(body) <= LARGEST_BODY else self._sdk
-        if not self._slots.take_now():  # as ``taken`` does, which costs coroutines
-            await self._slots.take()
-        try:
-            version = await verbs.put(path, body, mode)
-        except _RAISED as error:
-            failure = Failure.read(error)
-            if not isinstance(mode, Overwrite) and is_lost(failure, self._place, mode):
+        if _is_multipart(len(body), mode):
+            return await self._upload(path, body)
+        async with self._request(path, writing=True):
+            try:
+                result = await obstore.put_async(
+                    self._backend, path, body, mode=self._condition(mode), use_multipart=False
+                )
+            except RAISED as error:
+                if isinstance(mode, Overwrite) or not is_lost(Failure.read(error), self._bucket, mode):
+                    raise
                 return Lost()
-            raise explain(failure, self._place, path, writing=True) from None
-        finally:
-            self._slots.give_back()
-        return Written(self._version(path, version))
+        return Written(self._version(path, result, writing=True))
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
-        """As ``put`` would send it, in parts if it is large; some parts of it are held."""
-        path, parallel = self._path(key), min(_PARALLEL_PARTS, self._slots.limit)
+        """Sent like the body of a ``put``: in parts if it is large, of which a few are in memory at once."""
+        path = self._path(key)
         source = pieces()
         held = bytearray()
         async for piece in source:
@@ -149,56 +147,50 @@ class CloudStore(Store):
             outcome = await self.put(key, bytes(held), OVERWRITE)
             check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
             return outcome  # type: ignore[return-value]  # checked
-        trouble: list[Exception] = []
+        failures: list[Exception] = []
 
-        async def told() -> AsyncIterator[bytes]:
-            """What befalls the source is the caller's to hear, and not as an error of this store."""
+        async def parts() -> AsyncIterator[bytes]:
             try:
-                async for part in _of_parts(held, source):
+                async for part in _parts(held, source):
                     yield part
             except Exception as error:
-                trouble.append(error)
+                failures.append(error)
                 raise
 
         try:
-            async with self._slots.taken(parallel):
-                result = await obstore.put_async(
-                    self._backend, path, told(), use_multipart=True, chunk_size=PART_BYTES, max_concurrency=parallel
-                )
-        except Exception as error:
-            if trouble:
-                raise trouble[0] from None
-            if isinstance(error, _RAISED):
-                raise self._trouble(path, error, writing=True) from None
+            return await self._upload(path, parts())
+        except Exception:
+            if failures:  # re-raised as it was, and not as obstore reports it
+                raise failures[0] from None
             raise
-        return Written(self._version(path, self._client.versions.of(result)))
 
     def put_requests(self, size: int, mode: Mode) -> int:
-        """A body in parts: the beginning, each part, the end. Azure needs no beginning."""
-        if not _in_parts(size, mode):
+        """An upload in parts: its start, each part, its end. Azure needs no start."""
+        if not _is_multipart(size, mode):
             return 1
-        return -(-size // PART_BYTES) + (1 if self.target.scheme == "az" else 2)
+        return -(-size // PART_BYTES) + (1 if self._bucket.scheme == "az" else 2)
+
+    def delete_requests(self, keys: int) -> int:
+        """One for a thousand keys where the server has bulk deletes, otherwise one for each key."""
+        return -(-keys // BULK_DELETE) if self._bulk_delete else keys
 
     async def delete(self, key: str) -> None:
         await self._delete(self._path(key))
 
     async def delete_many(self, keys: Iterable[str]) -> None:
         paths = [self._path(key) for key in keys]
-        if not paths:
-            return
-        if self._client.bulk_delete:
-            await self._delete_all(paths)
-        else:
+        if not self._bulk_delete:
+            # Azure's batches and Google's store report a missing key as an error that hides those of the other keys.
             await map_bounded(paths, self._delete, limit=_PARALLEL_DELETES)
-
-    async def close(self) -> None:
-        if self._client.direct is not None:
-            await self._client.direct.close()
+            return
+        for start in range(0, len(paths), BULK_DELETE):
+            async with self._request("", writing=True):
+                await obstore.delete_async(self._backend, paths[start : start + BULK_DELETE])
 
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
-        runtime.stay(self._made_in)
+        check_process(self._made_in)
         start = self._root + check_prefix(prefix)
-        floor = self._root + _item(after) if after else ""
+        floor = self._root + _key_or_folder(after) if after else ""
         return self._folded(start, floor) if delimiter else self._flat(start, floor)
 
     async def _flat(self, start: str, floor: str) -> AsyncIterator[Page]:
@@ -206,25 +198,19 @@ class CloudStore(Store):
         stream = obstore.list(self._backend, start or None, offset=floor or None, chunk_size=PAGE_SIZE)
         empty = True
         while True:
-            try:
-                async with self._slots.taken():
-                    found = await anext(stream)
-            except StopAsyncIteration:
+            async with self._request(start):
+                found = await anext(stream, None)
+            if found is None:
                 break
-            except _RAISED as error:
-                raise self._trouble(start, error) from None
             empty = False
             yield Page(tuple(self._entries(found, start, floor)))
         if empty:
             yield Page(())
 
     async def _folded(self, start: str, floor: str) -> AsyncIterator[Page]:
-        """The same, with what lies deeper folded into folders. obstore collects all of it before it answers."""
-        try:
-            async with self._slots.taken():
-                found = await obstore.list_with_delimiter_async(self._backend, start or None)
-        except _RAISED as error:
-            raise self._trouble(start, error) from None
+        """The same, with deeper keys folded into folders. obstore collects all of it before it answers."""
+        async with self._request(start):
+            found = await obstore.list_with_delimiter_async(self._backend, start or None)
         cut = len(self._root)
         items: dict[str, Entry | None] = {entry.key: entry for entry in self._entries(found["objects"], start, floor)}
         items.update((f"{path[cut:]}/", None) for path in found["common_prefixes"] if f"{path}/" > floor)
@@ -241,78 +227,120 @@ class CloudStore(Store):
         for meta in found:
             path = meta["path"]
             if path > floor and path.startswith(start):
-                yield Entry(path[cut:], meta["size"], nanoseconds(meta["last_modified"]))
+                yield Entry(path[cut:], meta["size"], _nanoseconds(meta["last_modified"]))
 
-    def _object(self, key: str, path: str, found: Found) -> Object:
-        return Object(key, found.body, found.modified_ns, self._version(path, found.version))
+    async def _object(self, key: str, answer: "GetResult") -> Object:
+        meta = answer.meta
+        body = (await answer.bytes_async()).to_bytes()
+        return Object(key, body, _nanoseconds(meta["last_modified"]), self._version(meta["path"], meta))
 
-    async def _put_in_parts(self, path: str, body: bytes) -> Written:
-        parallel = min(_PARALLEL_PARTS, self._slots.limit)
-        try:
-            async with self._slots.taken(parallel):
-                result = await obstore.put_async(
-                    self._backend,
-                    path,
-                    body,
-                    use_multipart=True,
-                    chunk_size=PART_BYTES,
-                    max_concurrency=parallel,
-                )
-        except _RAISED as error:
-            raise self._trouble(path, error, writing=True) from None
-        return Written(self._version(path, self._client.versions.of(result)))
+    async def _part(self, path: str, start: int, end: int) -> Part | None:
+        """None if the object ends at ``start`` or before it."""
+        async with self._request(path):
+            try:
+                answer = await obstore.get_async(self._backend, path, options={"range": (start, end)})
+                body = (await answer.bytes_async()).to_bytes()
+            except RAISED as error:
+                if Failure.read(error).status != 416:
+                    raise
+                return None
+        size = answer.meta["size"]
+        if len(body) != min(end, size) - start:
+            raise Unavailable(f"{self._bucket.uri(path)}: {self._bucket.endpoint} returned another range")
+        return Part(body, size, self._version(path, answer.meta))
+
+    async def _upload(self, path: str, body: bytes | AsyncIterator[bytes]) -> Written:
+        """In parts, several at once, each with a permit of its own."""
+        permits, parallel = self._permits_here(), min(_PARALLEL_PARTS, self._limit)
+        async with AsyncExitStack() as held:
+            async with permits.collecting:
+                for _ in range(parallel - 1):
+                    await held.enter_async_context(permits.requests)
+                await held.enter_async_context(self._request(path, writing=True))
+            result = await obstore.put_async(
+                self._backend, path, body, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=parallel
+            )
+        return Written(self._version(path, result, writing=True))
 
     async def _delete(self, path: str) -> None:
-        try:
-            async with self._slots.taken():
-                await self._verbs.delete(path)
-        except _RAISED as error:
-            failure = Failure.read(error)
-            if not is_missing(failure):
-                raise explain(failure, self._place, path, writing=True) from None
+        async with self._request(path, writing=True):
+            try:
+                await obstore.delete_async(self._backend, path)
+            except RAISED as error:
+                if not is_missing(Failure.read(error)):
+                    raise
 
-    async def _delete_all(self, paths: Sequence[str]) -> None:
-        """In one request. One missing key among many would hide what befell the others."""
-        try:
-            async with self._slots.taken():
-                await obstore.delete_async(self._backend, paths)
-        except _RAISED as error:
-            failure = Failure.read(error)
-            raise explain(failure, self._place, failure.key or "", writing=True) from None
+    def _request(self, path: str, *, writing: bool = False) -> "_Request":
+        return _Request(self._permits_here().requests, self._bucket, path, writing=writing)
+
+    def _permits_here(self) -> "_Permits":
+        """A store may be used in several event loops, one after the other; what asyncio waits on belongs to one."""
+        loop = asyncio.get_running_loop()
+        permits = self._permits.get(loop)
+        if permits is None:
+            permits = self._permits[loop] = _Permits(asyncio.Semaphore(self._limit), asyncio.Lock())
+        return permits
 
     def _path(self, key: str) -> str:
-        """The key as the bucket has it, if this process may ask for it."""
-        runtime.stay(self._made_in)
-        return self._root + check_key(key, room=self._room)
+        """The key as it stands in the bucket."""
+        check_process(self._made_in)
+        if self._bucket.scheme == "az" and "\\" in key:
+            raise _backslash(key)
+        return self._root + check_key(key, room=self._root_bytes)
 
-    @property
-    def _verbs(self) -> Verbs:
-        return self._client.direct or self._sdk
+    def _condition(self, mode: Mode) -> "PutMode":
+        if isinstance(mode, Overwrite):
+            return "overwrite"
+        if not isinstance(mode, IfMatch):
+            return "create"
+        version = _sendable(mode.version)
+        if self._bucket.scheme == "gs":
+            return {"version": version}
+        return {"e_tag": version.strip('"') if self._unquoted_if_match else version}
 
-    @property
-    def _sdk(self) -> Sdk:
-        runtime.enter(self._made_in)
-        return self._client.sdk
-
-    @property
-    def _backend(self) -> Backend:
-        runtime.enter(self._made_in)
-        return self._client.backend
-
-    def _version(self, path: str, version: Version | None) -> Version:
-        if version is None:
-            raise Invalid(
-                f"{self._place.uri(path)}: {self._place.endpoint} gave no version, or no time, with its answer",
-                remedy="run holdfast doctor on this store: the server may lack what Holdfast needs",
-            )
-        return version
-
-    def _trouble(self, path: str, error: Exception, *, writing: bool = False) -> HoldfastError:
-        return explain(Failure.read(error), self._place, path, writing=writing)
+    def _version(self, path: str, found: "ObjectMeta | PutResult", *, writing: bool = False) -> Version:
+        """What the store compares in conditions: an ETag, or the generation on Google's store. Always unchanged."""
+        version = found["version"] if self._bucket.scheme == "gs" else found["e_tag"]
+        if version is not None:
+            return Version(version)
+        what = f"{self._bucket.uri(path)}: {self._bucket.endpoint} returned no version of the object"
+        remedy = "run holdfast doctor on this store: the server may lack what Holdfast needs"
+        raise Unavailable(what, maybe_applied=True, remedy=remedy) if writing else Invalid(what, remedy=remedy)
 
 
-async def _of_parts(held: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What is held and what follows, in pieces of the size of a part."""
+@dataclass(frozen=True, slots=True)
+class _Permits:
+    """Permits for requests. ``collecting`` is held while an upload takes several: two could wait for each other's."""
+
+    requests: asyncio.Semaphore
+    collecting: asyncio.Lock
+
+
+class _Request:
+    """Waits for a permit, and turns exceptions of obstore into errors of the port. Cheaper than a generator."""
+
+    __slots__ = ("_bucket", "_path", "_permits", "_writing")
+
+    def __init__(self, permits: asyncio.Semaphore, bucket: Bucket, path: str, *, writing: bool) -> None:
+        self._permits = permits
+        self._bucket = bucket
+        self._path = path
+        self._writing = writing
+
+    async def __aenter__(self) -> None:
+        await self._permits.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._permits.release()
+        if isinstance(error, RAISED):
+            failure = Failure.read(error)
+            raise explain(failure, self._bucket, failure.key or self._path, writing=self._writing) from None
+
+
+async def _parts(held: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """``held`` and what follows, cut to the size of a part."""
     while len(held) >= PART_BYTES:
         yield bytes(held[:PART_BYTES])
         del held[:PART_BYTES]
@@ -325,11 +353,26 @@ async def _of_parts(held: bytearray, pieces: AsyncIterator[bytes]) -> AsyncItera
         yield bytes(held)
 
 
-def _in_parts(size: int, mode: Mode) -> bool:
+def _is_multipart(size: int, mode: Mode) -> bool:
     return size > LARGE_BYTES and isinstance(mode, Overwrite | Addressed)
 
 
-def _item(name: str) -> str:
-    """A key, or a folder with its slash."""
+def _key_or_folder(name: str) -> str:
     check_key(name.removesuffix("/"))
     return name
+
+
+def _sendable(version: Version) -> str:
+    if version.isascii() and version.isprintable():
+        return version
+    raise Invalid(f"{version!r} is not a version", remedy="use the version that a read or write returned")
+
+
+def _backslash(key: str) -> Invalid:
+    return Invalid(
+        f"key {key!r} contains a backslash, which Azure stores as a slash", remedy="use another character in its place"
+    )
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND * 1000

@@ -1,12 +1,12 @@
-"""What is known of a store before work is trusted to it: a certificate, and a quick check at start.
+"""The certificate of a store, and the quick check of a store at the start of a service.
 
 A certificate records that ``holdfast doctor --certify`` ran every law on this store and saw no violation: which laws,
 with what effort, when, by which version. It says where it was issued (address and endpoint, never a secret), because a
-copied bucket brings the object along: only a certificate that ``covers`` the store at hand counts for it.
+copied bucket brings the object along: only a certificate that ``covers`` the store's address counts.
 
 ``start_check`` is what a service does when it starts: eight requests under a throwaway key show that the store refuses
 a second create and a stale if-match, and find the certificate. It raises ``Refused`` on a store that ignores
-conditions. It sees nothing of races: that is the doctor's work.
+conditions. It does not test races: ``holdfast doctor`` does.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,10 @@ from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.errors import Ambiguous, Corrupt, Refused
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
+from holdfast.objects.client import START_CHECK_PREFIX, Client
 from holdfast.objects.conformance.laws import Effort, Finding
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store, Written
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import START_CHECK_PREFIX
 
 CERTIFICATE_KEY = "meta/certificate.json"
 FORMAT_NAME = "holdfast.certificate"
@@ -69,6 +68,7 @@ def certify(
     if (missing := too_little(effort)) is not None:
         raise Refused(f"{spec.uri}: no certificate: {missing}", remedy="run holdfast doctor --certify as it is")
     doubts = [f"{finding.law.name} is {finding.verdict}" for finding in findings if not finding.kept]
+    doubts += [f"{finding.law.name} saw only {finding.confidence}" for finding in weak(findings)]
     if doubts or not findings:
         raise Refused(
             f"{spec.uri}: no certificate: {', '.join(doubts) or 'no law was run'}",
@@ -85,6 +85,11 @@ def certify(
         large_bytes=effort.large_bytes,
         laws=tuple(LawRecord(name=each.law.name, verdict=each.verdict, figure=each.figure) for each in findings),
     )
+
+
+def weak(findings: Sequence[Finding]) -> list[Finding]:
+    """Laws that were kept, but in too few writes that overlapped in time: no evidence for a certificate."""
+    return [each for each in findings if each.kept and each.confidence is not None and not each.confidence.enough]
 
 
 def too_little(effort: Effort) -> str | None:

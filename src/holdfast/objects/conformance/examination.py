@@ -1,37 +1,36 @@
-"""Examination: every law on somebody's own store, in a place of its own, leaving nothing behind.
+"""Examination: every law on a user's own store, below a prefix of its own, leaving nothing behind.
 
     async with examine(spec, effort=Effort(), ambient=ambient) as examination:
         async for finding in examination.findings(LAWS): ...
 
-The order matters: first the store is reached (a missing bucket or a wrong password is one error, not sixteen broken
-laws), then the laws run under a prefix that nobody else uses, each client over a backend of its own, and last the
-prefix is emptied, whatever happened before. When a law did not get to its end the store is reached for again: one that
-went away ends the examination, instead of failing one law after the other.
+First a small object is written and read (a missing bucket or a wrong password is one error, not sixteen broken laws),
+then the laws run under a prefix of their own, each client over a backend of its own, and last the prefix is
+emptied, whatever happened before. When the store did not serve a law to its end, the small object is tried again: if
+that fails, the examination ends. The verdicts so far stay, and the laws that are left are unjudged.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from holdfast.base.errors import Ambiguous, Corrupt, HoldfastError, Unavailable
+from holdfast.base.errors import Corrupt, Denied, HoldfastError, NotFound, Unavailable
 from holdfast.base.ids import Ambient
-from holdfast.objects.client import Client
-from holdfast.objects.conformance.laws import Bench, Effort, Finding, Law, judge
+from holdfast.objects.client import Client, Usage
+from holdfast.objects.conformance.laws import UNJUDGED, Bench, Effort, Finding, Law, judge
 from holdfast.objects.open import backend, check_format
 from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
-from holdfast.objects.usage import Usage
 
 PREFIX = "holdfast-doctor-"
 PROBE_ATTEMPTS = 2
-"""A store that does not answer twice is reported at once; patience is for the laws."""
+"""A store that does not answer twice is reported at once; only the laws have the store's own retry policy."""
 
 Connect = Callable[[StoreSpec], Store]
 
 
 class Examination:
-    """A store under examination. ``usage`` counts every request that was spent on it."""
+    """A store under examination. ``usage`` counts every request."""
 
     def __init__(self, spec: StoreSpec, backends: Sequence[Store], effort: Effort, ambient: Ambient) -> None:
         self.spec = spec
@@ -77,10 +76,26 @@ class Examination:
             )
 
     async def findings(self, laws: Sequence[Law]) -> AsyncIterator[Finding]:
+        """One finding per law, in order."""
+        done = 0
         async for finding in judge(self._bench, laws):
-            if isinstance(finding.error, Unavailable | Ambiguous):
-                await self.reach()
-            yield finding
+            done += 1
+            ended = await self._unreachable() if finding.error is not None else None
+            if ended is None:
+                yield finding
+                continue
+            yield replace(finding, verdict=UNJUDGED, figure=str(ended), error=ended)
+            for law in laws[done:]:
+                yield Finding(law, UNJUDGED, "not run", 0.0)
+            return
+
+    async def _unreachable(self) -> HoldfastError | None:
+        """Why the store cannot be worked with any more; None if it can."""
+        try:
+            await self.reach()
+        except (Unavailable, Denied, NotFound) as error:
+            return error
+        return None
 
     async def clean_up(self) -> None:
         await self._bench.clean_up()
@@ -97,7 +112,7 @@ async def examine(
 ) -> AsyncIterator[Examination]:
     """An examination of the store at ``spec``, reached. Its prefix is emptied at the end, on failure and Ctrl-C too.
 
-    ``on_leftovers`` is told the prefix when that could not be done; the error that ended the work stays the error.
+    If that fails, ``on_leftovers`` is called with the prefix; the error that ended the work is still the one raised.
     """
     first = connect(spec)
     # Each backend of an unnamed memory store would hold objects of its own.

@@ -1,9 +1,13 @@
-"""Files of the local store: written whole or not at all, and durable before they are seen.
+"""Open directories and files of the local store, and the errors of the operating system as errors of ours.
 
-An object's file is never changed in place. It is written aside, forced to disk, and then renamed, so a reader has the
-old bytes or the new ones, and a crash leaves at most a file in the staging folder.
+Everything below the root is opened name by name, relative to an open directory and never through a link
+(``O_NOFOLLOW``). So a link below the root is never followed, not even one that replaces a directory between a check and
+its use: the descriptor still stands for the directory that was checked. Only the root itself may be a link.
 
-Paths are bytes throughout the local store: names must not depend on the locale.
+An object's file is never changed in place. It is staged, fsynced and then renamed, so a reader gets the old bytes or
+the new ones, and a crash leaves at most a file in the staging directory.
+
+Names are bytes throughout the local store: they must not depend on the locale.
 """
 
 import errno
@@ -12,75 +16,56 @@ import hashlib
 import itertools
 import os
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
 from holdfast.base.clock import Clock
-from holdfast.objects.memory import VERSION_DIGITS
-from holdfast.objects.store import Version
+from holdfast.base.errors import Ambiguous, Denied, HoldfastError, Invalid, Refused, Unavailable
+from holdfast.objects.store import VERSION_DIGITS, Version
 
-# A link could lead out of the store, and a pipe would wait for a writer: neither is an object.
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# O_NONBLOCK, because a pipe would wait for a writer. It is then recognised as no plain file.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_STAGE = os.O_WRONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
-_NAMELESS = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-_NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EXDEV, errno.EMLINK}
+_STAGE = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_CREAT | os.O_EXCL
+_NO_DIRECTORY = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_PLAIN_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}
-_NO_EMPTY_FOLDER = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY}
+_NO_EMPTY_DIRECTORY = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EBUSY}
 
-_OPEN_FILES = b"/proc/self/fd"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_MISPLACED = {
+    errno.ENOTDIR: "give the store a directory of its own",
+    errno.ENAMETOOLONG: "use a shorter key, or a directory with a shorter path",
+    errno.EXDEV: "keep the store on one filesystem, without mounts or links inside it",
+}
 
-_PIECE = 1024 * 1024
+PIECE_BYTES = 1024 * 1024
 """How much of a file is in memory while it is hashed."""
 
-_NO_WAITING = getattr(os, "RWF_NOWAIT", None)
-_NOT_AT_HAND = {errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+Identity = tuple[int, int]
+"""Device and inode number: unique among the files that exist, and those that are open."""
 
 
-class OpenFile:
-    """A file opened for reading. Its bytes stay what they are, whatever happens to its name."""
+class Attempt:
+    """Turns an ``OSError`` of its block into an error of ours, which depends on how far a change has come.
 
-    __slots__ = ("_descriptor", "identity", "modified_ns", "size")
+    Before its rename a failed write has had no effect. A rename that fails with an I/O error, and a rename whose
+    directory cannot be fsynced, may survive a power cut or not: the outcome is ``Ambiguous``. Reading the object does
+    not settle it, because the page cache shows what the disk may not have.
+    """
 
-    def __init__(self, descriptor: int, found: os.stat_result) -> None:
-        self._descriptor = descriptor
-        self.size = found.st_size
-        self.modified_ns = found.st_mtime_ns
-        self.identity = f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
-        """Another file has another one: objects are replaced by new files, never changed in place."""
+    __slots__ = ("_doing", "_root", "begun", "made")
 
-    def read(self, start: int, end: int) -> bytes:
-        """Bytes ``start`` to ``end``, cut at the file's end."""
-        end = min(end, self.size)
-        pieces: list[bytes] = []
-        while start < end and (piece := os.pread(self._descriptor, end - start, start)):
-            pieces.append(piece)
-            start += len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def read_at_hand(self) -> bytes | None:
-        """All bytes, if the system has them in memory; None if somebody would have to wait for the disk."""
-        if _NO_WAITING is None:
-            return None
-        buffer = bytearray(self.size)
-        try:
-            count = os.preadv(self._descriptor, [buffer], 0, _NO_WAITING) if self.size else 0
-        except OSError as error:
-            if error.errno in _NOT_AT_HAND:
-                return None
-            raise
-        return bytes(buffer) if count == self.size else None
-
-    def sync(self) -> None:
-        os.fsync(self._descriptor)
-
-    def version(self) -> Version:
-        """``content_version`` of a file that need not fit into memory."""
-        hasher = hashlib.sha256()
-        for start in range(0, self.size, _PIECE):
-            hasher.update(self.read(start, start + _PIECE))
-        return Version(hasher.hexdigest()[:VERSION_DIGITS])
+    def __init__(self, doing: str, root: bytes) -> None:
+        self._doing = doing
+        self._root = os.fsdecode(root)
+        self.begun = False
+        """The rename was called."""
+        self.made = False
+        """The rename has succeeded."""
 
     def __enter__(self) -> Self:
         return self
@@ -88,56 +73,45 @@ class OpenFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        if isinstance(error, OSError):
+            raise self._explained(error) from error
 
-
-class Staged:
-    """A file with all its bytes on disk, waiting for its place. It is removed afterwards, unless it was given one."""
-
-    __slots__ = ("_descriptor", "_kept", "_placed", "found", "path")
-
-    def __init__(self, path: bytes, descriptor: int, found: os.stat_result) -> None:
-        self.path = path
-        self.found = found
-        self._descriptor = descriptor
-        self._placed = False
-        self._kept = False
-
-    def place(self, path: bytes, folder: int | None = None) -> None:
-        """``path`` is below the open folder, if one is given."""
-        os.rename(self.path, path, dst_dir_fd=folder)
-        self._placed = True
-
-    def keep(self) -> int:
-        """The open file, which the caller has to close from now on."""
-        self._kept = True
-        return self._descriptor
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._kept:
-            os.close(self._descriptor)
-        if not self._placed:
-            _unlink(self.path)
+    def _explained(self, error: OSError) -> HoldfastError:
+        name = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
+        what = f"{self._doing}: {self._root}: {error.strerror or error}{name}"
+        if self.made or (self.begun and error.errno == errno.EIO):
+            return Ambiguous(
+                f"{what}: the write may be there now and gone after a power cut",
+                remedy=f"check the disk of {self._root}, then read the object before you act again",
+            )
+        if error.errno in FULL:
+            return Unavailable(
+                what, remedy=f"the disk is full or a limit is reached: make room for {self._root} and try again"
+            )
+        if error.errno in _FORBIDDEN:
+            return Denied(what, remedy=f"make {self._root} writable for user {os.geteuid()}, or choose another store")
+        if error.errno == errno.ELOOP:
+            return Refused(what, remedy="links below the root are not followed: move this one out of the store")
+        if error.errno in _MISPLACED:
+            return Invalid(what, remedy=_MISPLACED[error.errno])
+        return Unavailable(what)
 
 
 class _Open:
-    """Is closed at the latest when nobody has it any more, such as one who was cancelled while a thread opened it, or
-    whose loop was closed."""
+    """A descriptor that is closed by ``with``, or at the latest when the object is garbage."""
 
     __slots__ = ("descriptor",)
 
-    def __init__(self) -> None:
-        self.descriptor = -1
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
 
-    def close(self, close: Callable[[int], None] = os.close) -> None:  # modules may be gone when the interpreter ends
+    def close(self, close: Callable[[int], None] = os.close) -> None:  # modules may be gone at interpreter exit
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             close(descriptor)
+
+    def sync(self) -> None:
+        os.fsync(self.descriptor)
 
     def __enter__(self) -> Self:
         return self
@@ -151,174 +125,218 @@ class _Open:
         self.close()
 
 
-class Nameless(_Open):
-    """A file that has no name yet. Nobody sees it before it has one, and a crash leaves nothing of it. It can take a
-    name that is free, but nobody's place. Its bytes are still to be forced to disk."""
+class OpenFile(_Open):
+    """A plain file, opened for reading. Its bytes stay the same, whatever happens to its name."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("found",)
 
-    def __init__(self, path: bytes, folder: "OpenFolder", body: bytes) -> None:
-        """``path`` is that of the folder."""
-        super().__init__()
-        self._path = path
-        self.descriptor = os.open(b".", _NAMELESS, 0o666, dir_fd=folder.descriptor)
+    def __init__(self, descriptor: int, found: os.stat_result) -> None:
+        super().__init__(descriptor)
+        self.found = found
+
+    @property
+    def size(self) -> int:
+        return self.found.st_size
+
+    @property
+    def identity(self) -> str:
+        """Differs from that of every other file: objects are replaced by new files, never changed in place."""
+        return f"{self.found.st_dev} {self.found.st_ino} {self.found.st_size} {self.found.st_mtime_ns}"
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes ``start`` to ``end``, cut at the file's end."""
+        end = min(end, self.size)
+        pieces: list[bytes] = []
+        while start < end and (piece := os.pread(self.descriptor, end - start, start)):
+            pieces.append(piece)
+            start += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_cached(self) -> bytes | None:
+        """All bytes if they are in the page cache; None if reading may wait for the disk."""
+        body = bytearray(self.size)
         try:
-            _write(self.descriptor, body)
-        except BaseException:
-            self.close()
+            count = os.preadv(self.descriptor, [body], 0, os.RWF_NOWAIT) if body else 0
+        except OSError:  # EAGAIN, or the flag is not supported
+            return None
+        return bytes(body) if count == self.size else None
+
+    def version(self) -> Version:
+        """``content_version`` of a file that need not fit into memory."""
+        hasher = hashlib.sha256()
+        for start in range(0, self.size, PIECE_BYTES):
+            hasher.update(self.read(start, start + PIECE_BYTES))
+        return Version(hasher.hexdigest()[:VERSION_DIGITS])
+
+
+class Folder(_Open):
+    """An open directory. Its methods take names of entries and follow no links."""
+
+    __slots__ = ("_identity",)
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self._identity: Identity | None = None
+
+    @classmethod
+    def at(cls, path: bytes) -> "Folder":
+        """The directory at a path outside the store, where links are followed."""
+        return cls(os.open(path, _DIRECTORY))
+
+    def child(self, name: bytes) -> "Folder | None":
+        """None if there is no directory of this name: nothing, a file, or a link."""
+        try:
+            return Folder(os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.descriptor))
+        except OSError as error:
+            if error.errno in _NO_DIRECTORY:
+                return None
             raise
 
-    @staticmethod
-    def possible() -> bool:
-        """Whether this system has such files; a filesystem may not have them all the same."""
-        return hasattr(os, "O_TMPFILE") and os.path.isdir(_OPEN_FILES)
+    def again(self) -> "Folder":
+        """The same directory, opened once more."""
+        return Folder(os.open(b".", _DIRECTORY, dir_fd=self.descriptor))
 
-    @staticmethod
-    def unheard_of(error: OSError) -> bool:
-        """Whether an error says that this filesystem does not have them, or cannot name them."""
-        return error.errno in _NO_NAMELESS
+    @property
+    def identity(self) -> Identity:
+        if self._identity is None:
+            found = os.fstat(self.descriptor)
+            self._identity = found.st_dev, found.st_ino
+        return self._identity
 
-    def place(self, name: bytes, folder: "OpenFolder") -> None:
-        """Raises ``FileExistsError`` if something of that name is in the open folder."""
+    def is_removed(self) -> bool:
+        return os.fstat(self.descriptor).st_nlink == 0
+
+    def file(self, name: bytes) -> OpenFile | None:
+        """The plain file of this name, opened for reading."""
         try:
-            os.link(b"%s/%d" % (_OPEN_FILES, self.descriptor), name, dst_dir_fd=folder.descriptor)
-        except OSError as error:  # which would name the descriptor
-            raise OSError(error.errno, error.strerror, b"%s/%s" % (self._path, name)) from error
+            descriptor = os.open(name, _READ, dir_fd=self.descriptor)
+        except OSError as error:
+            if error.errno in _NO_PLAIN_FILE:
+                return None
+            raise
+        found = os.fstat(descriptor)
+        if is_file(found):
+            return OpenFile(descriptor, found)
+        os.close(descriptor)
+        return None
+
+    def look(self, name: bytes) -> os.stat_result | None:
+        """What the entry is; None if there is none."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def entries(self) -> Iterator[tuple[bytes, bool]]:
+        """Plain files, and directories (True), but no links and special files."""
+        with os.scandir(self.descriptor) as entries:
+            for entry in entries:
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if is_directory or entry.is_file(follow_symlinks=False):
+                    yield os.fsencode(entry.name), is_directory
+
+    def make(self, name: bytes) -> bool:
+        """Make a directory; False if there is an entry of this name."""
+        try:
+            os.mkdir(name, dir_fd=self.descriptor)
+        except FileExistsError:
+            return False
+        return True
+
+    def remove(self, name: bytes) -> bool:
+        """Remove a directory if it is empty; True if there is none now."""
+        try:
+            os.rmdir(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno in _NO_EMPTY_DIRECTORY:
+                return False
+            raise
+        return True
+
+    def rename(self, name: bytes, to: "Folder", new: bytes) -> None:
+        os.rename(name, new, src_dir_fd=self.descriptor, dst_dir_fd=to.descriptor)
+
+    def unlink(self, name: bytes) -> None:
+        os.unlink(name, dir_fd=self.descriptor)
 
 
-class Growing:
-    """A file that is being written piece by piece."""
+class Staged(_Open):
+    """A file in the staging directory, locked by its writer. Closing removes it, unless it was placed."""
 
-    def __init__(self, path: bytes, file: int) -> None:
-        self.path = path
-        self._file: int | None = file
+    __slots__ = ("_busy", "_folder", "_hasher", "_placed", "name")
+
+    def __init__(self, folder: Folder, name: bytes, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.name = name
+        self._folder = folder
+        self._placed = False
         self._hasher = hashlib.sha256()
+        self._busy = threading.Lock()
+        """A cancelled caller may close the file while a thread still writes to it."""
 
-    def write(self, piece: bytes) -> None:
-        self._hasher.update(piece)
-        _write(self._open(), piece)
+    def write(self, body: bytes) -> None:
+        with self._busy:
+            self._hasher.update(body)
+            written = os.write(self.descriptor, body) if body else 0
+            while written < len(body):
+                written += os.write(self.descriptor, memoryview(body)[written:])
 
-    def finish(self) -> tuple[Staged, Version]:
-        """The file with all its bytes on disk, and their version."""
-        file = self._open()
-        os.fsync(file)
-        staged = Staged(self.path, file, os.fstat(file))
-        self._file = None
-        return staged, Version(self._hasher.hexdigest()[:VERSION_DIGITS])
+    def version(self) -> Version:
+        """``content_version`` of what was written."""
+        return Version(self._hasher.hexdigest()[:VERSION_DIGITS])
 
-    def discard(self) -> None:
-        """Unless it was finished."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-            _unlink(self.path)
+    def place(self, folder: Folder, name: bytes) -> None:
+        self._folder.rename(self.name, folder, name)
+        self._placed = True
 
-    def _open(self) -> int:
-        if self._file is None:
-            raise OSError(errno.EBADF, "this file was finished")
-        return self._file
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        with self._busy:
+            if self.descriptor >= 0 and not self._placed:
+                with suppress(FileNotFoundError):
+                    self._folder.unlink(self.name)
+            super().close(close)
 
 
 class Staging:
-    """Files that are being written. Each is locked by its writer, so one that can be locked was left by a dead one."""
+    """Makes staged files. A file that can be locked was left by a writer that died."""
 
-    def __init__(self, folder: bytes, clock: Clock) -> None:
-        self._folder = folder
+    _numbers = itertools.count()
+
+    def __init__(self, folder: Folder, clock: Clock) -> None:
+        self.folder = folder
         self._clock = clock
-        self._numbers = itertools.count()
 
-    def stage(self, body: bytes, suffix: bytes = b"") -> Staged:
-        """A file with these bytes."""
+    def stage(self, suffix: bytes = b"") -> Staged:
+        """An empty file."""
         while True:
-            path, file = self._create(suffix)
+            name = b"%x-%d-%d%s" % (self._clock.wall_ns(), os.getpid(), next(self._numbers), suffix)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                _write(file, body)
-                os.fsync(file)
-                found = os.fstat(file)
-            except BaseException:
-                os.close(file)
-                _unlink(path)
-                raise
-            if found.st_nlink > 0:
-                return Staged(path, file, found)
-            os.close(file)  # swept before it was locked
-
-    def begin(self) -> Growing:
-        """An empty file, to be written piece by piece."""
-        while True:
-            path, file = self._create(b"")
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if os.fstat(file).st_nlink > 0:
-                return Growing(path, file)
-            os.close(file)  # swept before it was locked
-
-    def sweep(self) -> None:
-        """Remove what dead writers have left."""
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                # Placed meanwhile; or another user's, who sweeps it.
-                with suppress(FileNotFoundError, PermissionError):
-                    _remove_unlocked(entry.path)
-
-    def _create(self, suffix: bytes) -> tuple[bytes, int]:
-        while True:
-            token = b"%x-%d-%d" % (self._clock.wall_ns(), os.getpid(), next(self._numbers))
-            path = b"%s/%s%s" % (self._folder, token, suffix)
-            try:
-                return path, os.open(path, _STAGE, 0o666)
+                descriptor = os.open(name, _STAGE, 0o666, dir_fd=self.folder.descriptor)
             except FileExistsError:
                 continue  # a process in another container may have the same number
+            staged = Staged(self.folder, name, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink > 0:
+                return staged
+            staged.close()  # swept between its creation and its lock
 
+    def sweep(self) -> None:
+        """Remove the files of writers that died."""
+        for name, is_directory in self.folder.entries():
+            if not is_directory:
+                # It was placed just now; or belongs to another user, whose processes sweep it.
+                with suppress(FileNotFoundError, PermissionError):
+                    self._remove_unlocked(name)
 
-def _write(file: int, body: bytes) -> None:
-    written = os.write(file, body) if body else 0
-    while written < len(body):
-        written += os.write(file, memoryview(body)[written:])
-
-
-def _unlink(path: bytes) -> None:
-    with suppress(FileNotFoundError):  # swept, once it was closed
-        os.unlink(path)
-
-
-def _remove_unlocked(path: bytes) -> None:
-    file = os.open(path, _READ)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
-    except BlockingIOError:
-        return  # its writer lives
-    finally:
-        os.close(file)
-
-
-def open_file(path: bytes) -> OpenFile | None:
-    """The plain file at ``path``; None if there is none."""
-    try:
-        descriptor = os.open(path, _READ)
-    except OSError as error:
-        if error.errno in _NO_PLAIN_FILE:
-            return None
-        raise
-    found = os.fstat(descriptor)
-    if is_file(found):
-        return OpenFile(descriptor, found)
-    os.close(descriptor)
-    return None
-
-
-def exists(path: bytes) -> bool:
-    """Cheaper than ``look`` where nothing is there as a rule."""
-    return os.access(path, os.F_OK)
-
-
-def look(path: bytes) -> os.stat_result | None:
-    """What is at ``path``, links not followed; None if nothing is."""
-    try:
-        return os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    def _remove_unlocked(self, name: bytes) -> None:
+        file = self.folder.file(name)
+        if file is not None:
+            # Locked: its writer is alive.
+            with file, suppress(BlockingIOError):
+                fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.folder.unlink(name)
 
 
 def is_file(found: os.stat_result | None) -> bool:
@@ -327,65 +345,3 @@ def is_file(found: os.stat_result | None) -> bool:
 
 def is_folder(found: os.stat_result | None) -> bool:
     return found is not None and stat.S_ISDIR(found.st_mode)
-
-
-def make_folder(path: bytes) -> bool:
-    """True if it was made, False if something of that name was there."""
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        return False
-    return True
-
-
-def remove_folder(path: bytes) -> bool:
-    """Remove the folder if it is empty; True if it is gone now."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno in _NO_EMPTY_FOLDER:
-            return False
-        raise
-    return True
-
-
-class OpenFolder(_Open):
-    """A folder opened to be locked or forced to disk."""
-
-    __slots__ = ("_identity",)
-
-    def __init__(self, path: bytes) -> None:
-        super().__init__()
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._identity: tuple[int, int] | None = None
-
-    def sync(self) -> None:
-        """Make durable which names the folder holds. A file's own bytes are synced before it gets its name."""
-        os.fsync(self.descriptor)
-
-    @property
-    def device(self) -> int:
-        """The number of the filesystem that it is on."""
-        return self._known_as()[0]
-
-    def is_same(self, other: "OpenFolder") -> bool:
-        return self._known_as() == other._known_as()
-
-    def has(self, name: bytes) -> bool:
-        return os.access(name, os.F_OK, dir_fd=self.descriptor, follow_symlinks=False)
-
-    def is_removed(self) -> bool:
-        return os.fstat(self.descriptor).st_nlink == 0
-
-    def _known_as(self) -> tuple[int, int]:
-        if self._identity is None:
-            found = os.fstat(self.descriptor)
-            self._identity = found.st_dev, found.st_ino
-        return self._identity
-
-
-def sync_folder(path: bytes) -> None:
-    with OpenFolder(path) as folder:
-        folder.sync()

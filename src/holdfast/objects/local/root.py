@@ -1,29 +1,30 @@
 """The root of a local store: what must be known and made before the first object is read or written.
 
 Reading makes nothing: a store can be read where nothing can be written, and a root that does not exist is an empty
-store. The first write makes the root and the store's own folder in it:
+store. The first write makes the root and the store's own directory in it:
 
-    .%holdfast/layout.json    how keys become names; decided when the store is made, for ever
+    .%holdfast/layout.json    how keys become names; decided once, when the store is made
     .%holdfast/locks/         see ``locks``
-    .%holdfast/staging/       files being written; what dead writers have left is removed
+    .%holdfast/staging/       files that are being written; those of dead writers are removed
 
-Errors: ``Invalid`` if the root is no folder; ``Incompatible`` for the layout of a newer client; ``Refused`` on a
-network filesystem, whose locks and renames do not keep their promises, and where names run together that the layout
-keeps apart.
+Errors: ``Invalid`` if the root is no directory; ``Incompatible`` for the layout of a newer client; ``Refused`` on a
+network filesystem, whose locks and renames do not keep their promises, where a link stands in the place of the store's
+own files, and where the filesystem takes two names for one that the layout keeps apart.
 """
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.base import codec
 from holdfast.base.clock import Clock
 from holdfast.base.errors import Invalid, Refused
-from holdfast.objects.local.errors import FULL
-from holdfast.objects.local.files import Growing, Staged, Staging, is_folder, look, make_folder, open_file, sync_folder
+from holdfast.objects.local.files import FULL, Folder, Staging, is_folder
 from holdfast.objects.local.locks import Locks
-from holdfast.objects.local.paths import CONTROL
-from holdfast.objects.local.tree import Tree
+from holdfast.objects.local.names import CONTROL
+from holdfast.objects.local.tree import Durable, Tree
 
 LAYOUT_FORMAT = "holdfast.local"
 LAYOUT_VERSION = 1
@@ -39,161 +40,180 @@ KERNEL_FILESYSTEMS = frozenset(
     {"bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs", "fusectl", "mqueue", "proc", "pstore"}
     | {"securityfs", "selinuxfs", "sysfs", "tracefs"}
 )
-"""Where the kernel shows itself: nobody can keep files there."""
-JOURNALS = Path("/proc/fs/jbd2")
-"""Of ext4, by the name of their disk."""
-DISKS = Path("/sys/dev/block")
-"""By their numbers."""
+"""Filesystems whose files are the kernel's own."""
 
+_LAYOUT, _LOCKS, _STAGING = b"layout.json", b"locks", b"staging"
 _PROBE = "-aé"
 # Other spellings of the probe's name, for a filesystem that folds case or normalises letters.
 _SAME_IF_FOLDED = ("-Aé", "-aÉ", "-ae\u0301")
 
 
+class _Prepared(NamedTuple):
+    """What writers need, opened once. Operations that use it keep it open."""
+
+    root: Folder
+    """Kept open, so that no other directory can have its identity."""
+    locks: Locks
+    staging: Staging
+    fold: bool
+
+    def belongs_to(self, root: Folder) -> bool:
+        """Whether this is the same root, and the store's own directory in it was not removed."""
+        return self.root.identity == root.identity and not self.staging.folder.is_removed()
+
+
 class Root:
     def __init__(self, folder: Path, clock: Clock, *, unsafe_network_filesystem: bool) -> None:
         self.path = os.fsencode(folder.absolute())
-        self._control = b"%s/%s" % (self.path, CONTROL)
-        self._layout = self._control + b"/layout.json"
-        self._locks = self._control + b"/locks"
-        self._staging = self._control + b"/staging"
+        self._clock = clock
         self._any_filesystem = unsafe_network_filesystem
-        self._trees: dict[bytes, Tree] = {}
-        """One at most: to be the first in a dictionary takes no lock, which a fork could leave locked."""
         self._checked = False
-        self._prepared = False
-        self._files = Staging(self._staging, clock)
+        self._fold: bool | None = None
+        self._prepared: _Prepared | None = None
+        self._durable = Durable()
 
     @property
-    def known(self) -> Tree | None:
-        """The tree, once it was read or written; to learn of it may take time."""
-        return self._trees.get(self.path)
+    def known(self) -> bool:
+        """Whether the place was checked and the layout read. To find out may wait for the disk."""
+        return self._checked and self._fold is not None
 
-    @property
-    def prepared(self) -> Tree | None:
-        """The tree, once it has all that writers need; to see to that takes time."""
-        return self.known if self._prepared else None
-
-    def at_hand(self) -> Tree | None:
-        """The tree, if all that must be known of it is in the system's memory; None if there is no layout, or somebody
-        would have to wait for the disk.
+    def reading(self) -> Tree | None:
+        """The tree as it is; None if there is no root. Files that were copied in before the first write are found under
+        plain names.
         """
-        if self.known is None:
-            self._check_place()
-            file = open_file(self._layout)
-            if file is not None:
-                with file:
-                    body = file.read_at_hand()
-                if body is not None:
-                    self._learn(fold=self._fold_in(body))
-        return self.known
-
-    def readable(self) -> Tree:
-        """The tree, as it is. Before anybody has written through Holdfast, plain files are found under plain names."""
-        if (known := self.known) is not None:
-            return known
         self._check_place()
-        fold = self._read_layout()
-        return Tree(self.path, Locks(self._locks), fold=False) if fold is None else self._learn(fold=fold)
+        root = self._opened()
+        if root is None:
+            return None
+        if self._fold is None:
+            self._fold = _fold_in(root)
+        return Tree(root, self._durable, fold=self._fold is True)
 
-    def _learn(self, *, fold: bool) -> Tree:
-        """There is one tree of a store, whoever learns of it first: it knows what its writers are about."""
-        return self._trees.setdefault(self.path, Tree(self.path, Locks(self._locks), fold=fold))
+    def writing(self) -> Tree:
+        """The tree, with all that writers need. The root is opened for each operation: it may have been replaced."""
+        root, prepared = self._opened(), self._prepared
+        if root is None or prepared is None or not prepared.belongs_to(root):
+            prepared = self._prepared = self._prepare()
+            self._fold = prepared.fold
+            root = prepared.root.again()
+        return Tree(root, self._durable, fold=prepared.fold, locks=prepared.locks, staging=prepared.staging)
 
-    def writable(self) -> Tree:
-        """The tree, with all that writers need."""
-        if not self._prepared:
-            self._check_place()
-            _make_folders(self._locks)
-            _make_folders(self._staging)
-            self._settle_layout()
-            self._files.sweep()
-            self.readable().syncs.whole = self.path if _without_journal(self.path) else None
-            self._prepared = True
-        return self.readable()
-
-    def stage(self, body: bytes) -> Staged:
-        """A file to be given a place in the tree."""
+    def deleting(self) -> Tree:
+        """The tree, for deletes. On a full disk a root that was not prepared yet cannot be prepared: what is there must
+        do.
+        """
         try:
-            return self._files.stage(body)
-        except FileNotFoundError:  # somebody has cleared the root away
-            self._prepared = False
-            self.writable()
-            return self._files.stage(body)
-
-    def begin(self) -> Growing:
-        """The same, to be written piece by piece."""
-        try:
-            return self._files.begin()
-        except FileNotFoundError:  # as above
-            self._prepared = False
-            self.writable()
-            return self._files.begin()
-
-    def erasable(self) -> Tree:
-        """The tree, for deleting: on a disk that is full to the last file nothing can be tried out before."""
-        try:
-            return self.writable()
+            return self.writing()
         except OSError as error:
-            if error.errno not in FULL or self._read_layout() is None:
+            root = self._opened() if error.errno in FULL else None
+            fold = _fold_in(root) if root is not None else None
+            control = root.child(CONTROL) if root is not None else None
+            locks = control.child(_LOCKS) if control is not None else None
+            if root is None or fold is None or locks is None:
                 raise
-            return self.readable()
+            return Tree(root, self._durable, fold=fold, locks=Locks(locks))
+
+    def close(self) -> None:
+        self._prepared = None
+        self._durable.clear()
+
+    def _opened(self) -> Folder | None:
+        try:
+            return Folder.at(self.path)
+        except FileNotFoundError:
+            return None
 
     def _check_place(self) -> None:
         if self._checked:
             return
         found = _stat(self.path)
         if found is not None and not is_folder(found):
-            raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a folder of its own")
+            raise Invalid(f"{os.fsdecode(self.path)} is a file", remedy="give the store a directory of its own")
         kind = _filesystem(self.path, found)
         if kind in KERNEL_FILESYSTEMS:
             raise Invalid(
-                f"{os.fsdecode(self.path)} is on {kind}, where the kernel shows itself and nobody can keep files",
-                remedy="give the store a folder on a disk, such as file:./data",
+                f"{os.fsdecode(self.path)} is on {kind}, a filesystem of the kernel that cannot hold files",
+                remedy="give the store a directory on a disk, such as file:./data",
             )
-        if self._any_filesystem:
-            kind = None
-        if kind in NETWORK_FILESYSTEMS:
+        if kind in NETWORK_FILESYSTEMS and not self._any_filesystem:
             raise Refused(
                 f"{os.fsdecode(self.path)} is on a network filesystem ({kind}), whose locks and renames are not safe",
                 remedy="use a local disk or a bucket; or risk the data with ?unsafe_network_filesystem=true",
             )
         self._checked = found is not None
 
-    def _settle_layout(self) -> None:
-        with Locks(self._locks).opening():
-            folded_here, fold = self._names_are_folded(), self._read_layout()
+    def _prepare(self) -> _Prepared:
+        self._check_place()
+        _make_folders(self.path)
+        root = Folder.at(self.path)
+        control = _own(root, CONTROL)
+        locks, staging = Locks(_own(control, _LOCKS)), Staging(_own(control, _STAGING), self._clock)
+        fold = self._settle_layout(root, control, locks, staging)
+        staging.sweep()
+        return _Prepared(root, locks, staging, fold)
+
+    def _settle_layout(self, root: Folder, control: Folder, locks: Locks, staging: Staging) -> bool:
+        """Whether names are folded: as the layout says, which is written if there is none yet."""
+        with locks.opening():
+            folded_here, fold = _names_are_folded(staging), _fold_in(root)
             if fold is None:
-                self._write_layout(fold=folded_here)
-            elif folded_here and not fold:
-                raise Refused(
-                    f"{os.fsdecode(self.path)} was made where case and letter forms tell names apart; here they do not",
-                    remedy="copy the store to a filesystem like the one that it was made on",
-                )
+                document = {"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION, "fold": folded_here}
+                with staging.stage() as staged:
+                    staged.write(codec.encode(document))
+                    staged.sync()
+                    staged.place(control, _LAYOUT)
+                control.sync()
+                return folded_here
+        if folded_here and not fold:
+            raise Refused(
+                f"{os.fsdecode(self.path)} was made where case and letter forms tell names apart; here they do not",
+                remedy="copy the store to a filesystem like the one that it was made on",
+            )
+        return fold
 
-    def _names_are_folded(self) -> bool:
-        with self._files.stage(b"", suffix=_PROBE.encode()) as probe:
-            stem = probe.path.removesuffix(_PROBE.encode())
-            return any(look(stem + other.encode()) is not None for other in _SAME_IF_FOLDED)
 
-    def _read_layout(self) -> bool | None:
-        """The layout's ``fold``; None if there is no layout yet."""
-        file = open_file(self._layout)
+def _own(folder: Folder, name: bytes) -> Folder:
+    """A directory of the store's own, made durably if need be. A link in its place is refused."""
+    folder.make(name)
+    folder.sync()
+    child = folder.child(name)
+    if child is None:
+        raise _misplaced(name)
+    return child
+
+
+def _misplaced(name: bytes) -> Refused:
+    return Refused(
+        f"{os.fsdecode(name)} in the store's own directory is a link, or not of the kind that the store made",
+        remedy="find out what put it there, and move it out of the store",
+    )
+
+
+def _fold_in(root: Folder) -> bool | None:
+    """The layout's ``fold``; None if there is no layout yet. Links in the place of its files are refused."""
+    control = root.child(CONTROL)
+    if control is None:
+        if root.look(CONTROL) is not None:
+            raise _misplaced(CONTROL)
+        return None
+    with control:
+        file = control.file(_LAYOUT)
         if file is None:
+            if control.look(_LAYOUT) is not None:
+                raise _misplaced(_LAYOUT)
             return None
         with file:
-            return self._fold_in(file.read(0, file.size))
+            body = file.read(0, file.size)
+    name = os.fsdecode(CONTROL + b"/" + _LAYOUT)
+    document = codec.decode(body, key=name)
+    codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=name)
+    return document.get("fold") is True
 
-    def _fold_in(self, body: bytes) -> bool:
-        document = codec.decode(body, key=os.fsdecode(self._layout))
-        codec.expect(document, format_name=LAYOUT_FORMAT, newest=LAYOUT_VERSION, key=os.fsdecode(self._layout))
-        return document.get("fold") is True
 
-    def _write_layout(self, *, fold: bool) -> None:
-        document = {"format": LAYOUT_FORMAT, "version": LAYOUT_VERSION, "fold": fold}
-        with self._files.stage(codec.encode(document)) as staged:
-            staged.place(self._layout)
-        sync_folder(self._control)
+def _names_are_folded(staging: Staging) -> bool:
+    with staging.stage(_PROBE.encode()) as probe:
+        stem = probe.name.removesuffix(_PROBE.encode())
+        return any(staging.folder.look(stem + other.encode()) is not None for other in _SAME_IF_FOLDED)
 
 
 def filesystem_type(device: int, mounts: str) -> str | None:
@@ -209,12 +229,12 @@ def filesystem_type(device: int, mounts: str) -> str | None:
 def _stat(path: bytes) -> os.stat_result | None:
     try:
         return os.stat(path)
-    except OSError:  # whatever is to be said of it, whoever opens it says
+    except OSError:  # the operation that opens it reports the error
         return None
 
 
 def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
-    """That of a folder, or of the nearest one above it that there is."""
+    """The type of the filesystem of a directory, or of the nearest one above it that exists."""
     while found is None:
         path = os.path.dirname(path)
         found = _stat(path)
@@ -224,27 +244,15 @@ def _filesystem(path: bytes, found: os.stat_result | None) -> str | None:
         return None
 
 
-def _without_journal(path: bytes) -> bool:
-    """Whether a folder is on an ext4 that is known to have no journal."""
-    found = _stat(path)
-    return found is not None and _filesystem(path, found) == "ext4" and not _has_journal(found.st_dev)
-
-
-def _has_journal(device: int) -> bool:
-    """Whether ext4 on this device has one; True if nobody knows."""
-    try:
-        disk = (DISKS / f"{os.major(device)}:{os.minor(device)}").resolve(strict=True).name
-        return any(each.name.rpartition("-")[0] == disk for each in JOURNALS.iterdir())
-    except OSError:
-        return True
-
-
 def _make_folders(path: bytes) -> None:
-    """Make a folder and those above it, durably."""
+    """Make the root and the directories above it, durably. Links are followed here."""
     above = os.path.dirname(path)
     if not os.path.isdir(above):
         _make_folders(above)
-    if make_folder(path):
-        sync_folder(above)
-    elif not os.path.isdir(path):
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    # Also if another process made it just now: it may not have fsynced the one above yet.
+    with suppress(PermissionError), Folder.at(above) as folder:
+        folder.sync()
+    if not os.path.isdir(path):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

@@ -1,44 +1,40 @@
-"""Objects as plain files in a folder: the embedded default, for one machine and any number of processes.
+"""Objects as plain files in a directory: the embedded default, for one machine and any number of processes.
 
 An object is a file with exactly its bytes, on the path that its key names, so people and tools can look at it and even
 copy files in. Its version is the hash of its bytes.
 
-* A write goes to a file aside, is forced to disk, and is renamed into place under the lock of its path, after its
-  condition was compared with what stands there; what is created where nothing is has a shorter way (``writing``). The
-  folder, and the names of new folders, are forced to disk before anybody is told.
-* A lost race is answered after what won it is safe on disk, so that nobody builds on something a power cut takes back.
-* Readers take no locks, and leave the loop only for what is large or not in the system's memory.
-* A store works on either side of a fork: no lock is kept between calls, and what is kept open (``known``) is only to
-  know one's own files again.
-* A caller that is cancelled in the middle of a write goes on when the write has ended, one way or the other.
+* A write is one function in a worker thread: it stages a file and fsyncs it, takes the lock of the path, compares the
+  condition with what stands there, renames the file into place, and fsyncs the directory. The names of the directories
+  on the path are on disk before that.
+* A lost race is answered after the object that won it is on disk, so that nothing is built on an object that a power
+  cut takes back.
+* Readers take no locks, and leave the loop only for what is large or not in the page cache. Links below the root are
+  never followed.
+* A store works on either side of a fork: no lock is held between calls, and the descriptors that are kept open have no
+  state that a fork could share.
+* A caller that is cancelled during a write continues when the write has ended, with or without success.
 
 Processes may be killed at any moment: an object is there whole, old or new, and what was answered stays.
 
-Errors: ``Denied`` where the folder cannot be written; ``Unavailable`` on a full disk or an I/O error; ``Ambiguous``
-when a write is in place but could not be forced to disk; ``Invalid`` and ``Refused`` for a root that cannot be one.
+Errors: ``Denied`` where the directory cannot be written; ``Unavailable`` on a full disk or an I/O error; ``Ambiguous``
+when a write is in place but could not be fsynced; ``Invalid`` and ``Refused`` for a root that cannot be one.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 
-from holdfast.base.aio import blocking, finishing, outlasting
+from holdfast.base.aio import blocking, finishing
 from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound, Unavailable, check
-from holdfast.objects.local.errors import Explained
-from holdfast.objects.local.files import Growing, OpenFile, is_file
-from holdfast.objects.local.hashes import Hashes
-from holdfast.objects.local.known import LARGEST_BYTES, Known
-from holdfast.objects.local.paths import Names
+from holdfast.objects.local.files import Attempt, OpenFile, Staged, is_file
+from holdfast.objects.local.locks import renaming
+from holdfast.objects.local.names import Names
 from holdfast.objects.local.root import Root
-from holdfast.objects.local.tree import Tree
-from holdfast.objects.local.walk import walk
-from holdfast.objects.local.writing import AT_ONCE_BYTES, Placed, Write
-from holdfast.objects.memory import content_version
+from holdfast.objects.local.tree import Spot, Tree, Walk
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
@@ -49,6 +45,7 @@ from holdfast.objects.store import (
     Meta,
     Mode,
     Object,
+    Overwrite,
     Page,
     Part,
     Pieces,
@@ -56,24 +53,26 @@ from holdfast.objects.store import (
     Written,
     check_key,
     check_prefix,
+    content_version,
 )
 
 PAGE_SIZE = 1000
-GLANCE_BYTES = 64 * 1024
+CACHED_BYTES = 64 * 1024
+"""Objects up to this size are read on the loop if they are in the page cache."""
+TRIES = 100
+"""How often a write is tried again because others remove the directories on its path."""
 
 
 class LocalStore(Store):
     def __init__(self, root: Path, *, clock: Clock | None = None, unsafe_network_filesystem: bool = False) -> None:
         clock = clock if clock is not None else SystemClock()
         self._root = Root(root, clock, unsafe_network_filesystem=unsafe_network_filesystem)
-        self._known = Known()
-        self._hashes = Hashes()
 
     async def get(self, key: str) -> Object:
-        found = self._glance(check_key(key))
+        found = self._get_cached(check_key(key))
         if found is None:
             return await blocking(self._get, key)
-        await asyncio.sleep(0)  # whoever reads in a circle must let others have their turn
+        await asyncio.sleep(0)  # a task that reads in a loop must not keep the others from running
         return found
 
     async def head(self, key: str) -> Meta:
@@ -81,31 +80,24 @@ class LocalStore(Store):
 
     async def range(self, key: str, start: int, end: int) -> Part:
         if start < 0:
-            raise Invalid(f"{key}: a range cannot start at {start}")
+            raise Invalid(f"{key}: a range cannot start at {start}", remedy="count from 0")
         return await blocking(self._range, check_key(key), start, end)
 
     async def link(self, key: str, path: Path) -> int | None:
-        check_key(key)
-        tree = self._root.known
-        if tree is None:
-            return await blocking(self._link, key, path)
-        await asyncio.sleep(0)  # as above
-        return _linked(tree, key, path)
+        return await blocking(self._link, check_key(key), path)
 
     async def put(self, key: str, body: bytes, mode: Mode = OVERWRITE) -> Written | Lost:
-        return await outlasting(self._put(check_key(key), body, mode))
+        return await finishing(self._put, check_key(key), body, mode)
 
     async def put_stream(self, key: str, pieces: Pieces) -> Written:
         check_key(key)
-        growing = await blocking(self._begin, key)
+        staged = await finishing(self._stage, key)
         try:
             async for piece in pieces():
-                await blocking(self._grow, key, growing, piece)
-            outcome = await outlasting(self._placed(key, growing))
+                await finishing(self._append, key, staged, piece)
+            return await finishing(self._place, key, staged)
         finally:
-            await blocking(growing.discard)
-        check(isinstance(outcome, Written), f"{key}: an unconditional write was lost")
-        return outcome  # type: ignore[return-value]  # checked
+            await finishing(staged.close)
 
     async def delete(self, key: str) -> None:
         await self.delete_many([key])
@@ -125,141 +117,174 @@ class LocalStore(Store):
             yield _page(page)
 
     async def close(self) -> None:
-        self._known.close()
+        self._root.close()
 
-    def _glance(self, key: str) -> Object | None:
-        """What can be said at once: a thread for a small file in the system's memory costs more than reading it."""
-        with Explained(f"get {key}", self._root.path):
-            tree = self._root.at_hand()
-            if tree is None:
-                return None
-            file = tree.open(tree.names(key))
-            if file is None:
-                raise NotFound(f"{key}: no such object")
-            with file:
-                body = file.read_at_hand() if file.size <= GLANCE_BYTES else None
-                return _object(key, body, file) if body is not None else None
+    # Reading, in a worker thread
+
+    def _get_cached(self, key: str) -> Object | None:
+        """On the loop: handing a small read from the page cache to a thread costs more than the read."""
+        if not self._root.known:
+            return None
+        with self._opened("get", key) as file:
+            body = file.read_cached() if file.size <= CACHED_BYTES else None
+            return None if body is None else Object(key, body, file.found.st_mtime_ns, content_version(body))
 
     def _get(self, key: str) -> Object:
         with self._opened("get", key) as file:
-            return _object(key, file.read(0, file.size), file)
+            body = file.read(0, file.size)
+            return Object(key, body, file.found.st_mtime_ns, content_version(body))
 
     def _head(self, key: str) -> Meta:
         with self._opened("head", key) as file:
-            return Meta(key, file.size, file.modified_ns, file.version())
+            return Meta(key, file.size, file.found.st_mtime_ns, file.version())
 
     def _range(self, key: str, start: int, end: int) -> Part:
         with self._opened("range", key) as file:
             return Part(file.read(start, end), file.size, file.identity)
 
-    def _link(self, key: str, path: Path) -> int | None:
-        return _linked(self._root.readable(), key, path)
-
     @contextmanager
     def _opened(self, verb: str, key: str) -> Iterator[OpenFile]:
-        with Explained(f"{verb} {key}", self._root.path):
-            tree = self._root.readable()
-            file = tree.open(tree.names(key))
+        with Attempt(f"{verb} {key}", self._root.path), ExitStack() as opened:
+            tree = self._root.reading()
+            file = opened.enter_context(tree).open(tree.names(key)) if tree is not None else None
             if file is None:
                 raise NotFound(f"{key}: no such object")
-            with file:
-                yield file
+            yield opened.enter_context(file)
 
-    async def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
-        with Explained(f"put {key}", self._root.path) as change:
-            async with await self._write(key, change) as write:
-                if isinstance(mode, (Create, Addressed)) and await write.create(body):
-                    small = len(body) <= AT_ONCE_BYTES
-                    return Written(content_version(body) if small else await finishing(content_version, body))
-                return await self._by_a_thread(write, partial(self._replace, write, key, body, mode))
-
-    async def _write(self, key: str, change: Explained) -> Write:
-        tree = self._root.prepared
-        if tree is None:
-            tree = await blocking(self._root.writable)
-        return Write(tree, tree.names(key), change)
-
-    async def _by_a_thread(self, write: Write, place: Callable[[], Placed]) -> Written | Lost:
-        """It forces the folder too, at less cost, unless others are writing with whom that may be shared."""
-        if write.tree.syncs.writers == 1:
-            return await finishing(lambda: write.force_here(place()))
-        return await write.force(await finishing(place))
-
-    def _replace(self, write: Write, key: str, body: bytes, mode: Mode) -> Placed:
-        if write.lost_already(mode):
-            return write.lost()
-        # What is compared before it is replaced has a version that its writer knows: it will be written again.
-        again = isinstance(mode, IfMatch)
-        version = self._hashes.version(key, body) if again else content_version(body)
-        with self._root.stage(body) as staged:
-            placed = write.place(staged, mode, self._known)
-            if placed is not None and again and len(body) <= LARGEST_BYTES:
-                self._known.keep(write.tree.at(placed[0].names), staged.keep(), staged.found, version)
-        if placed is None:
-            return write.lost()
-        spot, folder = placed
-        return Placed(Written(version), spot.folder, folder)
-
-    def _begin(self, key: str) -> Growing:
-        with Explained(f"put {key}", self._root.path):
-            self._root.writable()
-            return self._root.begin()
-
-    def _grow(self, key: str, growing: Growing, piece: bytes) -> None:
-        with Explained(f"put {key}", self._root.path):
-            growing.write(piece)
-
-    async def _placed(self, key: str, growing: Growing) -> Written | Lost:
-        with Explained(f"put {key}", self._root.path) as change:
-            async with await self._write(key, change) as write:
-                return await self._by_a_thread(write, partial(self._place, write, growing))
-
-    def _place(self, write: Write, growing: Growing) -> Placed:
-        staged, version = growing.finish()
-        with staged:
-            placed = write.place(staged, OVERWRITE, self._known)
-        if placed is None:
-            raise Unavailable(f"{os.fsdecode(write.tree.at(write.names))}: it could not be given its place")
-        spot, folder = placed
-        return Placed(Written(version), spot.folder, folder)
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        with Explained(f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys", self._root.path):
-            tree = self._root.erasable()
-            folders = {_remove(tree, tree.names(key)) for key in keys}
-            deepest_first = sorted(folders, key=len, reverse=True)
-            for folder in {tree.prune(folder) for folder in deepest_first}:
-                tree.sync(folder)
+    def _link(self, key: str, path: Path) -> int | None:
+        with Attempt(f"link {key}", self._root.path), ExitStack() as opened:
+            tree = self._root.reading()
+            names = tree.names(key) if tree is not None else ()
+            folder = opened.enter_context(tree).folder(names[:-1]) if tree is not None else None
+            if folder is None:
+                return None
+            opened.enter_context(folder)
+            try:
+                os.link(names[-1], path, src_dir_fd=folder.descriptor, follow_symlinks=False)
+            except OSError:
+                return None  # on another disk, owned by another user, or not in the object's usual place
+            found = os.lstat(path)
+            if is_file(found):
+                return found.st_size
+            os.unlink(path)
+            return None
 
     def _walk(self, prefix: str, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
-        with Explained(f"list {prefix or 'all'}", self._root.path):
-            yield from walk(self._root.readable(), prefix, after=after, delimiter=delimiter)
+        with Attempt(f"list {prefix or 'all'}", self._root.path):
+            tree = self._root.reading()
+            if tree is not None:
+                with tree:
+                    yield from Walk(tree).items(prefix, after=after, delimiter=delimiter)
+
+    # Writing, in a worker thread
+
+    def _put(self, key: str, body: bytes, mode: Mode) -> Written | Lost:
+        with Attempt(f"put {key}", self._root.path) as attempt, ExitStack() as opened:
+            tree = opened.enter_context(self._root.writing())
+
+            def stage() -> Staged:
+                staged = opened.enter_context(tree.staging.stage())
+                staged.write(body)
+                staged.sync()
+                return staged
+
+            if _write(tree, tree.names(key), mode, stage, attempt):
+                return Written(content_version(body))
+            return Lost()
+
+    def _stage(self, key: str) -> Staged:
+        with Attempt(f"put {key}", self._root.path), self._root.writing() as tree:
+            return tree.staging.stage()
+
+    def _append(self, key: str, staged: Staged, piece: bytes) -> None:
+        with Attempt(f"put {key}", self._root.path):
+            staged.write(piece)
+
+    def _place(self, key: str, staged: Staged) -> Written:
+        with Attempt(f"put {key}", self._root.path) as attempt, self._root.writing() as tree:
+            staged.sync()
+            won = _write(tree, tree.names(key), OVERWRITE, lambda: staged, attempt)
+            check(won, f"{key}: an unconditional write was lost")
+            return Written(staged.version())
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        doing = f"delete {keys[0]}" if len(keys) == 1 else f"delete {len(keys)} keys"
+        with Attempt(doing, self._root.path), self._root.deleting() as tree:
+            left = {tree.remove(tree.names(key)) for key in keys}
+            deepest_first = sorted(left, key=len, reverse=True)
+            for names in {tree.prune(names) for names in deepest_first}:
+                with tree.nearest(names) as folder:
+                    folder.sync()
 
 
-def _linked(tree: Tree, key: str, path: Path) -> int | None:
-    """It returns at once."""
+def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], attempt: Attempt) -> bool:
+    """Give a staged file the place of the object, if the condition holds. What stands there then is on disk."""
+    making = not isinstance(mode, IfMatch)
+    staged: Staged | None = None
     try:
-        os.link(tree.at(tree.names(key)), path, follow_symlinks=False)
-    except OSError:
-        return None  # on another disk, somebody else's, or not where objects usually stand
-    found = os.lstat(path)
-    if is_file(found):
-        return found.st_size
-    os.unlink(path)
-    return None
+        for _ in range(TRIES):
+            folder = tree.reach(names[:-1], making=making)
+            if folder is None:
+                if making:
+                    continue
+                break
+            with ExitStack() as held:
+                held.enter_context(folder)
+                if staged is None:
+                    if isinstance(mode, Create | Addressed) and (winner := folder.file(names[-1])) is not None:
+                        held.enter_context(winner).sync()
+                        folder.sync()
+                        return False
+                    staged = stage()
+                with tree.locks.writing(names):
+                    spot = tree.settle(folder, names)
+                    held.enter_context(spot.folder)
+                    current = None if isinstance(mode, Overwrite) or not spot.taken else spot.folder.file(spot.name)
+                    if current is not None:
+                        held.enter_context(current)
+                    won = _holds(mode, current)
+                    if won and not _placed(staged, spot, attempt):
+                        continue
+                # Outside the lock: it is not held during an fsync.
+                if current is not None and not won:
+                    current.sync()
+                if won or current is not None:
+                    tree.make_durable(folder, names[-1], spot)
+                    return won
+                break
+        else:
+            raise Unavailable(f"{os.fsdecode(b'/'.join(names))}: the directories on this path come and go too fast")
+        with tree.nearest(names[:-1]) as folder:  # the object to be replaced was deleted
+            folder.sync()
+        return False
+    except BaseException:
+        if making and not attempt.made:
+            with suppress(OSError):
+                tree.prune(names[:-1])
+        raise
 
 
-def _object(key: str, body: bytes, file: OpenFile) -> Object:
-    return Object(key, body, file.modified_ns, content_version(body))
+def _holds(mode: Mode, current: OpenFile | None) -> bool:
+    match mode:
+        case Overwrite():
+            return True
+        case Create() | Addressed():
+            return current is None
+        case IfMatch(version):
+            return current is not None and current.version() == version
 
 
-def _remove(tree: Tree, names: Names) -> Names:
-    """Remove an object if it is there; the folder that it is not in now."""
-    with tree.locks.writing(names):
-        spot = tree.settle(names)
-        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            os.unlink(tree.at(spot.names))
-    return spot.folder
+def _placed(staged: Staged, spot: Spot, attempt: Attempt) -> bool:
+    """False if the directory was removed meanwhile, or one has taken the place: then the write is tried again."""
+    attempt.begun = True
+    try:
+        with renaming(spot.folder) if spot.taken else nullcontext():
+            staged.place(spot.folder, spot.name)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        attempt.begun = False
+        return False
+    attempt.made = True
+    return True
 
 
 def _take(items: Iterator[Entry | str], count: int) -> list[Entry | str]:

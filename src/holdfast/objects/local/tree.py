@@ -1,269 +1,363 @@
-"""The tree of the local store: where an object stands, and how objects and folders share a name.
+"""The tree of the local store: where an object stands, how objects and directories share a name, and listings.
 
-Object ``a`` is the file ``a``. When ``a/b`` is written, the file has to make room for a folder, and moves into it by
-two renames; it never moves back. So in its lifetime an object stands in three places at most, always in this order:
+Object ``a`` is the file ``a``. When ``a/b`` is written, the file must make room for a directory, and moves into it by
+two renames; it never moves back. So in its lifetime an object stands in at most three places, always in this order:
 
     a             a plain file
     %moving/a     on its way, beside the place it leaves
-    a/%self       inside the folder that has taken its name
+    a/%self       inside the directory that has taken its name
 
 Rules:
 
-* Readers take no lock. They look in the three places in that order: whoever misses an object in one finds it in a
+* Readers take no lock. They look in the three places in that order: a reader that misses an object in one finds it in a
   later one, unless there was a moment without it. A mover that is killed leaves the object readable where it stands.
-* Whoever changes an object holds its path's lock, and first ends the move that a killed mover has left (``settle``).
-* A folder is made when an object needs it, and removed when it is empty: it means nothing by itself. Folders need no
-  lock, because ``mkdir``, ``rmdir`` and ``rename`` each fail where another one has come first, and are tried again.
-* A scan has its folder to itself, so that nobody carries a name past it.
+* A writer holds the lock of its object's path, and first ends the move that a killed mover has left (``settle``).
+* A directory is made when an object needs it and removed when it is empty: it means nothing by itself. Directories need
+  no lock, because ``mkdir``, ``rmdir`` and ``rename`` each fail where another process was first, and are tried again.
+* A scan locks its directory, so that no name is moved past it.
+* An object is durable when its name is, and the names of all directories on its path. Each writer sees to all of them:
+  it cannot know whether the process that made a directory has fsynced the one above. ``Durable`` remembers which
+  directories need no further fsync.
 """
 
 import os
-from contextlib import suppress
-from functools import lru_cache, partial
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from holdfast.base.errors import Invalid
-from holdfast.objects.local.files import (
-    Nameless,
-    OpenFile,
-    OpenFolder,
-    Staged,
-    exists,
-    is_file,
-    is_folder,
-    look,
-    make_folder,
-    open_file,
-    remove_folder,
-    sync_folder,
-)
-from holdfast.objects.local.fresh import Fresh
-from holdfast.objects.local.locks import Locks, renaming, scanning, sharing
-from holdfast.objects.local.paths import MOVING, SELF, Names, key_names
-from holdfast.objects.local.syncs import Syncs
+from holdfast.objects.local.files import Folder, Identity, OpenFile, Staging, is_file, is_folder
+from holdfast.objects.local.locks import Locks, renaming, scanning
+from holdfast.objects.local.names import CONTINUED, MOVING, SELF, Names, key_names, names_component
+from holdfast.objects.store import MAX_KEY_BYTES, Entry
 
-REMEMBERED = 256
-"""Paths of one store."""
+
+class Durable:
+    """The directories last used whose names are known to be on disk, least recently used first.
+
+    The key is the identity of the parent, the name, and the identity of the directory. The directory is kept open: so
+    its inode number cannot be given to another one that is made later under the same name and is not durable yet. (The
+    change time tells nothing, because it changes with every entry, and not every filesystem has generations.)
+
+    Each operation is one call of the C dictionary, so threads need no lock, which a fork could leave locked.
+    """
+
+    MOST = 128
+
+    def __init__(self) -> None:
+        self._folders: OrderedDict[tuple[Identity, bytes, Identity], Folder] = OrderedDict()
+
+    def ensure(self, parent: Folder, name: bytes, folder: Folder) -> None:
+        """Fsync the parent, unless the name of the directory in it is known to be on disk."""
+        key = parent.identity, name, folder.identity
+        try:
+            self._folders.move_to_end(key)
+        except KeyError:
+            parent.sync()
+            self._folders[key] = folder.again()
+            if len(self._folders) > self.MOST:
+                self._folders.popitem(last=False)
+
+    def clear(self) -> None:
+        self._folders.clear()
 
 
 class Spot(NamedTuple):
-    """The one path at which an object is to be replaced or removed, and whether one is there."""
+    """Where an object is to be replaced or removed. It stays there while the lock of its path is held."""
 
-    names: Names
+    folder: Folder
+    name: bytes
     taken: bool
-    found: os.stat_result | None = None
-    """What is there, where somebody has looked."""
-
-    @property
-    def folder(self) -> Names:
-        return self.names[:-1]
+    """The object exists."""
 
 
 class Tree:
-    def __init__(self, root: bytes, locks: Locks, *, fold: bool) -> None:
+    """The tree below one open root. Writers need ``locks`` and ``staging``, readers do not."""
+
+    def __init__(
+        self, root: Folder, durable: Durable, *, fold: bool, locks: Locks | None = None, staging: Staging | None = None
+    ) -> None:
         self.root = root
-        self.syncs = Syncs()
-        self.locks = locks
         self.fold = fold
-        self.fresh = Fresh()
-        self.nameless = Nameless.possible()
-        """Whether files without a name can be had here, as far as is known."""
-        # Remembered for writers, who come to the same paths again and again. Readers come to all.
-        self.at = lru_cache(maxsize=REMEMBERED)(partial(_path, root))
-        self._places = lru_cache(maxsize=REMEMBERED)(partial(_places, root))
+        self._durable = durable
+        self._locks = locks
+        self._staging = staging
 
     def names(self, key: str) -> Names:
         return key_names(key, fold=self.fold)
 
-    # Reading: objects without locks
+    @property
+    def locks(self) -> Locks:
+        if self._locks is None:
+            raise RuntimeError("this tree was opened for reading")
+        return self._locks
+
+    @property
+    def staging(self) -> Staging:
+        if self._staging is None:
+            raise RuntimeError("this tree was opened for reading or deleting")
+        return self._staging
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.root.close()
+
+    # Reading: no locks
+
+    def folder(self, names: Names) -> Folder | None:
+        """The directory at ``names``; None if there is none."""
+        folder: Folder | None = self.root.again() if not names else self.root.child(names[0])
+        for name in names[1:]:
+            if folder is None:
+                break
+            with folder:
+                folder = folder.child(name)
+        return folder
 
     def open(self, names: Names) -> OpenFile | None:
         """The object on this path, for reading."""
-        for place in _places(self.root, names):
-            if (file := open_file(place)) is not None:
-                return file
-        return None
-
-    def look(self, names: Names) -> os.stat_result | None:
-        """Size and times of the object on this path."""
-        for place in _places(self.root, names):
-            if is_file(found := look(place)):
-                return found
-        return None
-
-    def scan(self, folder: Names) -> dict[bytes, bool]:
-        """The names in a folder, those of objects on the move included; True where it is a folder."""
-        path = _path(self.root, folder)
-        try:
-            with scanning(path):
-                found = _scan(path)
-                moving = _scan(b"%s/%s" % (path, MOVING)) if found.pop(MOVING, False) else {}
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        return dict.fromkeys(moving, False) | found
-
-    # Writing: whoever calls this holds the path's lock
-
-    def settle(self, names: Names) -> Spot:
-        """Where the object on this path stands, or would stand. It stays there while the lock is held."""
-        plain, moving, own = self._places(names)
-        found = look(plain)
-        if is_file(found):
-            return Spot(names, taken=True, found=found)
-        if exists(moving):
-            with renaming(self.at(names[:-1])):
-                self._finish_move(names)
-            return Spot((*names, SELF), taken=True)
-        if is_folder(found):
-            return Spot((*names, SELF), taken=is_file(look(own)))
-        return Spot(names, taken=False)
-
-    def place(self, staged: Staged, spot: Spot) -> OpenFolder:
-        """Give a file its place. The folder is still to be forced to disk, for which nobody needs to wait."""
-        opened = OpenFolder(self.at(spot.folder))
-        name = spot.names[-1]  # in the folder that is open: its path may belong to another one by now
-        try:
-            if spot.taken:
-                with sharing(opened):
-                    staged.place(name, opened.descriptor)
-            else:
-                staged.place(name, opened.descriptor)
-        except BaseException:
-            opened.close()
-            raise
-        return opened
-
-    # Folders: no locks but the movers' own
-
-    def enter(self, folder: Names, made: list[Names]) -> OpenFolder | None:
-        """Open a folder, made if it is missing; None if something else is there, or folders come and go."""
-        path = self.at(folder)
-        try:
-            return OpenFolder(path)
-        except FileNotFoundError:
-            if not folder:
-                return None  # the root itself is gone
-        except NotADirectoryError:
+        folder = self.folder(names[:-1])
+        if folder is None:
             return None
-        with suppress(FileNotFoundError, NotADirectoryError):
-            self._make_all(folder, made)
-            return OpenFolder(path)
-        return None
+        with folder:
+            name = names[-1]
+            return folder.file(name) or _file_in(folder, MOVING, name) or _file_in(folder, name, SELF)
 
-    def make_room(self, folder: Names, made: list[Names]) -> None:
-        """Make a folder and those above it; objects that are in the way move in. Those that were made are added to
-        ``made``: their names are still to be forced to disk (``fresh``)."""
-        while folder and not is_folder(look(self.at(folder))):
-            try:
-                if not self._make(folder, made):
-                    self._move_in(folder)
-            except (FileNotFoundError, NotADirectoryError):
-                if len(folder) == 1:
-                    raise  # the root itself is gone
-                self.make_room(folder[:-1], made)
+    # Writing
 
-    def _make_all(self, folder: Names, made: list[Names]) -> None:
-        try:
-            self._make(folder, made)
-        except FileNotFoundError:
-            if len(folder) <= 1:
-                raise  # the root itself is gone
-            self._make_all(folder[:-1], made)
-            self._make(folder, made)
-
-    def _make(self, folder: Names, made: list[Names]) -> bool:
-        """True if it was made, False if something of that name was there."""
-        self.fresh.enter(folder)
-        new = False
-        try:
-            new = make_folder(self.at(folder))
-        finally:
-            if not new:
-                self.fresh.leave([folder])
-        if new:
-            made.append(folder)
-        return new
-
-    def give_up(self, made: list[Names]) -> None:
-        """Remove the folders that were made for a write that failed, as far as nobody else uses them."""
-        with suppress(OSError):  # then they stay among those whose names may not be on disk
-            kept = self.prune(max(made, key=len))
-            for folder in (kept, *self.fresh.above(kept)):
-                self.sync(folder)
-            self.fresh.leave(made)
-
-    def prune(self, folder: Names) -> Names:
-        """Remove a folder and those above it, as far as they are empty. The first that stays."""
-        while folder and self._remove_empty(folder):
-            folder = folder[:-1]
+    def reach(self, names: Names, *, making: bool) -> Folder | None:
+        """The directory at ``names``, durable up to the root. ``making``: it and those above it are made if need be,
+        and objects that are in the way move in; then None means that a directory was removed meanwhile.
+        """
+        folder = self.root if names else self.root.again()
+        for depth, name in enumerate(names, 1):
+            with folder if folder is not self.root else nullcontext():
+                child = folder.child(name)
+                if child is None and making:
+                    with suppress(FileNotFoundError):
+                        child = self._made(folder, names[:depth])
+                if child is None:
+                    return None
+                self._durable.ensure(folder, name, child)
+            folder = child
         return folder
 
-    def sync(self, folder: Names) -> None:
-        """Make durable which names a folder holds, or that it is gone."""
-        _, opened = self.opened(folder)
-        with opened:
-            opened.sync()
+    def nearest(self, names: Names) -> Folder:
+        """The directory at ``names``, or the nearest one above it that there is; durable up to the root."""
+        while (folder := self.reach(names, making=False)) is None:
+            names = names[:-1]
+        return folder
 
-    def opened(self, folder: Names) -> tuple[bytes, OpenFolder]:
-        """The folder, or the nearest above it that is there; with its path."""
-        while True:
-            path = self.at(folder)
-            try:
-                return path, OpenFolder(path)
-            except (FileNotFoundError, NotADirectoryError):
-                if not folder:
-                    raise
-                folder = folder[:-1]
+    def settle(self, folder: Folder, names: Names) -> Spot:
+        """Where the object on this path stands, or would stand; ``folder`` is that of its plain name. The caller holds
+        the lock of the path.
+        """
+        name = names[-1]
+        found = folder.look(name)
+        if is_file(found):
+            return Spot(folder, name, taken=True)
+        if _is_moving(folder, name):
+            with renaming(folder):
+                self._finish_move(folder, name)
+            found = folder.look(name)
+        inner = folder.child(name) if is_folder(found) else None
+        if inner is None:
+            return Spot(folder, name, taken=False)
+        return Spot(inner, SELF, taken=is_file(inner.look(SELF)))
 
-    # Moving
+    def make_durable(self, folder: Folder, name: bytes, spot: Spot) -> None:
+        """Fsync the directory in which an object was placed or found, and its own name in ``folder``."""
+        if spot.folder is not folder:
+            self._durable.ensure(folder, name, spot.folder)
+        spot.folder.sync()
 
-    def _move_in(self, names: Names) -> None:
-        plain, moving, _ = self._places(names)
-        with self.locks.writing(names), renaming(self.at(names[:-1])):
-            while is_file(found := look(plain)):
-                make_folder(os.path.dirname(moving))
-                with suppress(FileNotFoundError):  # the folder was empty, and somebody pruned it
-                    os.rename(plain, moving)
-            if exists(moving):
-                self._finish_move(names)
-        if found is not None and not is_folder(found):
-            raise Invalid(
-                f"{os.fsdecode(plain)} is neither a file nor a folder, and objects are to be stored under it",
-                remedy="move it out of the store",
-            )
+    def remove(self, names: Names) -> Names:
+        """Remove an object if it is there. The directory that is to be fsynced, or pruned."""
+        folder = self.folder(names[:-1])
+        if folder is None:
+            return names[:-1]
+        with folder, self.locks.writing(names):
+            spot = self.settle(folder, names)
+            if spot.taken:
+                with suppress(FileNotFoundError):  # removed by hand
+                    spot.folder.unlink(spot.name)
+            if spot.folder is folder:
+                return names[:-1]
+            spot.folder.close()
+            return names
 
-    def _finish_move(self, names: Names) -> None:
-        plain, moving, own = self._places(names)
-        while exists(moving):
-            make_folder(plain)
-            with suppress(FileNotFoundError):  # the folder was empty, and somebody pruned it
-                os.rename(moving, own)
-        sync_folder(plain)
-        remove_folder(os.path.dirname(moving))
-        sync_folder(os.path.dirname(plain))
+    def prune(self, names: Names) -> Names:
+        """Remove a directory and those above it, as far as they are empty. The first one that stays."""
+        while names:
+            folder = self.folder(names[:-1])
+            if folder is not None:
+                with folder:
+                    if not _remove_empty(folder, names[-1]):
+                        break
+            names = names[:-1]
+        return names
 
-    def _remove_empty(self, folder: Names) -> bool:
-        path = self.at(folder)
-        # A mover that was killed may have left its own folder empty.
-        return remove_folder(path) or (remove_folder(b"%s/%s" % (path, MOVING)) and remove_folder(path))
+    # Making room
+
+    def _made(self, folder: Folder, names: Names) -> Folder | None:
+        """The directory of this path, made in the one above it. ``FileNotFoundError`` if that one was removed."""
+        if not folder.make(names[-1]):
+            self._move_in(folder, names)
+        return folder.child(names[-1])
+
+    def _move_in(self, folder: Folder, names: Names) -> None:
+        name = names[-1]
+        with self.locks.writing(names), renaming(folder):
+            while is_file(folder.look(name)):
+                moving = _entered(folder, MOVING)
+                if moving is not None:
+                    with moving, suppress(FileNotFoundError):  # it was empty, and pruned
+                        folder.rename(name, moving, name)
+            if _is_moving(folder, name):
+                self._finish_move(folder, name)
+            elif (made := _entered(folder, name)) is not None:
+                made.close()
+
+    def _finish_move(self, folder: Folder, name: bytes) -> None:
+        while _is_moving(folder, name):
+            moving, inner = folder.child(MOVING), _entered(folder, name)
+            if moving is not None and inner is not None:
+                with moving, inner, suppress(FileNotFoundError):  # one was empty, and pruned
+                    moving.rename(name, inner, SELF)
+                    inner.sync()
+        folder.remove(MOVING)
+        folder.sync()
 
 
-def _path(root: bytes, names: Names) -> bytes:
-    return b"/".join((root, *names))
+def _entered(folder: Folder, name: bytes) -> Folder | None:
+    """The directory of this name, made if need be; None if it was removed meanwhile."""
+    folder.make(name)
+    child = folder.child(name)
+    if child is None and (found := folder.look(name)) is not None and not is_folder(found):
+        raise Invalid(
+            f"{os.fsdecode(name)} is neither a file nor a directory, and objects are to be stored under it",
+            remedy="move it out of the store",
+        )
+    return child
 
 
-def _places(root: bytes, names: Names) -> tuple[bytes, bytes, bytes]:
-    folder, name = _path(root, names[:-1]), names[-1]
-    plain = b"%s/%s" % (folder, name)
-    return plain, b"%s/%s/%s" % (folder, MOVING, name), b"%s/%s" % (plain, SELF)
+def _file_in(folder: Folder, name: bytes, file: bytes) -> OpenFile | None:
+    inner = folder.child(name)
+    if inner is None:
+        return None
+    with inner:
+        return inner.file(file)
 
 
-def _scan(folder: bytes) -> dict[bytes, bool]:
-    """Files and folders, but neither links nor special files; nothing if the folder is gone."""
-    found: dict[bytes, bool] = {}
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            is_dir = entry.is_dir(follow_symlinks=False)
-            if is_dir or entry.is_file(follow_symlinks=False):
-                found[entry.name] = is_dir
-    return found
+def _look_in(folder: Folder, name: bytes, file: bytes) -> os.stat_result | None:
+    inner = folder.child(name)
+    if inner is None:
+        return None
+    with inner:
+        found = inner.look(file)
+        return found if is_file(found) else None
+
+
+def _is_moving(folder: Folder, name: bytes) -> bool:
+    return _look_in(folder, MOVING, name) is not None
+
+
+def _remove_empty(folder: Folder, name: bytes) -> bool:
+    if folder.remove(name):
+        return True
+    inner = folder.child(name)
+    if inner is None:
+        return False
+    with inner:  # a mover that was killed may have left an empty directory
+        return inner.remove(MOVING) and folder.remove(name)
+
+
+class Walk:
+    """A listing: keys in order, directory by directory, without loading the whole tree.
+
+    The names of a directory are read at once and sorted by the keys that they stand for; those below are read when
+    their turn comes. Object ``a`` comes before ``a-b``, and what lies under ``a/`` comes after it, because ``-`` sorts
+    before ``/``: so a directory has two places in the order, one for the object that has its name and one for the rest.
+
+    Files whose names no key maps to, links and special files are left out.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._recent: tuple[Names, Folder] | None = None
+        """The directory last used. One is open at a time, however deep the tree is."""
+
+    def items(self, prefix: str, *, after: str | None, delimiter: bool) -> Iterator[Entry | str]:
+        """Objects under ``prefix``, and with ``delimiter`` directories in place of what lies deeper."""
+        after = after or ""  # sorts before every key
+        ahead = [self._sorted(prefix, self._tree.names(prefix[:-1]) if prefix else ())]
+        while ahead:
+            item, names = next(ahead[-1], ("", ()))
+            if not item:
+                ahead.pop()
+            elif not item.endswith("/"):
+                if item > after and (entry := self._entry(item, names)) is not None:
+                    yield entry
+            elif delimiter:
+                if item > after and next(Walk(self._tree).items(item, after=None, delimiter=False), None) is not None:
+                    yield item
+            elif item > after or after.startswith(item):
+                ahead.append(self._sorted(item, names))
+
+    def _sorted(self, prefix: str, names: Names) -> Iterator[tuple[str, Names]]:
+        """What a directory may hold: objects, and the directories among them once more with a slash."""
+        items: list[tuple[str, Names]] = []
+        room = MAX_KEY_BYTES - len(prefix.encode())
+        for component, path, is_directory in self._components(names):
+            if len(component.encode()) <= room:
+                items.append((prefix + component, path))
+                if is_directory:
+                    items.append((f"{prefix}{component}/", path))
+        return iter(sorted(items))
+
+    def _components(self, names: Names, long: Names = ()) -> Iterator[tuple[str, Names, bool]]:
+        """The components in a directory, and those that go on in directories of their own; True for a directory."""
+        for name, is_directory in self._scan(names + long).items():
+            parts = (*long, name)
+            if is_directory and name.endswith(CONTINUED):
+                yield from self._components(names, parts)
+            elif (component := names_component(parts, fold=self._tree.fold)) is not None:
+                yield component, (*names, *parts), is_directory
+
+    def _scan(self, names: Names) -> dict[bytes, bool]:
+        """The names in a directory, those of objects on the move included; True for a directory."""
+        folder = self._folder(names)
+        if folder is None:
+            return {}
+        moving: dict[bytes, bool] = {}
+        with scanning(folder):
+            found = dict(folder.entries())
+            if found.pop(MOVING, False) and (inner := folder.child(MOVING)) is not None:
+                with inner:
+                    moving = dict.fromkeys(dict(inner.entries()), False)
+        return moving | found
+
+    def _entry(self, key: str, names: Names) -> Entry | None:
+        """None if the object is gone."""
+        folder = self._folder(names[:-1])
+        if folder is None:
+            return None
+        name = names[-1]
+        found = folder.look(name)
+        if not is_file(found):
+            found = _look_in(folder, MOVING, name) or _look_in(folder, name, SELF)
+        return Entry(key, found.st_size, found.st_mtime_ns) if found is not None else None
+
+    def _folder(self, names: Names) -> Folder | None:
+        if self._recent is None or self._recent[0] != names:
+            folder = self._tree.folder(names)
+            if folder is None:
+                return None
+            self._recent = names, folder
+        return self._recent[1]

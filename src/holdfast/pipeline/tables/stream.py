@@ -16,9 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.base.clock import SystemClock, parse_iso
+from holdfast.base.clock import SystemClock, parse_iso, parse_span
 from holdfast.base.errors import Incompatible, Invalid
-from holdfast.base.spans import parse_span
 from holdfast.objects.store import Store
 from holdfast.ontology.chain import Chain
 from holdfast.ontology.head import read_head

@@ -14,7 +14,7 @@ from holdfast.sim.scenario import Scenario
 from holdfast.sim.world import Process, World
 
 STUBBORN = RetryPolicy(attempts=30, base_ms=10, max_ms=200, deadline_ms=600_000)
-SMALL = Effort(races=3, rounds=2, keys=12, large_bytes=2048)
+SMALL = Effort(races=3, rounds=2, race_seconds=10, keys=12, large_bytes=2048)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ from typing import ClassVar, Self
 
 from holdfast.base import codec
 from holdfast.base.ids import Ambient
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import CREATE, IfMatch, Lost, Object, Written
+from holdfast.objects.store import CREATE, IfMatch, Lost, Object, Written, content_version
 from holdfast.sim.checkers.linearizable import linearizable
 from holdfast.sim.checkers.models import LOST, WRITTEN, Cell
 from holdfast.sim.checkers.told import told_the_truth

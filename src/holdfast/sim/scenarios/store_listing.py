@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from holdfast.objects.memory import content_version
-from holdfast.objects.store import ADDRESSED, Store
+from holdfast.objects.store import ADDRESSED, Store, content_version
 from holdfast.sim.checkers.listing import complete_listings
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles

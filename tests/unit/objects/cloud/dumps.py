@@ -68,6 +68,12 @@ def delete_refused(kind: type[Exception], code: str, reason: str, *, key: str = 
     return kind(f"Bulk delete request failed for key {key}: {reason} (code: {code})\n\nDebug source:\n{dump}")
 
 
+def starts_too_late(kind: type[Exception]) -> Exception:
+    """An answer to a range that starts at the end of the object: Azure's 206 has no last byte."""
+    source = "source: InvalidRangeRequest {\n        source: StartTooLarge {\n            requested: 10,"
+    return kind(f"Generic error: Wanted range starting at 10\n\nDebug source:\nGeneric {{\n    {source}\n")
+
+
 def unasked(kind: type[Exception], sentence: str) -> Exception:
     """No request was made, or its answer made no sense."""
     return kind(f'{sentence}\n\nDebug source:\nGeneric {{\n  store: "S3",\n}}')

@@ -66,7 +66,7 @@ def test_a_profile_that_the_address_names_is_the_one(home: Path) -> None:
     target = StoreSpec("s3", "bucket", options=(("profile", "work"),), secrets=IN_SETTINGS)
     keys = found(target, {**IN_ENVIRON, "HOME": str(home), "AWS_PROFILE": "default"})
     assert keys == Keys("profile 'work' of the AWS files", "AK-work", "SK-work", "token-work")
-    with pytest.raises(Denied, match="profile 'sso' holds no keys"):
+    with pytest.raises(Denied, match="profile 'sso' contains no keys"):
         found(StoreSpec("s3", "bucket", options=(("profile", "sso"),)), {**IN_ENVIRON, "HOME": str(home)})
 
 
@@ -76,7 +76,7 @@ def test_the_files_can_be_elsewhere(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_profile_without_keys_is_not_passed_over_silently(home: Path) -> None:
-    with pytest.raises(Denied, match="profile 'sso' holds no keys") as caught:
+    with pytest.raises(Denied, match="profile 'sso' contains no keys") as caught:
         found(StoreSpec("s3", "bucket"), {"HOME": str(home), "AWS_PROFILE": "sso"})
     assert "export-credentials --profile sso" in (caught.value.remedy or "")
 

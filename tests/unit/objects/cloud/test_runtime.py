@@ -22,7 +22,7 @@ def begin(seconds):
     _thread.start_new_thread(deliver, (seconds,))
     entered.wait()
     print(len(strangers()))
-    runtime._let_deliveries_finish()
+    runtime._wait_for_deliveries()
     print(len(strangers()))
 """
 
@@ -37,5 +37,5 @@ def test_the_end_waits_for_a_delivery_under_way() -> None:
 
 
 def test_the_end_does_not_wait_for_ever() -> None:
-    then = "leave.set(); runtime._let_deliveries_finish(); print(len(strangers()))"
+    then = "leave.set(); runtime._wait_for_deliveries(); print(len(strangers()))"
     assert told(f"begin(None); {then}") == ["1", "1", "0"]

@@ -1,0 +1,239 @@
+"""From a store's address and the environment to an obstore client.
+
+obstore reads environment variables by itself, one by one: without care ``AWS_ENDPOINT_URL_S3`` or
+``AZURE_STORAGE_USE_EMULATOR`` send requests to another server than the one in the address, and a session token from the
+environment goes with keys from a file. So everything that decides which server is asked, and as whom, is decided here
+and passed on explicitly:
+
+* server and bucket: always, the provider's own address included
+* identity: known keys go through a credential provider, which obstore prefers to any variable
+* proxy and certificate checks: explicit client options replace ``AWS_PROXY_URL``, ``AWS_ALLOW_INVALID_CERTIFICATES``
+  and their like (``HTTPS_PROXY`` and ``SSL_CERT_FILE`` remain)
+* conditional writes: ``AWS_CONDITIONAL_PUT`` and ``AWS_S3_EXPRESS`` cannot disable them
+
+What the address and the settings leave open, obstore takes from its variables: for S3 the credentials of a role, for
+Google's store and Azure all credentials. obstore's own retries are off: a conditional write that is repeated below the
+caller loses its outcome. Nothing is contacted here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.cloud.credentials import (
+    WHERE_TO_PUT_KEYS,
+    Credentials,
+    Environ,
+    Keys,
+    Profile,
+    Unsigned,
+    find_credentials,
+    read_profile,
+)
+from holdfast.objects.cloud.errors import Bucket
+from holdfast.objects.uri import StoreSpec, check_endpoint
+
+if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
+    from obstore.store import (
+        AzureConfig,
+        AzureCredential,
+        ClientConfig,
+        GCSConfig,
+        GCSCredential,
+        RetryConfig,
+        S3Config,
+        S3Credential,
+    )
+
+Backend = S3Store | GCSStore | AzureStore
+
+_NO_RETRIES: "RetryConfig" = {"max_retries": 0}
+_CONNECT_MS = 5_000
+_REQUEST_MS = 30_000
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An obstore client, and what its users must know about the server behind it."""
+
+    backend: Backend
+    bucket: Bucket
+    unquoted_if_match: bool = False
+    """Old Ceph (16, 18) and some providers compare the raw ``If-Match`` header with the ETag without its quotes."""
+    bulk_delete: bool = False
+    """Whether one request deletes many keys, and reports every one that failed."""
+
+
+def connect(spec: StoreSpec, environ: Environ) -> Connection:
+    try:
+        return {"s3": _s3, "gs": _gs, "az": _az}[spec.scheme](spec, environ)
+    except (BaseError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Invalid(f"{spec.uri}: these settings do not work: {reason}", remedy="correct them") from None
+
+
+class _Aws:
+    """S3 settings by precedence: address and settings, the AWS environment, the profile (read only when needed)."""
+
+    def __init__(self, spec: StoreSpec, environ: Environ) -> None:
+        self._spec = spec
+        self._environ = environ
+
+    @cached_property
+    def profile(self) -> Profile:
+        return read_profile(self._spec, self._environ)
+
+    def find(self, option: str, variables: tuple[str, ...], in_profile: str) -> str | None:
+        from_environ = next((value for name in variables if (value := self._environ.get(name))), None)
+        return self._spec.text(option) or from_environ or self.profile.values.get(in_profile)
+
+
+def _s3(spec: StoreSpec, environ: Environ) -> Connection:
+    aws = _Aws(spec, environ)
+    region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
+    variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = aws.find("endpoint", variables, "endpoint_url") or f"https://s3.{region}.amazonaws.com"
+    in_host = spec.switch("virtual_hosted_style", default=False)
+    endpoint = _with_bucket(spec, endpoint) if in_host else endpoint.rstrip("/")
+    credentials = find_credentials(spec, environ, lambda: aws.profile)
+    bulk_delete = spec.switch("bulk_delete", default=True)
+    config: S3Config = {
+        "region": region,
+        "aws_endpoint_url_s3": endpoint,  # of the three names for an endpoint the one that wins
+        "virtual_hosted_style_request": in_host,
+        "skip_signature": isinstance(credentials, Unsigned),
+        "disable_bulk_delete": not bulk_delete,
+        "conditional_put": "etag",
+        "s3_express": False,
+    }
+    if sse := spec.text("sse"):
+        config["server_side_encryption"] = sse
+    if key_id := spec.text("sse_kms_key_id"):
+        config["sse_kms_key_id"] = key_id
+    if metadata := environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"):
+        config["metadata_endpoint"] = metadata.rstrip("/")
+    _check_headers(spec, {"region": region, "sse_kms_key_id": key_id, **_shown_keys(credentials)})
+    backend = S3Store(
+        spec.place,
+        config=config,
+        client_options=_client_options(spec, endpoint),
+        retry_config=_NO_RETRIES,
+        credential_provider=_s3_provider(credentials) if isinstance(credentials, Keys) else None,
+    )
+    return Connection(
+        backend,
+        Bucket("s3", spec.place, endpoint, credentials.source, WHERE_TO_PUT_KEYS),
+        spec.switch("unquoted_if_match", default=False),
+        bulk_delete,
+    )
+
+
+def _gs(spec: StoreSpec, environ: Environ) -> Connection:
+    endpoint = spec.endpoint or environ.get("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
+    endpoint = endpoint.rstrip("/")
+    config: GCSConfig = {"base_url": endpoint, "skip_signature": spec.switch("anonymous", default=False)}
+    token = spec.secret("bearer_token")
+    _check_headers(spec, {"bearer token": token})
+    backend = GCSStore(
+        spec.place,
+        config=config,
+        client_options=_client_options(spec, endpoint),
+        retry_config=_NO_RETRIES,
+        credential_provider=_gs_provider(token) if token else None,
+    )
+    source, remedy = "the application default credentials", "set GOOGLE_APPLICATION_CREDENTIALS"
+    return Connection(backend, Bucket("gs", spec.place, endpoint, source, remedy))
+
+
+def _az(spec: StoreSpec, environ: Environ) -> Connection:
+    account = spec.text("account") or environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not account:
+        raise Invalid(
+            f"{spec.uri}: no storage account is given", remedy="add ?account=NAME, or set AZURE_STORAGE_ACCOUNT_NAME"
+        )
+    variables = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
+    from_environ = next((value for name in variables if (value := environ.get(name))), None)
+    endpoint = (spec.endpoint or from_environ or f"https://{account}.blob.core.windows.net").rstrip("/")
+    config: AzureConfig = {
+        "account_name": account,
+        "endpoint": endpoint,
+        "use_emulator": False,  # true beats the endpoint; the emulator is used by its endpoint like any other server
+        "use_fabric_endpoint": False,
+        "skip_signature": spec.switch("anonymous", default=False),
+    }
+    backend = AzureStore(
+        spec.place,
+        config=config,
+        client_options=_client_options(spec, endpoint),
+        retry_config=_NO_RETRIES,
+        credential_provider=_az_provider(spec),
+    )
+    source, remedy = f"the credentials of account {account}", "set AZURE_STORAGE_ACCOUNT_KEY"
+    return Connection(backend, Bucket("az", spec.place, endpoint, source, remedy))
+
+
+def _client_options(spec: StoreSpec, endpoint: str) -> "ClientConfig":
+    plain = check_endpoint(spec.uri, endpoint).scheme == "http"
+    if plain and not spec.switch("allow_http", default=True):
+        raise Invalid(f"{spec.uri}: {endpoint} has no TLS, and allow_http is false", remedy="use an https endpoint")
+    return {
+        "allow_http": plain,
+        "connect_timeout": timedelta(milliseconds=spec.number("connect_timeout_ms", default=_CONNECT_MS)),
+        "timeout": timedelta(milliseconds=spec.number("request_timeout_ms", default=_REQUEST_MS)),
+    }
+
+
+def _with_bucket(spec: StoreSpec, endpoint: str) -> str:
+    """The endpoint with the bucket in its host name, which obstore expects in virtual hosted style."""
+    parts = check_endpoint(spec.uri, endpoint)
+    host = parts.netloc if parts.netloc.startswith(f"{spec.place}.") else f"{spec.place}.{parts.netloc}"
+    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+
+
+def _shown_keys(credentials: Credentials) -> dict[str, str | None]:
+    if not isinstance(credentials, Keys):
+        return {}
+    return {"access key id": credentials.access_key_id, "session token": credentials.session_token}
+
+
+def _check_headers(spec: StoreSpec, values: Mapping[str, str | None]) -> None:
+    """Refuse what an HTTP header cannot carry: obstore panics over it."""
+    for name, value in values.items():
+        if value and not (value.isascii() and value.isprintable()):
+            raise Invalid(
+                f"{spec.uri}: the {name} contains a line end, or a character that an HTTP header cannot carry",
+                remedy="remove what was pasted with it",
+            )
+
+
+def _s3_provider(keys: Keys) -> "Callable[[], S3Credential]":
+    """obstore calls it once per client and keeps the answer."""
+    answer: S3Credential = {
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+        "token": keys.session_token,
+        "expires_at": None,
+    }
+    return lambda: answer
+
+
+def _gs_provider(token: str) -> "Callable[[], GCSCredential]":
+    answer: GCSCredential = {"token": token, "expires_at": None}
+    return lambda: answer
+
+
+def _az_provider(spec: StoreSpec) -> "Callable[[], AzureCredential] | None":
+    answer: AzureCredential
+    if key := spec.secret("account_key"):
+        answer = {"access_key": key, "expires_at": None}
+    elif token := spec.secret("sas_token"):
+        answer = {"sas_token": token, "expires_at": None}
+    else:
+        return None
+    return lambda: answer

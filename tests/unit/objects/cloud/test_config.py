@@ -1,0 +1,89 @@
+"""Which server is asked, and as whom, is decided when the store is opened."""
+
+import pytest
+from obstore.exceptions import GenericError
+
+from holdfast.base.errors import Invalid
+from holdfast.objects.cloud import CloudStore
+from holdfast.objects.cloud.config import connect
+from holdfast.objects.cloud.errors import Failure
+from holdfast.objects.store import CREATE, OVERWRITE
+from holdfast.objects.uri import StoreSpec
+from tests.unit.objects.cloud import dumps
+
+KEYS = (("access_key_id", "key"), ("secret_access_key", "secret"))
+MIB = 1024 * 1024
+
+
+def s3(**options: str) -> StoreSpec:
+    return StoreSpec("s3", "bucket", "", tuple(options.items()), KEYS)
+
+
+def az(**options: str) -> StoreSpec:
+    return StoreSpec("az", "container", "", (("account", "a"), ("anonymous", "true"), *options.items()))
+
+
+GS = StoreSpec("gs", "bucket", secrets=(("bearer_token", "t"),))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("http://host:9000", "http://bucket.host:9000"),
+        ("https://host/", "https://bucket.host"),
+        ("https://bucket.host", "https://bucket.host"),
+    ],
+)
+def test_the_bucket_goes_into_the_host_name_once(endpoint: str, expected: str) -> None:
+    in_host = connect(s3(endpoint=endpoint, virtual_hosted_style="true"), {})
+    assert in_host.bucket.endpoint == expected
+    assert connect(s3(endpoint=endpoint), {}).bucket.endpoint == endpoint.rstrip("/")
+
+
+def test_without_an_endpoint_it_is_the_provider_itself() -> None:
+    for in_host, host, base in (("false", "", "/bucket/"), ("true", "bucket.", "/")):
+        bucket = connect(s3(region="eu-north-1", virtual_hosted_style=in_host), {}).bucket
+        assert bucket.endpoint == f"https://{host}s3.eu-north-1.amazonaws.com"
+        asked = dumps.answered(GenericError, 500, None, address=f"{bucket.endpoint}{base}k")
+        assert bucket.answered(Failure.read(asked))
+    assert connect(GS, {}).bucket.endpoint == "https://storage.googleapis.com"
+    assert connect(az(), {}).bucket.endpoint == "https://a.blob.core.windows.net"
+
+
+def test_settings_that_cannot_work_are_refused_when_the_store_is_opened() -> None:
+    with pytest.raises(Invalid, match="no TLS"):
+        CloudStore(s3(endpoint="http://host", allow_http="false"), environ={})
+    with pytest.raises(Invalid, match="'host' is not an address"):
+        CloudStore(s3(), environ={"AWS_ENDPOINT_URL": "host"})
+    with pytest.raises(Invalid, match="no storage account is given"):
+        CloudStore(StoreSpec("az", "container"), environ={})
+
+
+@pytest.mark.parametrize("odd", ["a\n", "a\r\nx-amz-acl: public-read", "é"])
+def test_what_a_header_cannot_carry_is_refused_and_not_shown(odd: str) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    environs = [{name: odd} for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION")]
+    for environ in environs:
+        with pytest.raises(Invalid, match="an HTTP header cannot carry") as caught:
+            CloudStore(StoreSpec("s3", "bucket"), environ={**keys, **environ})
+        assert odd not in str(caught.value)
+    with pytest.raises(Invalid, match="the sse_kms_key_id contains"):
+        CloudStore(s3(sse="aws:kms", sse_kms_key_id=odd), environ={})
+
+
+def test_requests_of_large_bodies_and_of_deletes_are_counted_as_each_store_sends_them() -> None:
+    aws, google, azure = (CloudStore(spec, environ={}) for spec in (s3(), GS, az()))
+    single = CloudStore(s3(bulk_delete="false"), environ={})
+    assert [store.put_requests(33 * MIB, OVERWRITE) for store in (aws, google, azure)] == [7, 7, 6]
+    assert [store.put_requests(33 * MIB, CREATE) for store in (aws, google, azure)] == [1, 1, 1]
+    assert [aws.delete_requests(keys) for keys in (0, 1, 1000, 1001)] == [0, 1, 1, 2]
+    assert [store.delete_requests(1001) for store in (google, azure, single)] == [1001] * 3
+
+
+async def test_azure_takes_no_backslash_which_it_would_store_as_a_slash() -> None:
+    azure = CloudStore(az(endpoint="http://127.0.0.1:1"), environ={})
+    for call in (azure.get("a\\b"), azure.put("a\\b", b"x"), azure.delete_many(["a", "a\\b"])):
+        with pytest.raises(Invalid, match="contains a backslash"):
+            await call
+    with pytest.raises(Invalid, match="contains a backslash"):
+        CloudStore(StoreSpec("az", "container", "a\\b", (("account", "a"),)), environ={})

@@ -1,0 +1,37 @@
+"""What is counted of a store: an answer that somebody did not hope for is no failure of the store."""
+
+import pytest
+
+from holdfast.base.errors import NotFound, Unavailable
+from holdfast.base.ids import Ambient
+from holdfast.objects.client import Client, Usage
+from holdfast.objects.conformance.certificate import start_check
+from holdfast.objects.retry import RetryPolicy
+from holdfast.objects.store import CREATE, Lost
+from holdfast.objects.uri import StoreSpec
+from tests.unit.objects.scripted import Scripted
+
+
+async def test_what_is_not_there_is_an_answer_and_what_is_not_served_is_an_error() -> None:
+    usage, script = Usage(), Scripted("ok", "ok", "busy")
+    store = Client(script, ambient=Ambient.system(), retry=RetryPolicy(attempts=1), usage=usage)
+    with pytest.raises(NotFound):
+        await store.get("meta/nothing")
+    with pytest.raises(NotFound):
+        await store.head("meta/nothing")
+    await store.put("meta/a", b"1", CREATE)
+    assert isinstance(await store.put("meta/a", b"2", CREATE), Lost)
+    assert [row["errors"] for row in usage.rows()] == [0, 0, 0]
+    with pytest.raises(Unavailable):
+        await store.put("meta/b", b"3", CREATE)
+    assert (usage.at("put", "meta").requests, usage.at("put", "meta").errors) == (3, 1)
+
+
+async def test_every_start_check_is_of_one_family() -> None:
+    usage, ambient = Usage(), Ambient.system()
+    spec = StoreSpec.parse("memory:checked")
+    store = Client(Scripted(), ambient=ambient, retry=RetryPolicy(attempts=1), usage=usage, spec=spec)
+    for _ in range(2):
+        await start_check(store)
+    assert {family for _, family in usage.tallies} == {"start-check", "meta"}
+    assert usage.requests("put", "start-check") == 8

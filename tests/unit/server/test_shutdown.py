@@ -1,0 +1,39 @@
+"""A collector ends, whatever its store does."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.server import service
+from tests.unit.server.server_desk import frame, server_desk
+
+
+async def test_a_store_that_does_not_answer_keeps_no_collector_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "DRAIN_LEAST_S", 0.01)
+    stalled = asyncio.Event()
+
+    async def stall(*_: Any) -> Any:
+        stalled.set()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(60):
+        async with server_desk(tmp_path, drain_ms=0) as desk:
+            assert (await desk.post(frame())).status_code == 200
+            monkeypatch.setattr(desk.script, "put", stall)
+            desk.service.begin_draining()
+    assert stalled.is_set()
+    said = [record.getMessage() for record in caplog.records if "not finished in time" in record.getMessage()]
+    assert [line.partition(":")[0] for line in said] == ["outstanding references", "the mark"]
+
+
+async def test_an_end_that_takes_its_time_has_what_is_left_of_it(tmp_path: Path) -> None:
+    async with server_desk(tmp_path, drain_ms=20_000) as desk:
+        time = desk.service.shutdown
+        assert time.left_s() == 20
+        desk.service.begin_draining()
+        assert service.DRAIN_LEAST_S < time.left_s() <= 20
+        assert service.Shutdown(time.clock, drain_ms=0).left_s() == service.DRAIN_LEAST_S

@@ -1,0 +1,95 @@
+"""A store that never answers keeps nobody waiting who asks the private listener."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.base.errors import Ambiguous
+from holdfast.server.routes import deciding, reading
+from tests.unit.server.server_desk import ServerDesk, server_desk
+from tests.unit.server.test_conflict_routes import WISH, conflict
+
+ASKED = [
+    "/api/v1/conflicts",
+    f"/api/v1/conflicts/{'0' * 64}",
+    "/api/v1/holds",
+    "/api/v1/metrics/list",
+    "/api/v1/metrics/labels?metric=q",
+    "/api/v1/metrics/query?metric=q",
+    "/api/v1/logs/search",
+]
+
+
+def hang(desk: ServerDesk, monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
+    async def stall(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def stalled_list(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield None
+
+    for verb in verbs:
+        monkeypatch.setattr(desk.script, verb, stalled_list if verb == "list" else stall)
+
+
+async def answered(desk: ServerDesk, path: str) -> None:
+    """Sooner or later: this machine may take longer than a test gives a store that hangs."""
+    while (await desk.private.get(path)).status_code != 200:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("path", ASKED)
+async def test_a_read_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=50, drain_ms=0) as desk:
+        hang(desk, monkeypatch, "get", "get_unless", "head", "range", "list")
+        answer = await desk.private.get(path)
+        told = answer.json()["error"]
+        assert (answer.status_code, told["kind"], told["reason"]) == (503, "unavailable", "unavailable")
+        assert "within 0.05 s" in told["message"]
+        assert told["remedy"]
+        assert int(answer.headers["retry-after"]) >= 1
+        monkeypatch.undo()
+        await answered(desk, "/api/v1/holds")
+
+
+async def test_many_questions_that_wait_for_their_turn_are_given_up_in_time_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=300, drain_ms=0) as desk:
+        hang(desk, monkeypatch, "get", "list")
+        answers = await asyncio.gather(*(desk.private.get("/api/v1/metrics/list") for _ in range(8)))
+        assert {each.status_code for each in answers} == {503}
+        monkeypatch.undo()
+        await answered(desk, "/api/v1/metrics/list")
+
+
+async def test_of_a_decision_nobody_knows_then_whether_it_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(60), server_desk(tmp_path, read_timeout_ms=1000, drain_ms=0) as desk:
+        path = f"/api/v1/conflicts/{(await conflict(desk))['submitted_frame_sha256']}/resolve"
+        wish = {"resolution": "existing_is_authoritative", **WISH}
+        hang(desk, monkeypatch, "put")
+        answer = await desk.private.post(path, json=wish)
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
+        monkeypatch.undo()
+
+        async def lost(*_: Any) -> Any:
+            raise Ambiguous("the answer was lost")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(desk.script, "put", lost)
+            answer = await desk.private.post(path, json=wish)
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (503, "outcome_unknown")
+        assert (await desk.private.post(path, json=wish)).status_code == 200
+
+
+@pytest.mark.parametrize("block", [reading, deciding])
+async def test_the_time_limit_of_somebody_else_is_not_taken_for_that_of_the_store(tmp_path: Path, block: Any) -> None:
+    async with server_desk(tmp_path) as desk:
+        with pytest.raises(TimeoutError, match="another"):
+            async with block(desk.service):
+                raise TimeoutError("another")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast.objects.client import Client
-from holdfast.runs.index import Rebuilt, RunIndex
+from holdfast.runs.journal.index import Rebuilt, RunIndex
 from holdfast.sim.run import Totals, simulate
 from holdfast.sim.scenarios.runs_worker import INDEXED, OVER, RunsWorker
 

@@ -19,7 +19,7 @@ from holdfast.ontology.mergework import made_elsewhere, merge_document, snapshot
 from holdfast.ontology.refs import TypeId
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.loading import Work
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 

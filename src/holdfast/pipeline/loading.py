@@ -39,7 +39,7 @@ from holdfast.ontology.sheaf import Sheaf
 from holdfast.ontology.stager import Stager
 from holdfast.ontology.tidying import NEVER
 from holdfast.pipeline.engine import Engine, unwatched
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 LEASE_MS = SessionOptions().lease_ttl_ms

@@ -17,10 +17,10 @@ from holdfast.objects.lease import Lease
 from holdfast.objects.open import Opening, open_store
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.uri import StoreSpec
-from holdfast.runs.courier import carried_by
-from holdfast.runs.outcome import Outcome
-from holdfast.runs.worker import Worked, worker
-from holdfast.runs.workflow import Workflow, deliver
+from holdfast.runs.engine.calls import Outcome
+from holdfast.runs.engine.outbox import carried_by
+from holdfast.runs.engine.worker import Worked, worker
+from holdfast.runs.engine.workflow import Workflow, deliver
 
 if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule

@@ -11,6 +11,8 @@
 ``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key.
 """
 
+from functools import lru_cache
+
 from holdfast.base.errors import Invalid
 
 ROOT = "runs/"
@@ -20,6 +22,9 @@ INDEX_DONE = INDEX + "done/"
 
 JOURNAL = "journal.jsonl"
 MAX_RUN_ID_BYTES = 200
+
+CHILD_EVENT = "child:"
+"""A run that waits for a child run waits for the event of this name, followed by the child's id."""
 
 _IMMUTABLE = ("segments", "payloads", "generations")
 
@@ -40,6 +45,38 @@ def check_run_id(run_id: object) -> str:
             remedy="use letters, digits and marks such as - _ . :",
         )
     return run_id
+
+
+_FORBIDDEN = frozenset("#[]/")
+_MAX_BYTES = 200
+
+
+def check_name(name: object, what: str = "step") -> str:
+    if not isinstance(name, str):
+        raise Invalid(f"{what} name {name!r:.40} is a {type(name).__name__}", remedy="give it as text")
+    return _checked(name, what)
+
+
+@lru_cache(maxsize=1024)
+def _checked(name: str, what: str) -> str:
+    """Remembered: a workflow asks for the same few names over and over."""
+    if not name or len(name.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
+        raise Invalid(f"{what} name {name[:40]!r} must have 1 to {_MAX_BYTES} bytes")
+    if not _FORBIDDEN.isdisjoint(name) or not name.isprintable():
+        raise Invalid(
+            f"{what} name {name!r} has one of {' '.join(sorted(_FORBIDDEN))} or an unprintable character",
+            remedy="choose a plain name; the marks number and key repeated steps",
+        )
+    return name
+
+
+def check_event(event: str) -> str:
+    check_name(event, "event")
+    if event in (".", ".."):
+        raise Invalid(f"event name {event!r} cannot be part of a key", remedy="choose another name")
+    if event.startswith(CHILD_EVENT):
+        raise Invalid(f"event name {event!r} is one that runs use for their children", remedy="choose another name")
+    return event
 
 
 def run_folder(run_id: str) -> str:

@@ -12,8 +12,8 @@ from holdfast.base.errors import Invalid, Unavailable
 from holdfast.bus import on
 from holdfast.platform import durable
 from holdfast.platform.durable import BusCourier, run_id_of
-from holdfast.runs.courier import carried_by
-from holdfast.runs.journal import read_history
+from holdfast.runs.engine.outbox import carried_by
+from holdfast.runs.journal.journal import read_history
 from tests.unit.platform.kit import InvoiceDue, OrderTaken, platform, published
 
 

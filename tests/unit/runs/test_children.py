@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Fenced
-from holdfast.runs.children import live
+from holdfast.runs.engine.children import live
 from tests.unit.runs.desk import Crash, Desk
 
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast import runs
 from holdfast.base.errors import Fenced, Invalid, NotFound, Refused
 from holdfast.objects.store import Store
-from holdfast.runs.index import RunIndex
+from holdfast.runs.journal.index import RunIndex
 from tests.unit.runs.desk import Crash, Desk
 
 

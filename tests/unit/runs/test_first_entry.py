@@ -1,4 +1,4 @@
-"""A run is in the index before its first entry, so that a process killed after that entry leaves a run that is found."""
+"""A run is in the index before its first entry: a process killed after that entry leaves a run that is found."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from holdfast import runs
 from holdfast.objects.client import Client
 from holdfast.objects.store import CREATE, OVERWRITE, Lost, Mode, Written
-from holdfast.runs.index import CREATION_MS
+from holdfast.runs.journal.index import CREATION_MS
 from tests.unit.runs.desk import Crash, Desk
 
 

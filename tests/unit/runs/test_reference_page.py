@@ -11,7 +11,7 @@ from holdfast.base import errors
 from holdfast.base.errors import HoldfastError
 from holdfast.runs import errors as run_errors
 from holdfast.runs import layout
-from holdfast.runs.entry import TYPES
+from holdfast.runs.journal.entry import TYPES
 from tests.tidy.tree import ROOT
 from tests.unit.runs.desk import Desk
 

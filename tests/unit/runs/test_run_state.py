@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.base.errors import Corrupt
-from holdfast.runs.entry import Entry
-from holdfast.runs.run import TRANSITIONS, RunState, fold
+from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.state import TRANSITIONS, RunState, fold
 
 TIME = "2026-01-02T03:04:05Z"
 WAKE = "2026-01-02T04:00:00Z"

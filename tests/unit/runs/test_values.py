@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from holdfast.base.errors import Invalid
-from holdfast.runs.context import Context
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.workflow import workflow
 from holdfast.runs.errors import NotJson, UnknownKind, UnreadableValue
-from holdfast.runs.recorded import Packed
+from holdfast.runs.journal.payload import Packed
 from holdfast.runs.values import MAX_DEPTH, from_json, register, to_json
-from holdfast.runs.workflow import workflow
 from tests.unit.runs.desk import Desk
 
 
@@ -300,6 +300,8 @@ def test_what_could_not_be_read_again_is_not_written() -> None:
 
 class Text(str):
     """A subclass as libraries make them."""
+
+    __slots__ = ()
 
     def __str__(self) -> str:
         return "something else"

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
-from holdfast.runs import mailbox
-from holdfast.runs.entry import Entry
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import read_history
-from holdfast.runs.mailbox import Inbox
+from holdfast.runs.journal import mailbox
+from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import read_history
+from holdfast.runs.journal.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
 

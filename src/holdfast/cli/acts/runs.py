@@ -5,7 +5,7 @@ from collections import Counter
 
 from holdfast.cli.acts.errand import TURNS
 from holdfast.cli.acts.stage import ProofFailed, Stage, prove
-from holdfast.runs.history import read_history
+from holdfast.runs.journal.history import read_history
 
 ERRAND = "holdfast.cli.acts.errand"
 RUN_ID = "demo-errand"

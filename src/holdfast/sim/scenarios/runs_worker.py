@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Self
 from holdfast.base.errors import HoldfastError
 from holdfast.objects.client import Client
 from holdfast.objects.retry import RetryPolicy
-from holdfast.runs.context import Context
-from holdfast.runs.control import reindex
-from holdfast.runs.index import Rebuilt
-from holdfast.runs.worker import worker
-from holdfast.runs.workflow import Workflow, deliver, workflow
+from holdfast.runs.admin.control import reindex
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.worker import worker
+from holdfast.runs.engine.workflow import Workflow, deliver, workflow
+from holdfast.runs.journal.index import Rebuilt
 from holdfast.sim.checkers.effects import ENDS, Execution, effects, entries_of, journals
 from holdfast.sim.checkers.journal import course, well_formed
 from holdfast.sim.checkers.violation import Violation

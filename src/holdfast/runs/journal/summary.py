@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from holdfast.base.clock import parse_iso
 from holdfast.runs import layout
-from holdfast.runs.run import FINISHED, RunState
+from holdfast.runs.journal.state import FINISHED, RunState
 
 ROOM = 480
 """Bytes for a summary; with the longest run id a key stays below 720, which leaves room for a prefix of the store."""

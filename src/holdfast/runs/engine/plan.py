@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.base.errors import NotFound
-from holdfast.runs.entry import Draft
 from holdfast.runs.errors import (
     InputMismatch,
     ParentMismatch,
@@ -18,8 +17,9 @@ from holdfast.runs.errors import (
     WrongEvent,
     WrongWorkflow,
 )
-from holdfast.runs.recorded import Packed
-from holdfast.runs.run import RunState
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.payload import Packed
+from holdfast.runs.journal.state import RunState
 
 
 @dataclass(frozen=True, slots=True)

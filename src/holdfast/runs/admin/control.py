@@ -10,29 +10,21 @@ does not allow it; ``Conflict`` if others kept writing to the run.
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from holdfast.base import telemetry
 from holdfast.base.clock import parse_iso
-from holdfast.base.errors import Conflict, HoldfastError, Invalid, NotFound, Refused
+from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.objects.store import Store
-from holdfast.runs import children, layout
-from holdfast.runs.delete import AGAINST_OTHERS, Deleted, Purged
-from holdfast.runs.delete import delete as delete_run
-from holdfast.runs.delete import purge as purge_runs
-from holdfast.runs.entry import CANCEL, Draft
+from holdfast.runs.engine import children
+from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.errors import RunFinished
-from holdfast.runs.fork import Forked
-from holdfast.runs.fork import fork as fork_run
-from holdfast.runs.history import History, read_history
-from holdfast.runs.index import Rebuilt, RunIndex
-from holdfast.runs.journal import Journal
-from holdfast.runs.run import RunState
-from holdfast.runs.summary import RunSummary
-from holdfast.runs.workflow import ambient_of
-
-log = telemetry.logger("runs")
+from holdfast.runs.journal.entry import CANCEL, Draft
+from holdfast.runs.journal.history import History, read_history
+from holdfast.runs.journal.index import Rebuilt, RunIndex
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.state import RunState
+from holdfast.runs.journal.summary import RunSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,53 +63,6 @@ async def find(
             yield summary
 
 
-async def fork(
-    store: Store,
-    source: str,
-    *,
-    new_run_id: str | None = None,
-    from_offset: int | None = None,
-    from_step: str | None = None,
-    after_step: str | None = None,
-    version: str | None = None,
-) -> Forked:
-    """A new run with the source's entries before ``from_offset``, before ``from_step`` (which runs again), or up to and
-    with ``after_step``. The source is not touched. A worker or a call goes on with the fork.
-
-    ``version`` is the version of the workflow that will go on with it, if not the source's.
-    """
-    ambient = ambient_of(store)
-    index = RunIndex(store, ambient)
-    made = await fork_run(
-        store,
-        ambient,
-        source,
-        new_run_id=new_run_id,
-        from_offset=from_offset,
-        from_step=from_step,
-        after_step=after_step,
-        version=version,
-        announce=index.announce,
-    )
-    await _note(index, made.run_id, made.state)
-    return made
-
-
-async def delete(store: Store, run_id: str, *, force: bool = False) -> Deleted:
-    """Delete a run for good; its id is never used again. ``Refused`` if it is not over or if forks need its payloads.
-
-    ``force`` deletes it nevertheless: whoever works on it is fenced, and payloads stay for as long as forks need them.
-    """
-    return await delete_run(store, ambient_of(store), layout.check_run_id(run_id), force=force)
-
-
-async def purge(store: Store, *, older_than: timedelta, limit: int | None = None) -> Purged:
-    """Delete the runs that ended longer ago than ``older_than``; those whose payloads forks need are left."""
-    if older_than < timedelta(0):
-        raise Invalid(f"runs older than {older_than} would be runs of the future", remedy="give a positive time")
-    return await purge_runs(store, ambient_of(store), ttl_ms=older_than // timedelta(milliseconds=1), limit=limit)
-
-
 async def reindex(store: Store, progress: Callable[[int], None] | None = None) -> Rebuilt:
     """Derive the index from the journals. Safe beside running sessions."""
     return await RunIndex(store, ambient_of(store)).rebuild(progress)
@@ -130,7 +75,7 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
     ``now`` ends it in the same write: it is cancelled, and no clean-up step will run. Its children are ended before it.
     """
     if now:
-        await _end_children(store, run_id, reason)
+        await end_children(store, run_id, reason)
 
     def plan(state: RunState) -> _Change | None:
         if state.finished or (state.cancelled_at is not None and not now):
@@ -141,16 +86,21 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
     return await _change(store, run_id, plan)
 
 
-async def _end_children(store: Store, run_id: str, reason: str) -> None:
-    """First whoever works on the run is fenced, so that it cannot go on to another child; it ends after its children,
-    so that a crash in between leaves a run that is being cancelled.
+async def end_children(store: Store, run_id: str, reason: str) -> bool:
+    """End the children of a run that have not ended; whether there were any.
+
+    First the run is asked to cancel, which fences the session that works on it, so that it cannot start another child.
+    A crash in between leaves a run that is being cancelled.
     """
     history = await existing(store, run_id)
     if history.state.finished or await anext(children.live(store, run_id), None) is None:
-        return
+        return False
     await request_cancel(store, run_id, reason=reason)
     async for child in children.live(store, run_id):
-        await request_cancel(store, child, reason=children.reason_of(run_id), now=True)
+        await request_cancel(
+            store, child, reason=reason if "deleted" in reason else children.reason_of(run_id), now=True
+        )
+    return True
 
 
 async def request_retry(store: Store, run_id: str) -> Requested:
@@ -175,7 +125,7 @@ class _Change:
 async def _change(store: Store, run_id: str, plan: Callable[[RunState], _Change | None]) -> Requested:
     """Read, decide, and write one detached session; again if the run changed meanwhile."""
     ambient = ambient_of(store)
-    budget = AGAINST_OTHERS.start(ambient)
+    budget = children.AGAINST_OTHERS.start(ambient)
     while True:
         history = await existing(store, run_id)
         change = plan(history.state)
@@ -189,7 +139,7 @@ async def _change(store: Store, run_id: str, plan: Callable[[RunState], _Change 
             if not await budget.another():
                 raise
             continue
-        await _note(RunIndex(store, ambient), run_id, journal.state)
+        await RunIndex(store, ambient).try_note(run_id, journal.state)
         return Requested(run_id, journal.state.status, journal.session, written=True)
 
 
@@ -202,14 +152,6 @@ async def existing(store: Store, run_id: str) -> History:
     if history.state.status == "deleted":
         raise NotFound(f"run {run_id} was deleted", remedy="its id is never used again")
     return history
-
-
-async def _note(index: RunIndex, run_id: str, state: RunState) -> None:
-    """Tell the derived index. What was asked for is done; a failure here is mended by ``reindex``."""
-    try:
-        await index.note(run_id, state)
-    except HoldfastError as error:
-        log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", run_id, error)
 
 
 async def _is_of(store: Store, summary: RunSummary, workflow: str) -> bool:

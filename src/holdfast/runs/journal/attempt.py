@@ -5,12 +5,14 @@ my entry in there?" is answered from the journal's lines, never from the answer 
 session that has been superseded stops.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.runs.entry import Draft, Entry
-from holdfast.runs.run import RunState
-from holdfast.runs.segments import Ref
+from holdfast.base.errors import Corrupt, Invalid
+from holdfast.runs.journal.entry import START, Draft, Entry, as_read, format_line
+from holdfast.runs.journal.history import History
+from holdfast.runs.journal.segments import Ref
+from holdfast.runs.journal.state import RunState, advance
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +72,7 @@ def damaged(state: RunState, session: int, known: int) -> str | None:
     return None
 
 
-def landed(recorded: Sequence[Entry], attempts: Sequence[Attempt]) -> Attempt | None:
+def landed_attempt(recorded: Sequence[Entry], attempts: Sequence[Attempt]) -> Attempt | None:
     """Which of these attempts is in the journal. All rest on one version of it, so at most one can be."""
     for matches in (_equal, _rewritten):
         for attempt in attempts:
@@ -88,3 +90,42 @@ def _rewritten(mine: Entry, found: Entry) -> bool:
     names = ("type", "session", "offset", "timestamp")
     same = all(getattr(mine, name) == getattr(found, name) for name in names)
     return same and mine.fields.get("stepId") == found.fields.get("stepId")
+
+
+def compose(
+    calls: Iterable[Call],
+    history: History,
+    refs: tuple[Ref, ...],
+    session: int,
+    timestamp: str,
+    *,
+    opening: bool = False,
+) -> Attempt:
+    """What these calls want to have recorded after ``history``. ``opening``: the first of it is a ``start``."""
+    attempt = Attempt(refs=refs, state=history.state)
+    run = f"run {history.run_id}"
+    for call in calls:
+        entries: list[Entry] = []
+        lines: list[bytes] = []
+        state = attempt.state
+        try:
+            for draft in call.drafts:
+                if draft.type == START and (not opening or entries):
+                    raise Invalid(f"{run}: only begin writes a start entry")
+                entry = Entry(draft.type, session, state.next_offset, timestamp, dict(draft.fields))
+                line = format_line(entry)
+                entry = as_read(entry, line)
+                state = advance(state, entry, key=run)
+                entries.append(entry)
+                lines.append(line)
+        except Invalid as error:
+            call.error = error
+            continue
+        except Corrupt as error:
+            call.error = Invalid(str(error), remedy="write what the run's state allows")
+            continue
+        attempt.calls.append((call, len(entries)))
+        attempt.entries += entries
+        attempt.lines += lines
+        attempt.state = state
+    return attempt

@@ -17,11 +17,14 @@ from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import OVERWRITE, NotModified, Store
 from holdfast.runs import layout
-from holdfast.runs.entry import STEP, Entry
-from holdfast.runs.history import History, parse_face, read_history
-from holdfast.runs.journal import Announce, Journal
-from holdfast.runs.run import RunState, fold
-from holdfast.runs.segments import Ref, Seal, SegmentPolicy, make_ref
+from holdfast.runs.admin.control import existing
+from holdfast.runs.engine.workflow import ambient_of
+from holdfast.runs.journal.entry import STEP, Entry
+from holdfast.runs.journal.history import History, parse_face
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.segments import Ref, Seal, SegmentPolicy, make_ref
+from holdfast.runs.journal.state import RunState, fold
 
 FORMAT = "holdfast.fork"
 
@@ -38,7 +41,6 @@ class Forked:
 
 async def fork(
     store: Store,
-    ambient: Ambient,
     source: str,
     *,
     new_run_id: str | None = None,
@@ -47,14 +49,15 @@ async def fork(
     after_step: str | None = None,
     version: str | None = None,
     policy: SegmentPolicy | None = None,
-    announce: Announce | None = None,
 ) -> Forked:
-    """A run with the source's lines before ``from_offset``, before ``from_step`` (which runs again), or up to and with
-    ``after_step``. ``version`` is the version of the workflow that will go on with it, if not the source's.
+    """A new run with the source's entries before ``from_offset``, before ``from_step`` (which runs again), or up to and
+    including ``after_step``. The source does not change. A worker or a call goes on with the fork.
+
+    ``version`` is the version of the workflow that will go on with it, if it is not the source's.
     """
-    history = await read_history(store, source)
-    if history is None or history.state.status == "deleted":
-        raise NotFound(f"run {source} does not exist", remedy="check the id and the store")
+    ambient = ambient_of(store)
+    index = RunIndex(store, ambient)
+    history = await existing(store, source)
     cut = cut_at(history.entries, from_offset=from_offset, from_step=from_step, after_step=after_step)
     fork_id = layout.check_run_id(new_run_id) if new_run_id is not None else ambient.ids.unique()
     owners = payload_owners(history.entries[:cut])
@@ -68,10 +71,11 @@ async def fork(
             start["reopen"] = True
         if version is not None:
             start["version"] = version
-        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=announce)
+        journal = await Journal.begin(store, ambient, fork_id, base, start, announce=index.announce)
     except Conflict as error:
         await _check_undisturbed(store, history)  # a deleter may have taken the fork's name, so that it never exists
         raise Refused(f"run {fork_id} exists already", remedy="choose another id for the fork") from error
+    await index.try_note(fork_id, journal.state)
     return Forked(fork_id, source, cut, journal.state)
 
 

@@ -19,14 +19,16 @@ from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client
 from holdfast.objects.store import Store
-from holdfast.runs import layout, mailbox, session
-from holdfast.runs.history import History
-from holdfast.runs.index import RunIndex
-from holdfast.runs.names import check_name
-from holdfast.runs.outcome import Outcome, Retry
-from holdfast.runs.plan import Identity, Plan, plan_call, plan_cancel, plan_resume, plan_retry
-from holdfast.runs.recorded import Packed
-from holdfast.runs.run import RunState
+from holdfast.runs import layout
+from holdfast.runs.engine import session
+from holdfast.runs.engine.calls import Outcome, Retry
+from holdfast.runs.engine.plan import Identity, Plan, plan_call, plan_cancel, plan_resume, plan_retry
+from holdfast.runs.journal import mailbox
+from holdfast.runs.journal.history import History
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.payload import Packed
+from holdfast.runs.journal.state import RunState
+from holdfast.runs.layout import check_name
 from holdfast.runs.values import to_json
 
 Function = Callable[..., Awaitable[Any]]
@@ -87,7 +89,9 @@ class Workflow:
     async def proceed(self, store: Store, run_id: str) -> Outcome:
         """Go on with a run that exists, with the input that it was started with."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda history, now: plan_call(_state(history), who, now))
+        return await self._call(
+            store, ambient_of(store), who, lambda history, now: plan_call(_state(history), who, now)
+        )
 
     async def resume(
         self, store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None
@@ -110,7 +114,9 @@ class Workflow:
     async def cancel(self, store: Store, run_id: str, *, reason: str = "cancelled") -> Outcome:
         """Cancel a run and let its clean-up run here and now. Whoever is working on it is fenced."""
         who = Identity(layout.check_run_id(run_id), self.name, self.version)
-        return await self._call(store, ambient_of(store), who, lambda history, now: plan_cancel(_state(history), who, reason, now))
+        return await self._call(
+            store, ambient_of(store), who, lambda history, now: plan_cancel(_state(history), who, reason, now)
+        )
 
     async def retry_failed(self, store: Store, run_id: str) -> Outcome:
         """Open a failed run again. Recorded steps stay recorded."""

@@ -16,8 +16,8 @@ from holdfast.base.errors import Conflict
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import CREATE, Store, Written
 from holdfast.runs import layout
-from holdfast.runs.history import History
-from holdfast.runs.names import check_event
+from holdfast.runs.journal.history import History
+from holdfast.runs.layout import check_event
 from holdfast.runs.values import from_json, to_json
 
 FORMAT = "holdfast.mail"

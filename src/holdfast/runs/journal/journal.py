@@ -18,8 +18,9 @@ once the next append has been answered.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
+from holdfast.base import aio
 from holdfast.base.clock import iso
 from holdfast.base.errors import (
     Ambiguous,
@@ -27,22 +28,91 @@ from holdfast.base.errors import (
     Contended,
     Corrupt,
     Fenced,
+    HoldfastError,
     Invalid,
     Refused,
     Unavailable,
 )
 from holdfast.base.ids import Ambient
+from holdfast.base.telemetry import logger
 from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Store, Version, Written
-from holdfast.runs import layout, readback
-from holdfast.runs.compose import compose
-from holdfast.runs.entry import START, Draft, Entry
-from holdfast.runs.history import Bodies, History, parse_face, read_history, read_previous
-from holdfast.runs.readback import Attempt, Call
-from holdfast.runs.run import RunState
-from holdfast.runs.sealer import Sealer
-from holdfast.runs.segments import Ref, SegmentPolicy, digest
+from holdfast.runs import layout
+from holdfast.runs.journal.attempt import Attempt, Call, compose, damaged, landed_attempt, superseded
+from holdfast.runs.journal.entry import START, STEP, Draft, Entry
+from holdfast.runs.journal.history import PARALLEL_READS, Bodies, Face, History, parse_face, read_history, read_previous
+from holdfast.runs.journal.segments import Ref, SegmentPolicy, digest, make_ref, plan_seal
+from holdfast.runs.journal.state import RunState
 
-__all__ = ["History", "Journal", "read_history"]
+Sent = TypeVar("Sent")
+
+_log = logger("runs")
+
+
+class Sealer:
+    def __init__(self, store: Store, ambient: Ambient, policy: SegmentPolicy) -> None:
+        self._store = store
+        self._ambient = ambient
+        self._policy = policy
+        self._sealed: tuple[Ref, ...] | None = None
+        """References for the next PUT, to what was sealed beside one before."""
+        self._seal_from = 0
+        """The length of tail from which sealing is tried again after it failed."""
+
+    def refs(self, history: History) -> tuple[Ref, ...]:
+        """The references that the next PUT is to have."""
+        return self._sealed if self._sealed is not None else history.refs
+
+    def forget(self) -> None:
+        """What was sealed is referred to now, or belongs to a history that is not ours any more."""
+        self._sealed = None
+
+    def is_due(self, history: History, last: Entry) -> bool:
+        """A step is followed by something, which will refer to the segment; what ends or suspends a run may not be."""
+        return self._is_long(history, self._policy.lines) and last.type == STEP
+
+    def is_overdue(self, history: History) -> bool:
+        """Whether the tail is twice as long as it should be: no step gave occasion to seal it beside."""
+        return self._is_long(history, 2 * self._policy.lines)
+
+    def _is_long(self, history: History, lines: int) -> bool:
+        """Whether the tail has so many lines, and is worth sealing. Asked at every PUT: they are counted first."""
+        refs = history.refs
+        length = len(history.lines) - (refs[-1].end if refs else 0)
+        return (
+            length >= lines and length >= self._seal_from and self._sealed is None and self._policy.is_due(history.tail)
+        )
+
+    async def catch_up(self, history: History) -> None:
+        """Seal before a PUT."""
+        self._sealed = await self.seal(history)
+
+    async def beside(self, history: History, sending: Awaitable[Sent]) -> Sent:
+        """What a PUT gives, with the tail sealed meanwhile."""
+        sealing = asyncio.ensure_future(self.seal(history))
+        try:
+            return await sending
+        except asyncio.CancelledError:
+            sealing.cancel()
+            raise
+        finally:
+            await asyncio.wait({sealing})
+            self._sealed = None if sealing.cancelled() else sealing.result()
+
+    async def seal(self, history: History) -> tuple[Ref, ...] | None:
+        """Seal the tail. The references for the next PUT; None if it failed."""
+        tail = history.tail
+        seal = plan_seal(self._policy, history.refs, len(history.lines), sum(map(len, tail)))
+        body = b"".join(history.lines[seal.first : seal.end])
+        attempt = self._ambient.ids.write_id()
+        try:
+            await self._store.put(layout.segment_key(history.run_id, seal.level, seal.first, attempt), body, OVERWRITE)
+        except HoldfastError as error:
+            _log.warning("run %s: %d lines stay in its journal for now: %s", history.run_id, len(tail), error)
+            self._seal_from = len(tail) + self._policy.lines
+            return None
+        self._seal_from = 0
+        return (*seal.kept, make_ref(seal, body, attempt))
+
 
 TRIES = 16
 """How often a session puts its entries on top of lines that others slip in without a session of their own."""
@@ -156,7 +226,7 @@ class Journal:
                     await self._look(None)
                     continue
                 self.session, self.writer, self.history = fresh.session, fresh.writer, fresh.history
-                self._unclaimed, self._sealer = [], fresh._sealer
+                self._unclaimed, self._sealer = [], self.sealer(self._store, self._ambient, self._policy)
                 return
         raise self._overtaken()
 
@@ -183,9 +253,7 @@ class Journal:
     def draw_writer(ambient: Ambient) -> str:
         return ambient.ids.unique()
 
-    async def _open(
-        self, start: Mapping[str, Any], then: Sequence[Draft], announce: Announce | None = None
-    ) -> None:
+    async def _open(self, start: Mapping[str, Any], then: Sequence[Draft], announce: Announce | None = None) -> None:
         """Write our ``start`` over the version of our history."""
         version = self.history.version
         call = Call((Draft(START, {**start, "writer": self.writer}), *then))
@@ -337,9 +405,9 @@ class Journal:
         history = await read_history(self._store, self.run_id, found=found, known=self._known_segments())
         if history is None:
             raise self._stop("its journal is gone")
-        if reason := readback.superseded(history.state, self.session, self.writer):
+        if reason := superseded(history.state, self.session, self.writer):
             raise self._stop(reason)
-        if reason := readback.damaged(history.state, self.session, len(self.history.entries)):
+        if reason := damaged(history.state, self.session, len(self.history.entries)):
             raise Corrupt(f"{self._key}: {reason}", remedy="find out what replaced the journal by older bytes")
         landed = self.find_landed(history.entries)
         if landed is not None:
@@ -354,7 +422,7 @@ class Journal:
                 raise fenced
 
     def find_landed(self, recorded: Sequence[Entry]) -> Attempt | None:
-        return readback.landed(recorded, self._in_doubt)
+        return landed_attempt(recorded, self._in_doubt)
 
     def _known_segments(self) -> dict[Ref, list[bytes]]:
         """Segments of ours need not be read again, whether or not the PUT that refers to them has landed."""
@@ -382,3 +450,31 @@ def _unknown(run_id: str, error: Exception) -> Exception:
     if isinstance(error, Unavailable):
         return Ambiguous(f"run {run_id}: the entries may or may not be recorded ({error})")
     return error
+
+
+async def used_segments(store: Store, run_id: str, face: Face) -> set[str]:
+    folder = layout.generation_folder(run_id)
+    archives = [key async for key in store.keys(folder)] if face.generation else []
+    retired = await aio.map_bounded(archives, store.get, limit=PARALLEL_READS)
+    refs = {ref for each in (face, *map(parse_face, retired)) for ref in each.refs}
+    return {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
+
+
+def may_need_tidying(history: History) -> bool:
+    """Whether a run that is over can have left segments: by merging them, or in a session that was cut short."""
+    merged = any(ref.level > 0 for ref in history.refs)
+    return history.state.finished and (merged or (bool(history.refs) and history.state.session > 1))
+
+
+async def tidy(store: Store, run_id: str) -> int:
+    """Remove the segments of a finished run that nothing refers to; how many. A run that is not over is left alone."""
+    listed = [key async for key in store.keys(layout.segment_folder(run_id))]
+    journal = await store.find(layout.journal_key(run_id))
+    face = parse_face(journal) if journal is not None else None
+    if face is None or not face.finished:
+        return 0
+    used = await used_segments(store, run_id, face)
+    garbage = [key for key in listed if key not in used]
+    if garbage:
+        await store.delete_many(garbage)
+    return len(garbage)

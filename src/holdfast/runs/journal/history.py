@@ -7,16 +7,16 @@ meanwhile is no damage: the journal is read again, and says so.
 Errors: ``Corrupt`` names the object, the line and the offset. Reading changes nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.base import aio
 from holdfast.base.errors import Corrupt, NotFound
 from holdfast.objects.store import Object, Store, Version
 from holdfast.runs import layout
-from holdfast.runs.entry import Entry, parse_line
-from holdfast.runs.run import ENDS, NEW, RunState, fold, meaning
-from holdfast.runs.segments import Head, Ref, digest, format_head, parse_head, split_lines
+from holdfast.runs.journal.entry import Entry, parse_line
+from holdfast.runs.journal.segments import Head, Ref, digest, format_head, parse_head, split_lines
+from holdfast.runs.journal.state import ENDS, NEW, RunState, fold, meaning
 
 PARALLEL_READS = 16
 REREADS = 4
@@ -206,3 +206,24 @@ class _SegmentMissing(Exception):  # not an error yet: the journal may have chan
     def __init__(self, key: str) -> None:
         super().__init__(key)
         self.key = key
+
+
+async def earlier(store: Store, history: History) -> AsyncIterator[History]:
+    """The generations before ``history``, the latest first; up to the first one that is no longer kept."""
+    retired = await read_previous(store, history)
+    while retired is not None:
+        yield retired
+        retired = await read_previous(store, retired)
+
+
+async def generation(store: Store, history: History, number: int) -> History:
+    """The generation with this number; 0 is the first."""
+    if number == history.state.generation:
+        return history
+    async for retired in earlier(store, history):
+        if retired.state.generation == number:
+            return retired
+    raise NotFound(
+        f"run {history.run_id} has no generation {number}",
+        remedy=f"it is in generation {history.state.generation}; the first one is 0",
+    )

@@ -15,24 +15,23 @@ from holdfast.base.errors import Conflict, HoldfastError, Incompatible, Invalid,
 from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
-from holdfast.runs import layout, mailbox
-from holdfast.runs.attempt import outside_steps
-from holdfast.runs.blocked import BLOCKING, is_refusal, leave_mark
-from holdfast.runs.context import Context
-from holdfast.runs.delete import may_need_tidying, tidy
-from holdfast.runs.entry import Draft
+from holdfast.runs import layout
+from holdfast.runs.engine.calls import Outcome, outside_steps
+from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.plan import Answer, CheckChild, CheckMail, Identity, Open, Plan, plan_call
+from holdfast.runs.engine.replay import Replay
+from holdfast.runs.engine.standing import Continued, Suspended
 from holdfast.runs.errors import Cancelled, explained
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import History, Journal, read_history
-from holdfast.runs.outcome import Outcome
-from holdfast.runs.plan import Answer, CheckChild, CheckMail, Identity, Open, Plan, plan_call
-from holdfast.runs.recorded import Packed, unpack
-from holdfast.runs.replay import Replay
-from holdfast.runs.run import RunState
-from holdfast.runs.standing import Continued, Suspended
+from holdfast.runs.journal import mailbox
+from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.index import BLOCKING, RunIndex, is_refusal, leave_mark
+from holdfast.runs.journal.journal import History, Journal, may_need_tidying, read_history, tidy
+from holdfast.runs.journal.payload import Packed, unpack
+from holdfast.runs.journal.state import RunState
 
 if TYPE_CHECKING:
-    from holdfast.runs.workflow import Workflow
+    from holdfast.runs.engine.workflow import Workflow
+
 
 Planner = Callable[[History | None, int], Plan]
 
@@ -121,11 +120,9 @@ def _continuing(who: Identity) -> dict[str, Any]:
     return {"workflow": who.workflow, **version}
 
 
-async def _sessions(
-    workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal, index: RunIndex
-) -> Outcome:
+async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journal: Journal, index: RunIndex) -> Outcome:
     """Run the code; again with a fresh history for as long as it continues as new."""
-    noting = asyncio.ensure_future(_note(index, journal))
+    noting = asyncio.ensure_future(index.try_note(journal.run_id, journal.state))
     try:
         while True:
             with telemetry.span("holdfast.session", run_id=journal.run_id, session=journal.session):
@@ -141,7 +138,7 @@ async def _sessions(
         raise
     finally:
         await asyncio.gather(noting, return_exceptions=True)
-    after = [_note(index, journal)]
+    after = [index.try_note(journal.run_id, journal.state)]
     if may_need_tidying(journal.history):
         left = f"run {journal.run_id}: segments that were merged are still there"
         after.append(_aside(tidy(store, journal.run_id), left))
@@ -256,12 +253,6 @@ def _failure(workflow: "Workflow", ambient: Ambient, state: RunState, error: Exc
         delay_ns = int(workflow.retry.delay_ms(failures, ambient) * 1e6)
         fields["retryAt"] = iso(ambient.clock.wall_ns() + delay_ns)
     return fields
-
-
-async def _note(index: RunIndex, journal: Journal) -> None:
-    """Tell the derived index, which can be rebuilt."""
-    what = f"run {journal.run_id}: the index was not updated; holdfast runs reindex mends it"
-    await _aside(index.note(journal.run_id, journal.state), what)
 
 
 async def _leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:

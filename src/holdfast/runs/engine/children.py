@@ -18,15 +18,16 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.entry import CANCEL, Draft
+from holdfast.runs.engine.calls import Outcome
 from holdfast.runs.errors import RunFinished, VersionMismatch, WrongWorkflow
-from holdfast.runs.history import History, read_history
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import Journal
-from holdfast.runs.outcome import Outcome
+from holdfast.runs.journal.entry import CANCEL, Draft
+from holdfast.runs.journal.history import History, read_history
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal
 
 if TYPE_CHECKING:
-    from holdfast.runs.workflow import Workflow
+    from holdfast.runs.engine.workflow import Workflow
+
 
 AGAINST_OTHERS = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from holdfast.base.clock import parse_iso
 from holdfast.base.errors import Corrupt
-from holdfast.runs.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
+from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
+from holdfast.runs.layout import CHILD_EVENT
 
 Status = Literal[
     "new", "open", "suspended", "sleeping", "retrying", "cancelling", "success", "failed", "cancelled", "deleted"
@@ -54,9 +55,6 @@ ENDS = frozenset((COMPLETE, ERROR, CANCEL, DELETE))
 """What an entry means that ends a run."""
 
 MAILS_KEPT = 64
-
-CHILD_EVENT = "child:"
-"""A run that waits for a child run waits for this and the child's id."""
 
 _TIMES = ("wakeAt", "retryAt")
 

@@ -11,10 +11,10 @@ import hashlib
 import inspect
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from holdfast.base import telemetry
@@ -22,30 +22,71 @@ from holdfast.base.clock import iso
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.runs import children, recorded
-from holdfast.runs.attempt import ONCE, Call, check_calls, current_key
-from holdfast.runs.courier import Post
-from holdfast.runs.deferred import Deferred, Whose
-from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.engine import children
+from holdfast.runs.engine.calls import ONCE, Call, Retry, check_calls, check_number, current_key
+from holdfast.runs.engine.outbox import Post
+from holdfast.runs.engine.replay import (
+    GROUP,
+    Place,
+    Replay,
+    StepIds,
+    check_members,
+    counted,
+    keyed,
+)
+from holdfast.runs.engine.standing import Continued, Question, Standing, Suspended
 from holdfast.runs.errors import Cancelled, StepFailed
-from holdfast.runs.journal import Journal
-from holdfast.runs.mailbox import Inbox
-from holdfast.runs.names import StepIds, check_event, check_name, counted, keyed
-from holdfast.runs.outcome import Retry, check_number
-from holdfast.runs.recorded import Packed, unpack, unpack_group
-from holdfast.runs.replay import GROUP, Place, Replay, check_members
-from holdfast.runs.run import CHILD_EVENT
-from holdfast.runs.standing import Continued, Question, Standing, Suspended
+from holdfast.runs.journal.entry import Draft, Entry
+from holdfast.runs.journal.journal import Journal
+from holdfast.runs.journal.mailbox import Inbox
+from holdfast.runs.journal.payload import Packed, is_plain, unpack, unpack_group, wake_of, wake_time
+from holdfast.runs.journal.payload import failure as failure_fields
+from holdfast.runs.layout import CHILD_EVENT, check_event, check_name
 from holdfast.runs.values import to_json
 
 if TYPE_CHECKING:
-    from holdfast.runs.workflow import Workflow
+    from holdfast.runs.engine.workflow import Workflow
+
+
+Whose = asyncio.Task[Any] | None
+
+
+class Deferred:
+    def __init__(self) -> None:
+        self._kept: list[tuple[Whose, Draft]] = []
+
+    def keep(self, draft: Draft) -> None:
+        self._kept.append((asyncio.current_task(), draft))
+
+    def take(self, *whose: Whose) -> list[Draft]:
+        """What these tasks have kept, in order; without a task, what all have."""
+        if not self._kept:
+            return []
+        due = [draft for task, draft in self._kept if not whose or task in whose]
+        self._kept = [(task, draft) for task, draft in self._kept if whose and task not in whose]
+        return due
+
+    def due(self, main: Whose) -> list[Draft]:
+        """What goes with the next entry of this task: its own, and if it is the main one, everybody's."""
+        if not self._kept:
+            return []
+        task = asyncio.current_task()
+        return self.take() if task is main else self.take(task)
+
+    def hand_over(self, whose: Container[Whose]) -> None:
+        """This task answers from now on for what these have kept."""
+        mine = asyncio.current_task()
+        self._kept = [(mine if task in whose else task, draft) for task, draft in self._kept]
+
+    def drop(self) -> None:
+        self._kept.clear()
+
+
+_owners: "WeakKeyDictionary[asyncio.Task[Any], Context]" = WeakKeyDictionary()
+"""Which session a task belongs to, as far as it is known."""
 
 
 class Context:
-    _owners: "ClassVar[WeakKeyDictionary[asyncio.Task[Any], Context]]" = WeakKeyDictionary()
-    """Which session's a task is, as far as it is known."""
-
     def __init__(self, store: Store, ambient: Ambient, journal: Journal, replay: Replay) -> None:
         self._store = store
         self._ambient = ambient
@@ -70,7 +111,7 @@ class Context:
         """Called in the workflow's own task before its code runs."""
         self.main = task = asyncio.current_task()
         if task is not None:
-            self._owners[task] = self
+            _owners[task] = self
         if self._replay.has_aside():
             self._older = WeakSet(asyncio.all_tasks())
 
@@ -172,7 +213,7 @@ class Context:
             if until is not None and not isinstance(until, datetime):
                 raise Invalid(f"until={until!r:.80} is not a datetime", remedy="use datetime(..., tzinfo=UTC)")
             span_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-            wake_ns, wake_at = recorded.wake_time(self._ambient.clock.wall_ns(), span_s, until)
+            wake_ns, wake_at = wake_time(self._ambient.clock.wall_ns(), span_s, until)
             await self._wait(ident, {"event": "sleep", "stepId": ident, "wakeAt": wake_at}, wake_ns)
 
     async def run(self, child: "Workflow", *args: Any, key: str | int | None = None, **kwargs: Any) -> Any:
@@ -222,7 +263,7 @@ class Context:
                     value, outbox = await call.attempt(f"{self.run_id}/{ident}", self._ambient)
                 except Exception as error:
                     failure = StepFailed(ident, type(error).__name__, str(error))
-                    self._deferred.keep(Draft("step", {**marks, **recorded.failure(failure)}))
+                    self._deferred.keep(Draft("step", {**marks, **failure_fields(failure)}))
                     raise failure from error
                 task = asyncio.current_task()
                 self._recording.add(task)
@@ -235,7 +276,7 @@ class Context:
 
     def _aside(self, ident: str) -> Entry | None:
         if (task := asyncio.current_task()) is not None:
-            self._owners[task] = self
+            _owners[task] = self
         entry = self._replay.ask_aside(ident)
         if entry is None:
             self._strike_aside()
@@ -303,7 +344,7 @@ class Context:
         return [task.result() for task in tasks]
 
     async def _stop_unrecorded(self, tasks: list[asyncio.Future[Any]]) -> None:
-        """Cancel the tasks whose step's function is still running, and wait until the results of others are recorded."""
+        """Cancel the tasks whose function is still running, and wait until the results of the others are recorded."""
         await asyncio.sleep(0)  # a function that has returned must reach the point where its result is recorded
         for task in tasks:
             if task not in self._recording:
@@ -329,7 +370,7 @@ class Context:
         return any(
             task is not self.main
             and task not in self._older
-            and self._owners.get(task, self) is self
+            and _owners.get(task, self) is self
             and inspect.iscoroutine(task.get_coro())
             for task in asyncio.all_tasks()
         )
@@ -353,7 +394,7 @@ class Context:
 
     async def _write_step(self, marks: dict[str, Any], value: Any) -> Any:
         """Record a step's result, and return what a replay will return."""
-        if recorded.is_plain(value):
+        if is_plain(value):
             fields = {"result": value}
         else:
             packed = Packed(value, f"result of step {marks['stepId']}")
@@ -383,7 +424,7 @@ class Context:
                 return await self._write_step(link, outcome.result)
             if outcome.finished:
                 failure = StepFailed(ident, outcome.status, outcome.error or "the child run was cancelled")
-                self._deferred.keep(Draft("step", {**link, **recorded.failure(failure)}))
+                self._deferred.keep(Draft("step", {**link, **failure_fields(failure)}))
                 raise failure
             if outcome.wake_at_ns is not None:
                 fields["wakeAt"] = iso(outcome.wake_at_ns)
@@ -401,7 +442,7 @@ class Context:
             return await unpack(self._store, place.entries[1], "value")
         else:
             self._strike()
-            wake_ns = recorded.wake_of(place.entries[0])
+            wake_ns = wake_of(place.entries[0])
         if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
             await self._append(Draft("resume", {"event": event, "value": None}))
             return None

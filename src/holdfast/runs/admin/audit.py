@@ -15,10 +15,10 @@ from holdfast.base.audit import Look, Severity, Tally, rules
 from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Entry, Object, Store
 from holdfast.runs import layout
-from holdfast.runs.fork import payload_owners
-from holdfast.runs.history import Face, History, parse_face, read_history, read_previous
-from holdfast.runs.payload import get_payload
-from holdfast.runs.summary import RunSummary, index_key, open_folder, read_key, summarise
+from holdfast.runs.admin.fork import payload_owners
+from holdfast.runs.journal.history import Face, History, parse_face, read_history, read_previous
+from holdfast.runs.journal.payload import get_payload
+from holdfast.runs.journal.summary import RunSummary, index_key, open_folder, read_key, summarise
 
 _RESTORE = "restore the object from a backup, a version or a replica of the store"
 _REBUILD = "holdfast runs reindex"

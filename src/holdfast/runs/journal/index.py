@@ -14,18 +14,21 @@ Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.base import aio, telemetry
-from holdfast.base.errors import Corrupt, HoldfastError, NotFound
+from holdfast.base import aio, codec, telemetry
+from holdfast.base.clock import iso
+from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.history import History, read_history
-from holdfast.runs.mailbox import taken
-from holdfast.runs.run import FINISHED, RunState
-from holdfast.runs.summary import (
+from holdfast.runs.errors import VersionMismatch
+from holdfast.runs.journal.history import History, read_history
+from holdfast.runs.journal.mailbox import taken
+from holdfast.runs.journal.state import FINISHED, RunState
+from holdfast.runs.journal.summary import (
     Block,
     Nudge,
     RunSummary,
+    block_key,
     day_folder,
     day_of,
     day_of_end,
@@ -128,6 +131,13 @@ class RunIndex:
             stale |= set((await self._mark(done_folder(day, run_id))).keys)
         await self._write(run_id, key, state, stale)
 
+    async def try_note(self, run_id: str, state: RunState) -> None:
+        """``note``, but a failure is logged: the journal is written, and ``rebuild`` repairs the index."""
+        try:
+            await self.note(run_id, state)
+        except HoldfastError as error:
+            log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", run_id, error)
+
     async def announce(self, run_id: str, state: RunState) -> None:
         """Write the key of a run before its journal exists; ``state`` is the one that its first write leads to."""
         key = index_key(summarise(run_id, state))
@@ -139,7 +149,7 @@ class RunIndex:
             self._noted[run_id] = key
 
     async def withdraw(self, run_id: str, state: RunState) -> None:
-        """Remove what ``announce`` wrote: another caller has created the run, and ``state`` is what its journal says."""
+        """Remove the key that ``announce`` wrote: another caller has created the run, whose state is ``state``."""
         key = self._noted.pop(run_id, None)
         said = read_key(key) if key is not None else None
         if key is None or said is None or not isinstance(said[1], RunSummary):
@@ -400,3 +410,67 @@ def _within(time_ms: int, since_ns: int | None, until_ns: int | None) -> bool:
 
 def _newest(summary: RunSummary) -> tuple[int, str]:
     return -summary.updated_ms, summary.run_id
+
+
+FORMAT = "holdfast.blocked"
+
+BLOCKING = (Invalid, Incompatible, Corrupt)
+"""Raised while a session is at work, these are the run's own trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why the latest call could not go on, and what to do about it."""
+
+    type: str
+    message: str
+    remedy: str | None
+    at: str
+
+
+def is_refusal(error: HoldfastError) -> bool:
+    """Of a call that was refused before it opened a session: whether that tells of the run, not of the call."""
+    return isinstance(error, VersionMismatch)
+
+
+async def leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:
+    """One PUT. The same trouble again overwrites its own mark."""
+    document = codec.stamp(
+        {
+            "type": type(error).__name__,
+            "message": str(error),
+            "remedy": error.remedy,
+            "at": iso(ambient.clock.wall_ns()),
+        },
+        format_name=FORMAT,
+        version=1,
+        write_id=ambient.ids.write_id(),
+    )
+    block = Block(state.session, state.next_offset, type(error).__name__)
+    await store.put(block_key(run_id, block), codec.encode(document))
+
+
+async def find_mark(store: Store, run_id: str, state: RunState) -> Blocked | None:
+    """The mark of the latest call, if nothing has happened since. One LIST, and one GET where there is one."""
+    if state.finished:
+        return None
+    latest: tuple[Block, str] | None = None
+    async for key in store.keys(open_folder(run_id)):
+        said = read_key(key)
+        if said is None or not isinstance(said[1], Block) or said[1].rank < (state.session, state.next_offset):
+            continue
+        if latest is None or said[1].rank >= latest[0].rank:
+            latest = said[1], key
+    if latest is None:
+        return None
+    try:
+        document = codec.decode((await store.get(latest[1])).body, key=latest[1])
+    except NotFound:
+        return None
+    remedy = document.get("remedy")
+    return Blocked(
+        latest[0].error,
+        str(document.get("message", "")),
+        remedy if isinstance(remedy, str) else None,
+        str(document.get("at", "")),
+    )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
-from holdfast.runs.entry import Draft, Entry
+from holdfast.runs.journal.entry import Draft, Entry
 
 OUTBOX = "outbox"
 OUTBOX_TO = "outboxTo"

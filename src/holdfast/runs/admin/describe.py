@@ -3,20 +3,24 @@
 Also an entry as a plain document, with its large values in place of the references to them where that is asked for.
 """
 
+import asyncio
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.base import codec
 from holdfast.base.clock import iso
-from holdfast.objects.store import Store
-from holdfast.runs.blocked import Blocked, find_mark
-from holdfast.runs.control import existing
-from holdfast.runs.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
-from holdfast.runs.history import History
-from holdfast.runs.payload import get_payload
-from holdfast.runs.run import RunState
+from holdfast.base.errors import NotFound
+from holdfast.objects.store import NotModified, Object, Store, Version
+from holdfast.runs import layout
+from holdfast.runs.admin.control import existing
+from holdfast.runs.engine.workflow import ambient_of
+from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
+from holdfast.runs.journal.history import History, earlier, parse_face, read_history
+from holdfast.runs.journal.index import Blocked, find_mark
+from holdfast.runs.journal.payload import get_payload
+from holdfast.runs.journal.state import RunState, advance
 from holdfast.runs.values import TAG
 
 _CHILD = "child:"
@@ -175,3 +179,68 @@ def _result(state: RunState) -> Any:
         return None
     fields = state.outcome.fields
     return fields["payload"] if "payload" in fields else fields.get("result")
+
+
+async def follow(store: Store, run_id: str, *, last: int | None = None, poll_ms: int = 1_000) -> AsyncIterator[Entry]:
+    """The entries of a run: those recorded so far (only the ``last`` so many, if that is given), then new ones."""
+    ambient_of(store)
+    history = await read_history(store, run_id)
+    if history is None:
+        raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
+    skipped = 0 if last is None else max(0, len(history.entries) - last)
+    for entry in history.entries[skipped:]:
+        yield entry
+    while not history.state.finished:
+        await asyncio.sleep(poll_ms / 1000)
+        found = await _changed(store, run_id, history.version)
+        if found is None:
+            continue
+        now = await _extended(store, history, found)
+        for entry in await _between(store, history, now):
+            yield entry
+        history = now
+
+
+async def _changed(store: Store, run_id: str, version: Version | None) -> Object | None:
+    key = layout.journal_key(run_id)
+    found = await store.get(key) if version is None else await store.get_unless(key, version)
+    return None if isinstance(found, NotModified) else found
+
+
+async def _extended(store: Store, before: History, found: Object) -> History:
+    """The history in ``found``, with as little reading as what we know of it allows."""
+    face = parse_face(found)
+    known = len(before.lines)
+    same = face.generation == before.state.generation
+    first = face.refs[-1].end if face.refs else 0
+    if not same or first > known:
+        lines = {ref: before.lines[ref.first : ref.end] for ref in face.refs if same and ref.end <= known}
+        history = await read_history(store, before.run_id, found=found, known=lines)
+        if history is None:
+            raise NotFound(f"run {before.run_id} is gone")
+        return history
+    fresh = face.entries[known - first :]
+    state = before.state
+    for entry in fresh:
+        state = advance(state, entry, key=found.key)
+    return History(
+        before.run_id,
+        before.entries + fresh,
+        before.lines + face.lines[known - first :],
+        face.refs,
+        state,
+        found.version,
+    )
+
+
+async def _between(store: Store, before: History, now: History) -> list[Entry]:
+    """What was recorded after ``before`` and up to ``now``, generations in between included."""
+    if now.state.generation == before.state.generation:
+        return now.entries[len(before.entries) :]
+    parts = [now.entries]
+    async for retired in earlier(store, now):
+        if retired.state.generation <= before.state.generation:
+            parts.append(retired.entries[len(before.entries) :])
+            break
+        parts.append(retired.entries)
+    return [entry for part in reversed(parts) for entry in part]

@@ -15,21 +15,21 @@ session that appends to a finished run must first be opened, and opening does no
 
 from collections.abc import AsyncIterator, Collection, Container
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from holdfast.base import aio
-from holdfast.base.errors import Conflict, NotFound, Refused
+from holdfast.base.errors import Conflict, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
-from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import Store
 from holdfast.runs import layout
-from holdfast.runs.entry import CANCEL, Draft, Entry
-from holdfast.runs.fork import payload_owners
-from holdfast.runs.history import Face, History, parse_face, read_history
-from holdfast.runs.index import RunIndex
-from holdfast.runs.journal import Journal
-from holdfast.runs.run import FINISHED
-
-AGAINST_OTHERS = RetryPolicy(attempts=20, base_ms=5, max_ms=250, deadline_ms=30_000)
+from holdfast.runs.admin.control import end_children
+from holdfast.runs.admin.fork import payload_owners
+from holdfast.runs.engine.children import AGAINST_OTHERS
+from holdfast.runs.engine.workflow import ambient_of
+from holdfast.runs.journal.entry import CANCEL, Draft, Entry
+from holdfast.runs.journal.history import History, parse_face, read_history
+from holdfast.runs.journal.index import RunIndex
+from holdfast.runs.journal.journal import Journal, used_segments
+from holdfast.runs.journal.state import FINISHED
 
 _TOMBSTONE = (Draft(CANCEL, {"deleted": True}),)
 _READS = 16
@@ -51,15 +51,16 @@ class Purged:
     """Runs that were left, and why."""
 
 
-async def delete(store: Store, ambient: Ambient, run_id: str, *, force: bool = False) -> Deleted:
-    """Delete a run for good. ``Refused`` if it is not over, or if forks need its payloads.
+async def delete(store: Store, run_id: str, *, force: bool = False) -> Deleted:
+    """Delete a run for good; its id is never used again. ``Refused`` if it has not ended or forks need its payloads.
 
-    ``force`` deletes it nevertheless: whoever works on it is fenced, and payloads stay for as long as forks need them.
-    Deleting a deleted run removes what was left over.
+    ``force`` deletes it nevertheless: its children that have not ended are ended first, a session that works on it is
+    fenced, and payloads stay for as long as forks need them. Deleting a deleted run removes what was left of it.
     """
+    ambient = ambient_of(store)
     budget = AGAINST_OTHERS.start(ambient)
     while True:
-        history = await read_history(store, run_id)
+        history = await read_history(store, layout.check_run_id(run_id))
         if history is None:
             raise NotFound(f"run {run_id} does not exist", remedy="check the id and the store")
         state = history.state
@@ -67,6 +68,8 @@ async def delete(store: Store, ambient: Ambient, run_id: str, *, force: bool = F
             break
         if not force:
             await _check_deletable(store, history)
+        elif not state.finished and await end_children(store, run_id, f"its parent {run_id} was deleted"):
+            continue
         try:
             state = (await Journal.supersede(store, ambient, history, {"deleting": True}, _TOMBSTONE)).state
             break
@@ -119,7 +122,7 @@ async def loose(store: Store, run_id: str, listed: Collection[str]) -> list[str]
         return []
     segments = [key for key in listed if key.startswith(layout.segment_folder(run_id))]
     payloads = [key for key in listed if key.startswith(layout.payload_folder(run_id))]
-    used = await _used_segments(store, run_id, face)
+    used = await used_segments(store, run_id, face)
     found = [key for key in segments if key not in used]
     if payloads and not face.generation:  # earlier histories may refer to more
         history = await read_history(store, run_id, found=journal)
@@ -133,45 +136,20 @@ def _has_payload(entry: Entry) -> bool:
     return isinstance(entry.fields.get("payload"), dict)
 
 
-async def _used_segments(store: Store, run_id: str, face: Face) -> set[str]:
-    folder = layout.generation_folder(run_id)
-    archives = [key async for key in store.keys(folder)] if face.generation else []
-    retired = await aio.map_bounded(archives, store.get, limit=_READS)
-    refs = {ref for each in (face, *map(parse_face, retired)) for ref in each.refs}
-    return {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
-
-
-async def purge(store: Store, ambient: Ambient, *, ttl_ms: int, limit: int | None = None) -> Purged:
-    """Delete finished runs that ended more than ``ttl_ms`` ago. Runs whose payloads forks need are left."""
+async def purge(store: Store, *, older_than: timedelta, limit: int | None = None) -> Purged:
+    """Delete the runs that ended longer ago than ``older_than``. Those whose payloads forks need are left."""
+    if older_than < timedelta(0):
+        raise Invalid(f"older_than={older_than} would delete runs of the future", remedy="give a positive time")
     report = Purged()
-    until_ns = ambient.clock.wall_ns() - ttl_ms * 1_000_000
+    ambient = ambient_of(store)
+    until_ns = ambient.clock.wall_ns() - older_than // timedelta(milliseconds=1) * 1_000_000
     index = RunIndex(store, ambient)
     async for summary in index.list(status=FINISHED, until_ns=until_ns, limit=limit):
         try:
-            report.deleted.append(await delete(store, ambient, summary.run_id))
+            report.deleted.append(await delete(store, summary.run_id))
         except (Refused, NotFound, Conflict) as error:
             report.refused[summary.run_id] = str(error)
     return report
-
-
-def may_need_tidying(history: History) -> bool:
-    """Whether a run that is over can have left segments: by merging them, or in a session that was cut short."""
-    merged = any(ref.level > 0 for ref in history.refs)
-    return history.state.finished and (merged or (bool(history.refs) and history.state.session > 1))
-
-
-async def tidy(store: Store, run_id: str) -> int:
-    """Remove the segments of a finished run that nothing refers to; how many. A run that is not over is left alone."""
-    listed = [key async for key in store.keys(layout.segment_folder(run_id))]
-    journal = await store.find(layout.journal_key(run_id))
-    face = parse_face(journal) if journal is not None else None
-    if face is None or not face.finished:
-        return 0
-    used = await _used_segments(store, run_id, face)
-    garbage = [key for key in listed if key not in used]
-    if garbage:
-        await store.delete_many(garbage)
-    return len(garbage)
 
 
 async def check_deletable(store: Store, run_id: str) -> None:

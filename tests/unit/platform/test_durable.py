@@ -13,7 +13,7 @@ from holdfast.bus import on
 from holdfast.platform import durable
 from holdfast.platform.durable import BusCourier, run_id_of
 from holdfast.runs.engine.outbox import carried_by
-from holdfast.runs.journal.journal import read_history
+from holdfast.runs.journal.history import read_history
 from tests.unit.platform.kit import InvoiceDue, OrderTaken, platform, published
 
 

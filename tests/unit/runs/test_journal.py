@@ -8,7 +8,8 @@ from holdfast.base.errors import Conflict, Corrupt, Fenced, Invalid, Refused
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.journal.entry import Draft
-from holdfast.runs.journal.journal import Journal, read_history
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.journals import TINY, Archive, step
 
 

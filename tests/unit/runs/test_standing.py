@@ -13,7 +13,8 @@ from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
 from holdfast.runs.engine.session import what_counts
 from holdfast.runs.engine.standing import Suspended
 from holdfast.runs.journal.entry import Draft
-from holdfast.runs.journal.journal import Journal, read_history
+from holdfast.runs.journal.history import read_history
+from holdfast.runs.journal.journal import Journal
 from tests.unit.runs.desk import Desk
 
 

@@ -10,8 +10,8 @@ from holdfast import runs
 from holdfast.base.errors import Conflict, NotFound
 from holdfast.runs.journal import mailbox
 from holdfast.runs.journal.entry import Entry
+from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
-from holdfast.runs.journal.journal import read_history
 from holdfast.runs.journal.mailbox import Inbox
 from tests.unit.runs.desk import Crash, Desk
 
@@ -277,8 +277,8 @@ async def test_many_events_cost_one_listing_and_one_pass_over_the_history() -> N
 
     history = await read_history(desk.store(), "r")
     assert history is not None
-    await runs.deliver(desk.store(), "r", "tick", "late")
-    await runs.deliver(desk.store(), "r", "tick", "later")
+    for value in ("late", "later"):
+        await mailbox.post(store, store.ambient, "r", "tick", value)
     history.entries = Counting(history.entries)
     inbox = Inbox(desk.store(), history)
     found = [await inbox.collect("tick") for _ in range(3)]
@@ -351,3 +351,19 @@ async def test_a_delivery_with_a_key_is_known_after_the_history_has_begun_anew()
     for _ in range(2):
         assert (await work.resume(desk.store(), "r", "go", 1, key="first")).status == "suspended"
     assert (await work.resume(desk.store(), "r", "go", 2, key="second")).result == 2
+
+
+async def test_a_run_that_has_ended_takes_no_mail() -> None:
+    desk = Desk()
+    await runs.deliver(desk.store(), "r", "go", 1, key="first")
+    await runs.deliver(desk.store(), "r", "go", 2, key="second")
+    assert (await two_questions.start(desk.store(), run_id="r")).result == [1, 2]
+    before = sorted(desk.shelf.objects)
+    with pytest.raises(runs.RunFinished, match="has ended"):
+        await runs.deliver(desk.store(), "r", "go", 3)
+    with pytest.raises(runs.RunFinished, match="has ended"):
+        await runs.deliver(desk.store(), "r", "go", 3, key="third")
+    assert (await runs.deliver(desk.store(), "r", "go", 1, key="first")).startswith("k-"), (
+        "a second delivery of the first"
+    )
+    assert sorted(desk.shelf.objects) == before

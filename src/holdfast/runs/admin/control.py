@@ -75,7 +75,7 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
     ``now`` ends it in the same write: it is cancelled, and no clean-up step will run. Its children are ended before it.
     """
     if now:
-        await end_children(store, run_id, reason)
+        await end_children(store, run_id, reason, children.reason_of(run_id))
 
     def plan(state: RunState) -> _Change | None:
         if state.finished or (state.cancelled_at is not None and not now):
@@ -86,8 +86,8 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
     return await _change(store, run_id, plan)
 
 
-async def end_children(store: Store, run_id: str, reason: str) -> bool:
-    """End the children of a run that have not ended; whether there were any.
+async def end_children(store: Store, run_id: str, reason: str, child_reason: str) -> bool:
+    """End the children of a run that have not ended; whether there were any. They are told ``child_reason``.
 
     First the run is asked to cancel, which fences the session that works on it, so that it cannot start another child.
     A crash in between leaves a run that is being cancelled.
@@ -97,9 +97,7 @@ async def end_children(store: Store, run_id: str, reason: str) -> bool:
         return False
     await request_cancel(store, run_id, reason=reason)
     async for child in children.live(store, run_id):
-        await request_cancel(
-            store, child, reason=reason if "deleted" in reason else children.reason_of(run_id), now=True
-        )
+        await request_cancel(store, child, reason=child_reason, now=True)
     return True
 
 

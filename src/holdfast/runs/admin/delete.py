@@ -68,7 +68,7 @@ async def delete(store: Store, run_id: str, *, force: bool = False) -> Deleted:
             break
         if not force:
             await _check_deletable(store, history)
-        elif not state.finished and await end_children(store, run_id, f"its parent {run_id} was deleted"):
+        elif not state.finished and await end_children(store, run_id, "deleted", f"its parent {run_id} was deleted"):
             continue
         try:
             state = (await Journal.supersede(store, ambient, history, {"deleting": True}, _TOMBSTONE)).state

@@ -78,8 +78,9 @@ class Retry:
         check_number("base_ms", self.base_ms)
         check_number("max_ms", self.max_ms)
         check_number("jitter", self.jitter, most=1)
-        if not isinstance(self.on, tuple) or not all(isinstance(kind, type) for kind in self.on):
-            raise Invalid(f"on={self.on!r} is not a tuple of exception classes", remedy="write on=(OSError,)")
+        on: object = self.on
+        if not isinstance(on, tuple) or not all(isinstance(kind, type) for kind in on):
+            raise Invalid(f"on={on!r} is not a tuple of exception classes", remedy="write on=(OSError,)")
 
     @staticmethod
     def check(retry: object) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import itertools
 import math
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -313,7 +313,7 @@ class Context:
         members = [partial(one, step, *call) for step, call in zip(steps, named.values(), strict=True)]
         return await self._run_members(members, limit)
 
-    async def _run_members(self, members: list[Callable[[], Awaitable[Any]]], limit: int) -> list[Any]:
+    async def _run_members(self, members: Sequence[Callable[[], Awaitable[Any]]], limit: int) -> list[Any]:
         """The results of a group's members, at most ``limit`` at a time. The first failure cancels those whose function
         is still running; those whose function has returned are recorded before the failure is raised.
         """
@@ -343,7 +343,7 @@ class Context:
             raise failures[0]
         return [task.result() for task in tasks]
 
-    async def _stop_unrecorded(self, tasks: list[asyncio.Future[Any]]) -> None:
+    async def _stop_unrecorded(self, tasks: Sequence[asyncio.Future[Any]]) -> None:
         """Cancel the tasks whose function is still running, and wait until the results of the others are recorded."""
         await asyncio.sleep(0)  # a function that has returned must reach the point where its result is recorded
         for task in tasks:

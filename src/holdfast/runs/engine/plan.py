@@ -20,6 +20,7 @@ from holdfast.runs.errors import (
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.payload import Packed
 from holdfast.runs.journal.state import RunState
+from holdfast.runs.layout import CHILD_EVENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,20 @@ def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
     match state.status:
         case "success" | "failed" | "cancelled":
             return Answer()
-        case "suspended" if state.pending is not None and state.pending.event.startswith("child:"):
-            return CheckChild(state.pending.event.removeprefix("child:"))
+        case "suspended" if state.pending is not None and state.pending.event.startswith(CHILD_EVENT):
+            child_id = state.pending.event.removeprefix(CHILD_EVENT)
+            if not child_id.startswith(f"{who.run_id}."):  # a fork in the wait for its source's child: it has its own
+                return Open(start, (Draft("resume", {"event": state.pending.event}),))
+            return CheckChild(child_id)
         case "suspended" if state.pending is not None:
             return CheckMail(state.pending.event)
         case "sleeping" if state.pending is not None:
-            due = (state.pending.wake_at_ns or 0) <= now_ns
+            child = state.pending.event.startswith(CHILD_EVENT)
+            of_source = child and not state.pending.event.startswith(f"{CHILD_EVENT}{who.run_id}.")
+            due = of_source or (state.pending.wake_at_ns or 0) <= now_ns
             if not due:
                 return Answer()
-            if state.pending.event.startswith("child:"):
+            if child:
                 return Open(start, (Draft("resume", {"event": state.pending.event}),))
             return Open(start, (Draft("resume", {"event": state.pending.event, "value": None}),))
         case "retrying":

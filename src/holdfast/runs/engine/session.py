@@ -24,8 +24,9 @@ from holdfast.runs.engine.standing import Continued, Suspended
 from holdfast.runs.errors import Cancelled, explained
 from holdfast.runs.journal import mailbox
 from holdfast.runs.journal.entry import Draft
+from holdfast.runs.journal.history import History, read_history
 from holdfast.runs.journal.index import BLOCKING, RunIndex, is_refusal, leave_mark
-from holdfast.runs.journal.journal import History, Journal, may_need_tidying, read_history, tidy
+from holdfast.runs.journal.journal import Journal, may_need_tidying, tidy
 from holdfast.runs.journal.payload import Packed, unpack
 from holdfast.runs.journal.state import RunState
 

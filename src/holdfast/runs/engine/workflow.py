@@ -23,8 +23,9 @@ from holdfast.runs import layout
 from holdfast.runs.engine import session
 from holdfast.runs.engine.calls import Outcome, Retry
 from holdfast.runs.engine.plan import Identity, Plan, plan_call, plan_cancel, plan_resume, plan_retry
+from holdfast.runs.errors import RunFinished
 from holdfast.runs.journal import mailbox
-from holdfast.runs.journal.history import History
+from holdfast.runs.journal.history import History, parse_face, read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.payload import Packed
 from holdfast.runs.journal.state import RunState
@@ -160,9 +161,19 @@ def _takes_context(function: Function) -> bool:
 
 
 async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
-    """Leave an event for a run, whether or not it waits for it yet; a worker will go on with it. The mail's id."""
+    """Leave an event for a run, whether or not it waits for it yet; a worker will go on with it. The mail's id.
+
+    ``RunFinished`` if the run has ended, unless it has consumed a delivery with this key.
+    """
     ambient = ambient_of(store)
-    mail_id = await mailbox.post(store, ambient, layout.check_run_id(run_id), event, value, key=key)
+    layout.check_event(event)
+    journal = await store.find(layout.journal_key(layout.check_run_id(run_id)))
+    if journal is not None and parse_face(journal).finished:
+        history = await read_history(store, run_id, found=journal)
+        if history is not None and key is not None and mailbox.keyed_id(key) in mailbox.taken(history):
+            return mailbox.keyed_id(key)
+        raise RunFinished(f"run {run_id} has ended: it takes no event {event!r}", remedy="do not deliver it again")
+    mail_id = await mailbox.post(store, ambient, run_id, event, value, key=key)
     await RunIndex(store, ambient).nudge(run_id, mail_id, event)
     return mail_id
 

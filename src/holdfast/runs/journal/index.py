@@ -139,14 +139,13 @@ class RunIndex:
             log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", run_id, error)
 
     async def announce(self, run_id: str, state: RunState) -> None:
-        """Write the key of a run before its journal exists; ``state`` is the one that its first write leads to."""
+        """Write the key of a run before its journal exists; ``state`` is the one that its first write leads to.
+
+        If this fails, the run is not created: it might not be found.
+        """
         key = index_key(summarise(run_id, state))
-        try:
-            await self._store.put(key, b"")
-        except HoldfastError as error:
-            log.warning("run %s: its key in the index was not written (%s); it is written again later", run_id, error)
-        else:
-            self._noted[run_id] = key
+        await self._store.put(key, b"")
+        self._noted[run_id] = key
 
     async def withdraw(self, run_id: str, state: RunState) -> None:
         """Remove the key that ``announce`` wrote: another caller has created the run, whose state is ``state``."""

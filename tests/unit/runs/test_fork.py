@@ -61,10 +61,13 @@ async def test_a_fork_goes_on_by_itself() -> None:
 @pytest.mark.parametrize(
     "policy", [TINY, SegmentPolicy(lines=2, size=1, fan_in=3, largest=600), SegmentPolicy(lines=1000)]
 )
-async def test_a_long_source_is_copied_into_segments_of_the_fork(policy: SegmentPolicy) -> None:
+async def test_a_long_source_is_copied_into_segments_of_the_fork(
+    policy: SegmentPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.runs.admin.fork.POLICY", policy)
     archive = Archive()
     await source(archive, steps=20)
-    await fork(archive.store, "s", new_run_id="f", from_offset=19, policy=policy)
+    await fork(archive.store, "s", new_run_id="f", from_offset=19)
     copied = await archive.history("f")
     assert copied.lines[:19] == (await archive.history("s")).lines[:19]
     assert bool(copied.refs) == (policy.lines == 2)

@@ -143,7 +143,7 @@ class TestCosts:
         )
         assert rows["resume of a small run that then ends"] == ("1 GET, 2 PUT", "2 PUT, 2 DELETE, 2 LIST")
         assert await costs(lambda store: runs.deliver(store, "later", "go")) == ({"get": 1, "put": 1}, {"put": 1})
-        assert rows["deliver an event"] == ("1 PUT", "1 PUT")
+        assert rows["deliver an event"] == ("1 GET, 1 PUT", "1 PUT")
         assert await costs(lambda store: runs.describe(store, "r")) == ({"get": 1}, {})
         assert await costs(lambda store: runs.worker(store, [work], until_idle=True)) == ({}, {"list": 1})
         journal, _ = await costs(lambda store: work.start(store, 320, run_id="long"))

@@ -30,6 +30,9 @@ FORMAT = "holdfast.fork"
 
 _PARALLEL_WRITES = 8
 
+POLICY = SegmentPolicy()
+"""How the copied lines are put into segments."""
+
 
 @dataclass(frozen=True, slots=True)
 class Forked:
@@ -48,7 +51,6 @@ async def fork(
     from_step: str | None = None,
     after_step: str | None = None,
     version: str | None = None,
-    policy: SegmentPolicy | None = None,
 ) -> Forked:
     """A new run with the source's entries before ``from_offset``, before ``from_step`` (which runs again), or up to and
     including ``after_step``. The source does not change. A worker or a call goes on with the fork.
@@ -65,7 +67,7 @@ async def fork(
     try:
         if owners:
             await _check_undisturbed(store, history)
-        base = await _copy(store, ambient, history, cut, fork_id, policy if policy is not None else SegmentPolicy())
+        base = await _copy(store, ambient, history, cut, fork_id, POLICY)
         start: dict[str, Any] = {"source": {"runId": source, "fromOffset": cut}, "detached": True}
         if base.state.finished:
             start["reopen"] = True

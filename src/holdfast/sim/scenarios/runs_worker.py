@@ -122,8 +122,8 @@ class RunsWorker(Scenario):
                 return
 
     async def work_without_repair(self, process: Process) -> None:
-        """Work off what the index shows, until two rounds in a row meet no fault. What is then in the middle of its work
-        was missed.
+        """Work off what the index shows, until two rounds in a row meet no fault. A run that is then still in the
+        middle of its work was missed.
         """
         await asyncio.sleep(QUIET_S)
         for _ in range(ROUNDS):

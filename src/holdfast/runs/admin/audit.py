@@ -16,7 +16,7 @@ from holdfast.base.errors import Corrupt, HoldfastError, Incompatible, NotFound
 from holdfast.objects.store import Entry, Object, Store
 from holdfast.runs import layout
 from holdfast.runs.admin.fork import payload_owners
-from holdfast.runs.journal.history import Face, History, parse_face, read_history, read_previous
+from holdfast.runs.journal.history import History, JournalObject, parse_journal, read_history, read_previous
 from holdfast.runs.journal.payload import get_payload
 from holdfast.runs.journal.summary import RunSummary, index_key, open_folder, read_key, summarise
 
@@ -122,11 +122,11 @@ class RunCheck:
 
     async def _history(self, folder: Folder, found: Object, tally: Tally) -> History | None:
         try:
-            face = parse_face(found)
+            parsed = parse_journal(found)
         except (Corrupt, Incompatible) as error:
             tally.find(RULES["corrupt_journal"], found.key, str(error))
             return None
-        if not self._segments(folder, face, found.key, tally):
+        if not self._segments(folder, parsed, found.key, tally):
             return None
         try:
             return await read_history(self.store, folder.run_id, found=found)
@@ -137,9 +137,9 @@ class RunCheck:
             tally.find(rule, named if sealed else found.key, str(error))
             return None
 
-    def _segments(self, folder: Folder, face: Face, journal: str, tally: Tally) -> bool:
+    def _segments(self, folder: Folder, parsed: JournalObject, journal: str, tally: Tally) -> bool:
         whole = True
-        for ref in face.refs:
+        for ref in parsed.refs:
             key = layout.segment_key(folder.run_id, ref.level, ref.first, ref.attempt)
             size = folder.sizes.get(key)
             tally.checked["segments"] += 1

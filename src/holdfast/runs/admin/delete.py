@@ -26,7 +26,7 @@ from holdfast.runs.admin.fork import payload_owners
 from holdfast.runs.engine.children import AGAINST_OTHERS
 from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.journal.entry import CANCEL, Draft, Entry
-from holdfast.runs.journal.history import History, parse_face, read_history
+from holdfast.runs.journal.history import History, parse_journal, read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal, used_segments
 from holdfast.runs.journal.state import FINISHED
@@ -117,14 +117,14 @@ async def loose(store: Store, run_id: str, listed: Collection[str]) -> list[str]
     this reads the journal: once that is finished, whoever goes on with the run opens it anew and writes under new keys.
     """
     journal = await store.find(layout.journal_key(run_id))
-    face = parse_face(journal) if journal is not None else None
-    if journal is None or face is None or not face.finished:
+    parsed = parse_journal(journal) if journal is not None else None
+    if journal is None or parsed is None or not parsed.finished:
         return []
     segments = [key for key in listed if key.startswith(layout.segment_folder(run_id))]
     payloads = [key for key in listed if key.startswith(layout.payload_folder(run_id))]
-    used = await used_segments(store, run_id, face)
+    used = await used_segments(store, run_id, parsed)
     found = [key for key in segments if key not in used]
-    if payloads and not face.generation:  # earlier histories may refer to more
+    if payloads and not parsed.generation:  # earlier histories may refer to more
         history = await read_history(store, run_id, found=journal)
         entries = history.entries if history is not None else []
         named = {str(each.fields["payload"].get("key")) for each in entries if _has_payload(each)}

@@ -17,7 +17,7 @@ from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
 from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.journal.entry import CANCEL, COMPLETE, ERROR, RESUME, START, STEP, SUSPEND, Entry
-from holdfast.runs.journal.history import History, earlier, parse_face, read_history
+from holdfast.runs.journal.history import History, earlier, parse_journal, read_history
 from holdfast.runs.journal.index import Blocked, find_mark
 from holdfast.runs.journal.payload import get_payload
 from holdfast.runs.journal.state import RunState, advance
@@ -209,25 +209,25 @@ async def _changed(store: Store, run_id: str, version: Version | None) -> Object
 
 async def _extended(store: Store, before: History, found: Object) -> History:
     """The history in ``found``, with as little reading as what we know of it allows."""
-    face = parse_face(found)
+    parsed = parse_journal(found)
     known = len(before.lines)
-    same = face.generation == before.state.generation
-    first = face.refs[-1].end if face.refs else 0
+    same = parsed.generation == before.state.generation
+    first = parsed.refs[-1].end if parsed.refs else 0
     if not same or first > known:
-        lines = {ref: before.lines[ref.first : ref.end] for ref in face.refs if same and ref.end <= known}
+        lines = {ref: before.lines[ref.first : ref.end] for ref in parsed.refs if same and ref.end <= known}
         history = await read_history(store, before.run_id, found=found, known=lines)
         if history is None:
             raise NotFound(f"run {before.run_id} is gone")
         return history
-    fresh = face.entries[known - first :]
+    fresh = parsed.entries[known - first :]
     state = before.state
     for entry in fresh:
         state = advance(state, entry, key=found.key)
     return History(
         before.run_id,
         before.entries + fresh,
-        before.lines + face.lines[known - first :],
-        face.refs,
+        before.lines + parsed.lines[known - first :],
+        parsed.refs,
         state,
         found.version,
     )

@@ -20,7 +20,7 @@ from holdfast.runs import layout
 from holdfast.runs.admin.control import existing
 from holdfast.runs.engine.workflow import ambient_of
 from holdfast.runs.journal.entry import STEP, Entry
-from holdfast.runs.journal.history import History, parse_face
+from holdfast.runs.journal.history import History, parse_journal
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.segments import Ref, Seal, SegmentPolicy, make_ref
@@ -136,7 +136,7 @@ async def _check_undisturbed(store: Store, history: History) -> None:
     if history.version is None:
         raise Invalid(f"{key}: not read from the store")
     found = await store.get_unless(key, history.version)
-    if isinstance(found, NotModified) or parse_face(found).generation == history.state.generation:
+    if isinstance(found, NotModified) or parse_journal(found).generation == history.state.generation:
         return
     raise NotFound(f"run {history.run_id} was deleted or began a new history while it was being forked")
 

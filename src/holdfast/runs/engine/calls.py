@@ -13,7 +13,7 @@ from holdfast.base import aio
 from holdfast.base.codec import Document
 from holdfast.base.errors import Invalid
 from holdfast.base.ids import Ambient
-from holdfast.runs.engine.outbox import OUTBOX, begin_letters
+from holdfast.runs.engine.outbox import OUTBOX, collect_events
 
 Status = Literal["success", "suspended", "sleeping", "failed", "cancelled", "running"]
 
@@ -166,10 +166,10 @@ class Call:
         failures = 0
         try:
             while True:
-                letters = begin_letters()
+                events = collect_events()
                 try:
                     result = await (self._invoke() if self.timeout is None else self._in_time(self.timeout))
-                    return result, {OUTBOX: list(letters)} if letters else {}
+                    return result, {OUTBOX: list(events)} if events else {}
                 except Exception as error:
                     failures += 1
                     if not self.retry.again(failures, error):

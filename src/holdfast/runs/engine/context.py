@@ -24,7 +24,8 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
 from holdfast.runs.engine import children
 from holdfast.runs.engine.calls import ONCE, Call, Retry, check_calls, check_number, current_key
-from holdfast.runs.engine.outbox import Post
+from holdfast.runs.engine.gate import Continued, Question, SessionGate, Suspended
+from holdfast.runs.engine.outbox import Outbox
 from holdfast.runs.engine.replay import (
     GROUP,
     Place,
@@ -34,7 +35,6 @@ from holdfast.runs.engine.replay import (
     counted,
     keyed,
 )
-from holdfast.runs.engine.standing import Continued, Question, Standing, Suspended
 from holdfast.runs.errors import Cancelled, StepFailed
 from holdfast.runs.journal.entry import Draft, Entry
 from holdfast.runs.journal.journal import Journal
@@ -97,14 +97,14 @@ class Context:
         """The workflow's own task."""
         self._ids = StepIds()
         self._deferred = Deferred()
-        self._struck: set[Whose] = set()
+        self._cancelled_tasks: set[Whose] = set()
         self._recording: set[Whose] = set()
         """Tasks whose step has returned and is being recorded."""
         self._older: WeakSet[asyncio.Task[Any]] = WeakSet()
         """Tasks that existed before the workflow's code ran, so that none of them is its own."""
         self._inbox = Inbox(store, journal.history)
-        self.standing = Standing()
-        self.post = Post(journal.history.entries)
+        self.gate = SessionGate()
+        self.post = Outbox(journal.history.entries)
         self._span = telemetry.spans()
 
     def enter(self) -> None:
@@ -248,7 +248,7 @@ class Context:
         with self._question("continue_as_new"):
             if self._replay.cancel_noticed:
                 raise Invalid("a run that is being cancelled cannot continue as new", remedy="let runs.Cancelled go on")
-            raise self.standing.leave(Continued(args, kwargs))
+            raise self.gate.leave(Continued(args, kwargs))
 
     async def _answer(self, name: str, ident: str, call: Call, lane: str | None) -> Any:
         """A step's recorded answer; or run it, and record that. ``lane`` is None in the workflow's own task."""
@@ -279,9 +279,9 @@ class Context:
             _owners[task] = self
         entry = self._replay.ask_aside(ident)
         if entry is None:
-            self._strike_aside()
+            self._cancel_aside()
             self._release(self.main)
-            self.standing.check()
+            self.gate.check()
         return entry
 
     async def _answer_group(
@@ -356,7 +356,7 @@ class Context:
         """The main lane's recorded answer. A pending cancellation strikes once, at the first thing not recorded."""
         place = self._replay.ask(kind, ident)
         if place is None and self._replay.cancel_pending:
-            self._strike()
+            self._cancel_main()
             place = self._replay.ask(kind, ident)
         replay = self._replay
         if place is None and replay.has_aside() and not replay.cancel_noticed and not self._may_be_asked_aside():
@@ -375,20 +375,20 @@ class Context:
             for task in asyncio.all_tasks()
         )
 
-    def _strike(self) -> None:
+    def _cancel_main(self) -> None:
         """Let a pending cancellation strike the workflow's own task, once; what comes after it is clean-up."""
         if self._replay.cancel_pending:
             self._replay.cancel_pending = False
-            if not self._struck:
+            if not self._cancelled_tasks:
                 self._replay.cancel_noticed = True
                 raise Cancelled
 
-    def _strike_aside(self) -> None:
+    def _cancel_aside(self) -> None:
         """Strike tasks beside the workflow's own, each once, until one passed it on: what comes then is clean-up."""
         task = asyncio.current_task()
-        known = any(struck is not None and struck.done() for struck in self._struck)
-        if self._replay.cancel_pending and task not in self._struck and not known:
-            self._struck.add(task)
+        known = any(struck is not None and struck.done() for struck in self._cancelled_tasks)
+        if self._replay.cancel_pending and task not in self._cancelled_tasks and not known:
+            self._cancelled_tasks.add(task)
             self._replay.cancel_noticed = True
             raise Cancelled
 
@@ -441,7 +441,7 @@ class Context:
         elif len(place.entries) > 1:
             return await unpack(self._store, place.entries[1], "value")
         else:
-            self._strike()
+            self._cancel_main()
             wake_ns = wake_of(place.entries[0])
         if wake_ns is not None and wake_ns <= self._ambient.clock.wall_ns():
             await self._append(Draft("resume", {"event": event, "value": None}))
@@ -454,7 +454,7 @@ class Context:
                 answer = {"event": event, "mail": mail.id, **await self._fields("value", packed)}
                 await self._append(Draft("resume", answer))
                 return value
-        raise self.standing.leave(Suspended(event, wake_ns))
+        raise self.gate.leave(Suspended(event, wake_ns))
 
     async def _note(self, name: str, draw: Callable[[str], str]) -> Any:
         """A small value of our own making: written with the next entry, at no request of its own."""
@@ -495,18 +495,18 @@ class Context:
             if self.post.note(await self._journal.append(*due, *map(self.post.marked, drafts))):
                 await self.post.send()
         except BaseException as error:
-            self.standing.not_recorded(error)
+            self.gate.not_recorded(error)
             raise
 
     async def _fields(self, field: str, packed: Packed) -> dict[str, Any]:
         try:
             return await packed.fields(field, self._store, self._ambient, self.run_id)
         except BaseException as error:
-            self.standing.not_recorded(error)
+            self.gate.not_recorded(error)
             raise
 
     def _question(self, what: str) -> Question:
-        return Question(self.standing, what, self.main)
+        return Question(self.gate, what, self.main)
 
     def _identify(self, name: str, key: str | int | None, *, main: bool) -> str:
         if current_key() is not None:

@@ -31,7 +31,7 @@ class Courier(Protocol):
 
 
 _courier: ContextVar[Courier | None] = ContextVar("holdfast_courier", default=None)
-_letters: ContextVar[list[Document] | None] = ContextVar("holdfast_letters", default=None)
+_events: ContextVar[list[Document] | None] = ContextVar("holdfast_emitted", default=None)
 
 
 @contextmanager
@@ -44,14 +44,14 @@ def carried_by(courier: Courier) -> Iterator[None]:
         _courier.reset(token)
 
 
-def begin_letters() -> list[Document]:
+def collect_events() -> list[Document]:
     """What the try of a step that begins here emits: whatever an earlier try emitted is forgotten."""
-    letters: list[Document] = []
-    _letters.set(letters)
-    return letters
+    events: list[Document] = []
+    _events.set(events)
+    return events
 
 
-class Post:
+class Outbox:
     """The outgoing events of one session."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -65,10 +65,10 @@ class Post:
 
     def emit(self, event: Any, key: str, draw: Callable[[str], str], options: dict[str, Any]) -> None:
         """One more event of the step that is running, whose key this is. ``draw`` makes its id of a text."""
-        letters = _letters.get()
-        if letters is None:
+        events = _events.get()
+        if events is None:
             raise Invalid("ctx.emit was called outside a step", remedy="emit inside the function that the step runs")
-        letters.append(self._courier().compose(event, draw(f"{key} emits {len(letters)}"), options))
+        events.append(self._courier().compose(event, draw(f"{key} emits {len(events)}"), options))
 
     def note(self, entries: Iterable[Entry]) -> bool:
         """These entries are recorded. Whether there is something to bring out."""

@@ -18,9 +18,9 @@ from holdfast.objects.store import Store
 from holdfast.runs import layout
 from holdfast.runs.engine.calls import Outcome, outside_steps
 from holdfast.runs.engine.context import Context
+from holdfast.runs.engine.gate import Continued, Suspended
 from holdfast.runs.engine.plan import Answer, CheckChild, CheckMail, Identity, Open, Plan, plan_call
 from holdfast.runs.engine.replay import Replay
-from holdfast.runs.engine.standing import Continued, Suspended
 from holdfast.runs.errors import Cancelled, explained
 from holdfast.runs.journal import mailbox
 from holdfast.runs.journal.entry import Draft
@@ -166,10 +166,10 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
     await context.post.send()
     try:
         result = await _perform(workflow, context, args, kwargs)
-        if context.standing.broken is not None:
-            raise context.standing.broken
-        if context.standing.left is not None:  # the code caught what should have left it
-            raise context.standing.left
+        if context.gate.broken is not None:
+            raise context.gate.broken
+        if context.gate.left is not None:  # the code caught what should have left it
+            raise context.gate.left
         replay.check_complete()
         packed = Packed(result, f"result of workflow {workflow.name}")
         # A workflow that had nothing left to do never noticed that it was cancelled: it has not cleaned up, it is done.
@@ -181,8 +181,8 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         if isinstance(cause, Continued):
             await context.post.send()
             return cause
-        if context.standing.broken is not None and isinstance(cause, Exception):
-            raise context.standing.broken from None
+        if context.gate.broken is not None and isinstance(cause, Exception):
+            raise context.gate.broken from None
         if isinstance(cause, Cancelled):
             await context.finish(Draft("cancel", {"reason": state.cancel_reason or "cancelled"}))
         elif isinstance(cause, Invalid | Incompatible):
@@ -222,7 +222,7 @@ async def _perform(workflow: "Workflow", context: Context, args: Sequence[Any], 
         if not working.done():
             working.cancel()
             await asyncio.wait({working})
-        await context.standing.close()
+        await context.gate.close()
 
 
 def what_counts(error: BaseException) -> BaseException:

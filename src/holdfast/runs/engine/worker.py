@@ -49,7 +49,7 @@ async def worker(
     Cancelling it abandons what is in flight: any worker can take those runs up again.
     """
     check_number("poll_ms", poll_ms)
-    desk = _Desk(store, workflows, concurrency, stale_after_ms, on_outcome)
+    desk = _Rounds(store, workflows, concurrency, stale_after_ms, on_outcome)
     try:
         while True:
             try:
@@ -73,7 +73,7 @@ def _checked(workflow: object) -> Workflow:
     return workflow
 
 
-class _Desk:
+class _Rounds:
     def __init__(
         self,
         store: Store,

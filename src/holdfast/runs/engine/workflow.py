@@ -25,7 +25,7 @@ from holdfast.runs.engine.calls import Outcome, Retry
 from holdfast.runs.engine.plan import Identity, Plan, plan_call, plan_cancel, plan_resume, plan_retry
 from holdfast.runs.errors import RunFinished
 from holdfast.runs.journal import mailbox
-from holdfast.runs.journal.history import History, parse_face, read_history
+from holdfast.runs.journal.history import History, parse_journal, read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.payload import Packed
 from holdfast.runs.journal.state import RunState
@@ -168,7 +168,7 @@ async def deliver(store: Store, run_id: str, event: str, value: Any = None, *, k
     ambient = ambient_of(store)
     layout.check_event(event)
     journal = await store.find(layout.journal_key(layout.check_run_id(run_id)))
-    if journal is not None and parse_face(journal).finished:
+    if journal is not None and parse_journal(journal).finished:
         history = await read_history(store, run_id, found=journal)
         if history is not None and key is not None and mailbox.keyed_id(key) in mailbox.taken(history):
             return mailbox.keyed_id(key)

@@ -23,7 +23,7 @@ REREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class JournalObject:
     """What a journal object says by itself, without its segments."""
 
     head: Head | None
@@ -114,7 +114,7 @@ def format_body(refs: tuple[Ref, ...], state: RunState, tail: Sequence[bytes]) -
     return b"".join((head, *tail))
 
 
-def parse_face(found: Object) -> Face:
+def parse_journal(found: Object) -> JournalObject:
     lines = split_lines(found.body)
     if not lines:
         raise Corrupt(f"{found.key}: a journal without a line")
@@ -126,7 +126,7 @@ def parse_face(found: Object) -> Face:
         parse_line(line, key=found.key, number=number, first=first - skipped)
         for number, line in enumerate(tail, 1 + skipped)
     ]
-    return Face(head, tail, entries)
+    return JournalObject(head, tail, entries)
 
 
 async def read_history(
@@ -169,19 +169,19 @@ async def read_previous(store: Store, history: History) -> History | None:
 
 
 async def _unfold(store: Store, run_id: str, found: Object, known: Mapping[Ref, Sequence[bytes]]) -> History:
-    face = parse_face(found)
-    missing = [ref for ref in face.refs if ref not in known]
+    parsed = parse_journal(found)
+    missing = [ref for ref in parsed.refs if ref not in known]
     bodies = await aio.map_bounded(missing, lambda ref: _read_segment(store, run_id, ref), limit=PARALLEL_READS)
     parts = {**known, **dict(zip(missing, bodies, strict=True))}
     lines: list[bytes] = []
     entries: list[Entry] = []
-    for ref in face.refs:
+    for ref in parsed.refs:
         key = _key(run_id, ref)
         entries += [parse_line(line, key=key, number=n, first=ref.first) for n, line in enumerate(parts[ref], 1)]
         lines += parts[ref]
-    entries += face.entries
-    lines += face.lines
-    return History(run_id, entries, lines, face.refs, fold(entries, key=found.key), found.version)
+    entries += parsed.entries
+    lines += parsed.lines
+    return History(run_id, entries, lines, parsed.refs, fold(entries, key=found.key), found.version)
 
 
 async def _read_segment(store: Store, run_id: str, ref: Ref) -> list[bytes]:

@@ -39,7 +39,15 @@ from holdfast.objects.store import CREATE, OVERWRITE, IfMatch, Lost, Object, Sto
 from holdfast.runs import layout
 from holdfast.runs.journal.attempt import Attempt, Call, compose, damaged, landed_attempt, superseded
 from holdfast.runs.journal.entry import START, STEP, Draft, Entry
-from holdfast.runs.journal.history import PARALLEL_READS, Bodies, Face, History, parse_face, read_history, read_previous
+from holdfast.runs.journal.history import (
+    PARALLEL_READS,
+    Bodies,
+    History,
+    JournalObject,
+    parse_journal,
+    read_history,
+    read_previous,
+)
 from holdfast.runs.journal.segments import Ref, SegmentPolicy, digest, make_ref, plan_seal
 from holdfast.runs.journal.state import RunState
 
@@ -284,7 +292,7 @@ class Journal:
 
     async def _recognise(self, found: Object) -> History | None:
         """The run's history, if our ``start`` is in it or in a generation that has been retired since."""
-        if parse_face(found).session < self.session:
+        if parse_journal(found).session < self.session:
             return None
         current = await read_history(self._store, self.run_id, found=found)
         history = current
@@ -399,9 +407,9 @@ class Journal:
             raise self._stop("its journal is gone")
         if found.version == self.history.version:
             return  # nothing has landed so far; what is on its way loses against our next PUT, or wins against it
-        face = parse_face(found)
-        if face.session > self.session:
-            raise self._stop(f"session {face.session} has started")
+        parsed = parse_journal(found)
+        if parsed.session > self.session:
+            raise self._stop(f"session {parsed.session} has started")
         history = await read_history(self._store, self.run_id, found=found, known=self._known_segments())
         if history is None:
             raise self._stop("its journal is gone")
@@ -452,11 +460,11 @@ def _unknown(run_id: str, error: Exception) -> Exception:
     return error
 
 
-async def used_segments(store: Store, run_id: str, face: Face) -> set[str]:
+async def used_segments(store: Store, run_id: str, parsed: JournalObject) -> set[str]:
     folder = layout.generation_folder(run_id)
-    archives = [key async for key in store.keys(folder)] if face.generation else []
+    archives = [key async for key in store.keys(folder)] if parsed.generation else []
     retired = await aio.map_bounded(archives, store.get, limit=PARALLEL_READS)
-    refs = {ref for each in (face, *map(parse_face, retired)) for ref in each.refs}
+    refs = {ref for each in (parsed, *map(parse_journal, retired)) for ref in each.refs}
     return {layout.segment_key(run_id, ref.level, ref.first, ref.attempt) for ref in refs}
 
 
@@ -470,10 +478,10 @@ async def tidy(store: Store, run_id: str) -> int:
     """Remove the segments of a finished run that nothing refers to; how many. A run that is not over is left alone."""
     listed = [key async for key in store.keys(layout.segment_folder(run_id))]
     journal = await store.find(layout.journal_key(run_id))
-    face = parse_face(journal) if journal is not None else None
-    if face is None or not face.finished:
+    parsed = parse_journal(journal) if journal is not None else None
+    if parsed is None or not parsed.finished:
         return 0
-    used = await used_segments(store, run_id, face)
+    used = await used_segments(store, run_id, parsed)
     garbage = [key for key in listed if key not in used]
     if garbage:
         await store.delete_many(garbage)

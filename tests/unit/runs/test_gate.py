@@ -10,8 +10,8 @@ from holdfast import runs
 from holdfast.base.errors import Fenced, Invalid, Unavailable
 from holdfast.objects.client import Client
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Written
+from holdfast.runs.engine.gate import Suspended
 from holdfast.runs.engine.session import what_counts
-from holdfast.runs.engine.standing import Suspended
 from holdfast.runs.journal.entry import Draft
 from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.journal import Journal

@@ -33,7 +33,7 @@ class Continued(BaseException):  # control flow: the run goes on with a fresh hi
         self.kwargs_again = kwargs
 
 
-class Standing:
+class SessionGate:
     def __init__(self) -> None:
         self.broken: Exception | None = None
         """Why this session must end without recording anything more."""
@@ -113,16 +113,16 @@ class Question:
 
     __slots__ = ("_main", "_standing", "_task", "_what")
 
-    def __init__(self, standing: Standing, what: str, main: "asyncio.Task[Any] | None") -> None:
-        self._standing = standing
+    def __init__(self, gate: SessionGate, what: str, main: "asyncio.Task[Any] | None") -> None:
+        self._standing = gate
         self._what = what
         self._task = _this_task()
         self._main = self._task is main
 
     def __enter__(self) -> bool:
-        standing, task = self._standing, self._task
-        standing.check(task)
-        standing.asking[task] = standing.asking.get(task, 0) + 1
+        gate, task = self._standing, self._task
+        gate.check(task)
+        gate.asking[task] = gate.asking.get(task, 0) + 1
         return self._main
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Where everything of a run lies. Pure: from ids to keys, and back where somebody lists.
+"""Keys of all objects of a run, and the rules of names. Pure: from ids to keys, and back for listings.
 
     runs/{run_id}/journal.jsonl                          the run: the only object that decides anything; never deleted
     runs/{run_id}/segments/{level}-{first}-{attempt}.jsonl   sealed lines, immutable
@@ -8,7 +8,7 @@
     runs/{run_id}/generations/{number}-{attempt}.jsonl   journals retired by continue-as-new
     runs-index/v1/...                                    derived, see ``index``
 
-``{attempt}`` is random and used once, so that nobody ever writes other bytes under the same key.
+``{attempt}`` is random and used once, so that two writers never write different bytes under one key.
 """
 
 from functools import lru_cache
@@ -32,7 +32,7 @@ _IMMUTABLE = ("segments", "payloads", "generations")
 def check_run_id(run_id: object) -> str:
     """The id, if it can stand as one component of a key on every store."""
     if not isinstance(run_id, str) or not run_id:
-        raise Invalid(f"run id {run_id!r:.40} is no name", remedy="give it as text")
+        raise Invalid(f"run id {run_id!r:.40} is not a string or empty", remedy="give it as text")
     size = len(run_id.encode("utf-8", "surrogatepass"))
     if not 1 <= size <= MAX_RUN_ID_BYTES:
         raise Invalid(

@@ -47,7 +47,7 @@ _by_name: dict[str, Codec] = {}
 
 
 def register(kind: type, name: str, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
-    """Teach the journal a type. ``encode`` gives something that can be written already; ``name`` is for ever."""
+    """Register a codec. ``encode`` returns a value that can be recorded; ``name`` must never change."""
     known = _by_name.get(name)
     if known is not None and _by_type.get(kind) is not known:
         raise Invalid(f"a codec named {name!r} exists already", remedy="choose a name of your own, such as myapp.Money")

@@ -115,3 +115,14 @@ async def test_the_key_in_the_index_costs_no_request_more() -> None:
     store = desk.store()
     await work.start(store, run_id="r")
     assert dict(store.usage.by_verb) == {"get": 1, "put": 2 + 1 + 2, "delete": 1}
+
+
+async def test_a_repair_keeps_mail_that_came_for_a_run_that_was_not_created() -> None:
+    desk = Desk()
+    with pytest.raises(Crash):
+        await work.start(dying(desk, "before"), run_id="r")
+    await runs.deliver(desk.store(), "r", "go", 1)
+    desk.watch.advance(seconds=5 + CREATION_MS / 1000)
+    assert (await runs.reindex(desk.store())).removed == 1
+    assert [key for key in desk.shelf.objects if "runs-index" in key and "!" not in key] == []
+    assert len(desk.shelf.objects) == 2, "the mail and its nudge"

@@ -85,7 +85,7 @@ class RunCheck:
     async def run(self, folder: Folder, tally: Tally) -> None:
         for entry in folder.foreign:
             if self.look.judges(entry.modified_ns):
-                tally.find(RULES["foreign_object"], entry.key, "its name is not that of anything of a run")
+                tally.find(RULES["foreign_object"], entry.key, "no object of a run has such a name")
         journal = folder.journal
         if journal is None:
             self._no_journal(folder, tally)
@@ -95,7 +95,7 @@ class RunCheck:
             return
         found = await self.store.find(journal.key)
         if found is None or found.modified_ns != journal.modified_ns:
-            return  # somebody is at work on it after all
+            return  # a session has just written to it
         tally.checked["runs"] += 1
         history = await self._history(folder, found, tally)
         if history is None:
@@ -214,7 +214,7 @@ class RunCheck:
         said = read_key(entry.key)
         tally.checked["index of runs"] += 1
         if said is None:
-            tally.find(RULES["foreign_object"], entry.key, "it says nothing of any run")
+            tally.find(RULES["foreign_object"], entry.key, "it is not the key of a run")
         elif isinstance(said[1], RunSummary) and self.look.judges(entry.modified_ns):  # it is written before its run
             try:
                 await self.store.head(layout.journal_key(said[0]))

@@ -1,8 +1,8 @@
-"""Runs from the outside: what an operator does without the workflow's code at hand.
+"""Listing and steering runs without the workflow's code.
 
 Listing, forking, deleting, and the two requests that need code to be carried out: to cancel a run and to try a failed
 one again. A request is a ``detached`` session: it fences whoever works on the run and says that nobody does now, so
-that a worker, or the next call, goes on from there. The journal decides; the index is told afterwards.
+that a worker, or the next call, goes on from there. The journal decides; the index is updated afterwards.
 
 Errors: ``NotFound`` for a run that does not exist or was deleted; ``RunFinished`` and ``Refused`` where the run's state
 does not allow it; ``Conflict`` if others kept writing to the run.
@@ -87,7 +87,7 @@ async def request_cancel(store: Store, run_id: str, *, reason: str = "cancelled"
 
 
 async def end_children(store: Store, run_id: str, reason: str, child_reason: str) -> bool:
-    """End the children of a run that have not ended; whether there were any. They are told ``child_reason``.
+    """End the children of a run that have not ended; whether there were any. ``child_reason`` is recorded in them.
 
     First the run is asked to cancel, which fences the session that works on it, so that it cannot start another child.
     A crash in between leaves a run that is being cancelled.

@@ -2,7 +2,7 @@
 
 **A name is never forgotten.** The journal is replaced by a tombstone (a ``start`` and a ``cancel`` that says
 ``deleted``), under the next session number, in one conditional PUT; then everything else is removed. The tombstone
-stays: whoever still holds the run is fenced, nobody creates it anew, and no DELETE ever races with a journal.
+stays: a session that still works on the run is fenced, the id is never used again, and no DELETE races with a journal.
 
 **Forks.** A deleter writes the tombstone, **then** looks for registrations; a fork registers, **then** looks at its
 source. A registered fork keeps the payloads. A registration whose fork does not exist is decided, not guessed: the
@@ -114,7 +114,8 @@ async def remains(store: Store, ambient: Ambient, run_id: str, *, decide: bool) 
 
 async def loose(store: Store, run_id: str, listed: Collection[str]) -> list[str]:
     """Those of these segments and payloads of a run that nothing refers to and nothing will. They were listed before
-    this reads the journal: once that is finished, whoever goes on with the run opens it anew and writes under new keys.
+    this reads the journal: once that is finished, a session that goes on with the run opens it again and writes new
+    keys.
     """
     journal = await store.find(layout.journal_key(run_id))
     parsed = parse_journal(journal) if journal is not None else None

@@ -69,7 +69,7 @@ class Description:
     source: Mapping[str, Any] | None = None
     """Of a fork: ``runId`` and ``fromOffset``."""
     detached: bool = False
-    """Nobody is at work on it: a worker or the next call takes it up."""
+    """No process works on it: a worker or the next call goes on with it."""
     result: Any = None
     """Of a run that succeeded, in its JSON form; a large one is the reference to its payload."""
     blocked: Blocked | None = None
@@ -163,7 +163,7 @@ def error_text(error: object) -> tuple[str, str]:
 
 
 def _children(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Child runs in the order in which the journal speaks of them."""
+    """Child runs in the order of their first entries in the journal."""
     found: dict[str, None] = {}
     for entry in entries:
         event = entry.fields.get("event")

@@ -1,4 +1,8 @@
-"""What a call of a run gives back, and how often things are tried."""
+"""What a call of a run returns, retry policies, and running the function of a step. Knows nothing of journals.
+
+While a step's function runs, ``current_key`` is its idempotency key: the same for every try, in every session. A sync
+function runs in a thread; a time limit ends the wait for it, not the thread.
+"""
 
 import asyncio
 import inspect
@@ -100,7 +104,7 @@ ONCE = Retry(attempts=1)
 
 
 def check_calls(group: str, calls: Iterable[tuple[object, object]]) -> None:
-    """A mistake in one call of a group is told before any of them has run."""
+    """Raise ``Invalid`` for a malformed call of a group, before any of them runs."""
     for member, call in calls:
         if not isinstance(call, tuple | list) or not call or not callable(call[0]):
             raise Invalid(
@@ -119,7 +123,7 @@ def current_key() -> str | None:
 
 @contextmanager
 def outside_steps() -> Iterator[None]:
-    """For a workflow that is called from a step of another one: its own steps are not inside that step."""
+    """Clear the current step, for a workflow that is called from a step of another one."""
     token = _key.set(None)
     try:
         yield
@@ -128,13 +132,13 @@ def outside_steps() -> Iterator[None]:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call gives a coroutine. Nearly every function, and every method, says so by its code."""
+    """Whether calling the function returns a coroutine. The code flag answers for nearly all functions, and is fast."""
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return bool(flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
 
 
 class Call:
-    """What to run for a step, and how."""
+    """A function with its arguments, retry policy and time limit."""
 
     __slots__ = ("args", "function", "kwargs", "retry", "timeout")
 
@@ -148,7 +152,7 @@ class Call:
     ) -> None:
         if not callable(function):
             raise Invalid(
-                f"a {type(function).__name__} was given where a step's function is wanted",
+                f"a {type(function).__name__} was given where a step's function is expected",
                 remedy="give the function, then its arguments, and do not call it: step(name, function, argument)",
             )
         Retry.check(retry)
@@ -161,7 +165,9 @@ class Call:
         self.timeout = timeout
 
     async def attempt(self, key: str, ambient: Ambient) -> tuple[Any, Document]:
-        """The result, and the field of what was emitted, after as many tries as allowed; else the last error."""
+        """The result, and the entry's field with the emitted events, after at most ``retry.attempts`` tries; raises
+        the last error.
+        """
         token = _key.set(key)
         failures = 0
         try:
@@ -203,5 +209,5 @@ class Call:
     def _in_thread(self) -> Any:
         try:
             return self.function(*self.args, **self.kwargs)
-        except StopIteration as stop:  # a future cannot hold it: the caller would wait for ever
+        except StopIteration as stop:  # a future cannot carry it: the caller would never be woken
             raise RuntimeError("the step's function raised StopIteration") from stop

@@ -1,8 +1,8 @@
 """Child runs as their parent sees them: how they are called, and how they are stopped with it.
 
 A parent waits for its children one at a time, and what it did before a child is recorded before the child begins. So
-when a cancelled parent is run again, the cancellation strikes exactly where a live child could be: at the call for it.
-There the child is cancelled first, and cleans up first; then the parent does.
+when a cancelled parent is run again, ``Cancelled`` is raised exactly where a live child could be: at the call for it.
+There the child is cancelled and cleans up first, then the parent.
 
 A session that was fenced by the cancellation may still be about to create the child. So a child that does not exist is
 created, cancelled: either that wins, or the session does, and then there is a child to cancel. A crash in between costs
@@ -82,7 +82,7 @@ async def live(store: Store, run_id: str) -> AsyncIterator[str]:
 
 
 def is_live_child(history: History, run_id: str) -> bool:
-    """By the link, not by the name, which may be another run's."""
+    """By the recorded parent, not by the id, which may be that of an unrelated run."""
     parent = history.state.start.get("parent")
     ours = isinstance(parent, dict) and parent.get("runId") == run_id and history.state.source is None
     return ours and not history.state.finished
@@ -94,9 +94,12 @@ def reason_of(run_id: str) -> str:
 
 async def _cancel(child: "Workflow", store: Store, ambient: Ambient, history: History, reason: str) -> None:
     try:
-        with suppress(Fenced):  # a newer session has the child, and its journal tells it to clean up
+        with suppress(Fenced):  # a newer session runs the child; its journal has the request to cancel
             await child.cancel(store, history.run_id, reason=reason)
-    except (VersionMismatch, WrongWorkflow):  # this code cannot clean up for it; whoever can will
+    except (
+        VersionMismatch,
+        WrongWorkflow,
+    ):  # this code cannot run its clean-up; a worker that has the child's code will
         if history.state.cancelled_at is None:
             start = {"cancelling": True, "reason": reason, "detached": True}
             await _begin(store, ambient, history.run_id, history, start)

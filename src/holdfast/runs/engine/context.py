@@ -1,5 +1,4 @@
-"""Context: what a workflow's code is given. Every method either answers from the journal or does the thing and
-records it.
+"""Context: the first argument of a workflow. Every method returns the recorded result, or does the work and records it.
 
 Rules: the result recorded is the one returned; a recorded step never runs again; a step's failure is recorded
 together with whatever comes after it (see design 0010). Suspending leaves the workflow by an exception that is not
@@ -353,7 +352,9 @@ class Context:
             await asyncio.wait(recording)
 
     def _place(self, kind: str, ident: str) -> Place | None:
-        """The main lane's recorded answer. A pending cancellation strikes once, at the first thing not recorded."""
+        """The main lane's recorded answer. A pending cancellation raises ``Cancelled`` once, at the first call that is
+        not recorded.
+        """
         place = self._replay.ask(kind, ident)
         if place is None and self._replay.cancel_pending:
             self._cancel_main()
@@ -376,7 +377,7 @@ class Context:
         )
 
     def _cancel_main(self) -> None:
-        """Let a pending cancellation strike the workflow's own task, once; what comes after it is clean-up."""
+        """Raise a pending cancellation in the workflow's own task, once; what the code does afterwards is clean-up."""
         if self._replay.cancel_pending:
             self._replay.cancel_pending = False
             if not self._cancelled_tasks:
@@ -384,9 +385,11 @@ class Context:
                 raise Cancelled
 
     def _cancel_aside(self) -> None:
-        """Strike tasks beside the workflow's own, each once, until one passed it on: what comes then is clean-up."""
+        """Raise a pending cancellation in other tasks, once in each, until one of them has ended: what follows is
+        clean-up.
+        """
         task = asyncio.current_task()
-        known = any(struck is not None and struck.done() for struck in self._cancelled_tasks)
+        known = any(other is not None and other.done() for other in self._cancelled_tasks)
         if self._replay.cancel_pending and task not in self._cancelled_tasks and not known:
             self._cancelled_tasks.add(task)
             self._replay.cancel_noticed = True
@@ -406,7 +409,7 @@ class Context:
     async def _run_child(
         self, child: "Workflow", parent: dict[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """The child's result, as often as it takes to wait for it."""
+        """The child's result, after any number of waits for it."""
         ident = parent["stepId"]
         link = {"stepId": ident, "name": child.name, "child": children.child_id(parent)}
         for turn in itertools.count(1):
@@ -457,7 +460,7 @@ class Context:
         raise self.gate.leave(Suspended(event, wake_ns))
 
     async def _note(self, name: str, draw: Callable[[str], str]) -> Any:
-        """A small value of our own making: written with the next entry, at no request of its own."""
+        """A small generated value (time, id): recorded with the next entry, without a request of its own."""
         with self._question(f"ctx.{name}()") as main:
             if not main:
                 raise Invalid(f"ctx.{name}() was called from another task", remedy="call it in the workflow itself")
@@ -471,7 +474,9 @@ class Context:
             return value
 
     def _draw_unique(self, ident: str) -> str:
-        """Random by the writer in the first line. A session that dies before this is recorded would draw it again."""
+        """An id derived from the first line, which has a random writer: a session that dies before the id is recorded,
+        and the next one, derive the same id.
+        """
         seed = self._journal.history.lines[0] + f"{self.run_id}/{ident}".encode()
         return hashlib.sha256(seed).hexdigest()[:32]
 

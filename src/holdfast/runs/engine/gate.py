@@ -1,12 +1,12 @@
-"""Whether a workflow's code may still ask its context for something, and what must happen if it may not.
+"""Whether a workflow's code may still call its context, and which error it gets if it may not.
 
-A question that could not be answered truthfully (the journal was not written, code and journal disagree, the session
-was fenced) ends the session: whatever the code makes of the error, everything it asks afterwards meets the same error,
-so that no other path is recorded than the one that a replay will take. So does a wait that leaves the workflow, and the
-cancellation of the call itself: clean-up in ``finally`` is for a cancelled run, not for a process that stops. A task
-that was cancelled in the middle of a question, and goes on, may ask nothing more where a replay could not follow it.
+A call that failed otherwise than by its step (the journal was not written, code and journal disagree, the session was
+fenced) ends the session: even if the code catches the error, every later call raises it again. Otherwise the journal
+could record a path that a replay does not take. The same holds after a wait that ends the session, and after the
+cancellation of the session itself: clean-up in ``finally`` is for a cancelled run, not for a process that stops. A task
+that was cancelled inside a call and goes on may not call the context again, because a replay would not be cancelled.
 
-``StepFailed`` is an answer, and not among these.
+``StepFailed`` is a result, and not one of these errors.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from holdfast.runs.errors import StepFailed
 
 
 class Suspended(BaseException):  # control flow: the session ends, the run does not
-    """Leaves the workflow's code when there is nothing to do before an event or a time."""
+    """Raised in the workflow's code to end the session: the run waits for an event or a time."""
 
     def __init__(self, event: str, wake_at_ns: int | None) -> None:
         super().__init__(event)
@@ -36,19 +36,19 @@ class Continued(BaseException):  # control flow: the run goes on with a fresh hi
 class SessionGate:
     def __init__(self) -> None:
         self.broken: Exception | None = None
-        """Why this session must end without recording anything more."""
+        """The error for which this session must end without recording anything more."""
         self.left: BaseException | None = None
-        """How the workflow was left: it waits, or continues as new."""
+        """The exception that ended the workflow's code: it waits, or continues as new."""
         self._over = False
         self._caller = _this_task()
         self._cancelled_before = self._caller.cancelling()
         self.asking: dict[asyncio.Task[Any], int] = {}
-        """Who asks for something now, and for how many things."""
+        """Tasks that are inside a call of the context, with the number of such calls."""
         self._interrupted: dict[asyncio.Task[Any], HoldfastError] = {}
         self._quiet: asyncio.Future[None] | None = None
 
     def not_answered(self, task: "asyncio.Task[Any]", error: BaseException, what: str, *, main: bool) -> None:
-        """A question was not answered, unless by the failure of a step."""
+        """A call of the context raised ``error``."""
         if isinstance(error, StepFailed):
             return
         if isinstance(error, HoldfastError):
@@ -60,12 +60,12 @@ class SessionGate:
             )
 
     def settle_down(self) -> None:
-        """Nobody asks for anything any more."""
+        """No task is inside a call of the context any more."""
         if self._quiet is not None and not self._quiet.done():
             self._quiet.set_result(None)
 
     def check(self, task: "asyncio.Task[Any] | None" = None) -> None:
-        """Raise if nothing may be asked any more."""
+        """Raise if the context may not be called any more."""
         if self.broken is not None:
             raise self.broken
         if self.left is not None:
@@ -82,7 +82,7 @@ class SessionGate:
             raise self.broken
 
     def not_recorded(self, error: BaseException) -> None:
-        """A write to the journal was given up or failed."""
+        """A write to the journal failed or was cancelled."""
         if isinstance(error, asyncio.CancelledError):
             self._interrupted[_this_task()] = Ambiguous(
                 "a task was cancelled while its step was being recorded, and went on",
@@ -96,7 +96,7 @@ class SessionGate:
         return how
 
     async def close(self) -> None:
-        """The session is over: cancel what other tasks still ask for, and wait until they have given up."""
+        """The session is over: cancel tasks that are inside a call of the context, and wait until they have left it."""
         self._over = True
         if self.asking:
             self._quiet = asyncio.get_running_loop().create_future()
@@ -106,9 +106,8 @@ class SessionGate:
 
 
 class Question:
-    """Around everything that a workflow asks for; ``main`` is its own task, and whether that asks.
-
-    Cheaper than a generator: every step asks one.
+    """Context manager around every call of the context. ``main`` is the workflow's own task; the value is whether the
+    call comes from that task. A class, because a generator would cost more and every step passes here.
     """
 
     __slots__ = ("_main", "_standing", "_task", "_what")

@@ -1,10 +1,10 @@
-"""Events that a run's steps emit: part of the step's entry, brought out after it is recorded.
+"""Events that a run's steps emit: part of the step's entry, published after the entry is recorded.
 
-An event's id follows from the run and the step, and the whole event stands in the entry (``outbox``), so writing it out
-may be repeated. An entry that is written later says up to where that is done (``outboxTo``); what is above it is
-written out by the next session, before anything else. So an event becomes visible if its step is recorded, and once.
+An event's id follows from the run and the step, and the whole event stands in the entry (``outbox``), so publishing it
+may be repeated. A later entry records up to which offset everything is published (``outboxTo``); the next session
+publishes what is above it before it does anything else. So an event becomes visible if its step is recorded, and once.
 
-Runs do not know what events are: a courier does, which whoever calls the run provides.
+Runs do not know the format of events: the caller of a run provides a courier that does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ class Courier(Protocol):
         ...
 
     async def publish(self, documents: Sequence[Document]) -> None:
-        """Write them out, those that are absent."""
+        """Write those that do not exist yet."""
         ...
 
 
@@ -36,7 +36,7 @@ _events: ContextVar[list[Document] | None] = ContextVar("holdfast_emitted", defa
 
 @contextmanager
 def carried_by(courier: Courier) -> Iterator[None]:
-    """Runs that are called within have this courier."""
+    """Runs called inside this context publish their events through ``courier``."""
     token = _courier.set(courier)
     try:
         yield
@@ -45,7 +45,7 @@ def carried_by(courier: Courier) -> Iterator[None]:
 
 
 def collect_events() -> list[Document]:
-    """What the try of a step that begins here emits: whatever an earlier try emitted is forgotten."""
+    """Start an empty list for the events of a step's try; those of an earlier try are dropped."""
     events: list[Document] = []
     _events.set(events)
     return events
@@ -57,28 +57,28 @@ class Outbox:
     def __init__(self, entries: Iterable[Entry]) -> None:
         known = list(entries)
         self._written_to = max((int(entry.fields.get(OUTBOX_TO, -1)) for entry in known), default=-1)
-        """What the journal says."""
+        """As recorded in the journal."""
         self._seen_to = -1
         self._left: dict[int, Sequence[Document]] = {}
         for entry in known:
             self._note(entry)
 
     def emit(self, event: Any, key: str, draw: Callable[[str], str], options: dict[str, Any]) -> None:
-        """One more event of the step that is running, whose key this is. ``draw`` makes its id of a text."""
+        """Add an event to the running step, whose key is ``key``. ``draw`` derives an id from a text."""
         events = _events.get()
         if events is None:
             raise Invalid("ctx.emit was called outside a step", remedy="emit inside the function that the step runs")
         events.append(self._courier().compose(event, draw(f"{key} emits {len(events)}"), options))
 
     def note(self, entries: Iterable[Entry]) -> bool:
-        """These entries are recorded. Whether there is something to bring out."""
+        """Take the events of entries that have been recorded; whether there are events to publish."""
         for entry in entries:
             if OUTBOX in entry.fields:
                 self._note(entry)
         return bool(self._left)
 
     async def send(self) -> None:
-        """Bring out what the entries so far hold."""
+        """Publish the events of the entries so far."""
         for offset in sorted(self._left):
             documents = self._left.get(offset)
             if documents is not None:
@@ -86,7 +86,7 @@ class Outbox:
                 self._left.pop(offset, None)
 
     def marked(self, draft: Draft) -> Draft:
-        """The draft, saying up to where everything is out, if the journal does not say so yet."""
+        """The draft with the offset up to which everything is published, if the journal does not have it yet."""
         done = min(self._left) - 1 if self._left else self._seen_to
         if done <= self._written_to:
             return draft
@@ -102,7 +102,7 @@ class Outbox:
         courier = _courier.get()
         if courier is None:
             raise Invalid(
-                "this run emits events, and nobody here publishes them",
+                "this run emits events, and the caller provides no way to publish them",
                 remedy="call it by hf.start, hf.resume, hf.work",
             )
         return courier

@@ -1,4 +1,4 @@
-"""What a call of a run should do, given what its journal says. Pure: the shell around it reads and writes.
+"""What a call of a run should do, given the state of its journal. Pure: the session around it reads and writes.
 
 A call answers from the journal (``Answer``), opens a session (``Open``), or is refused by an error. Taking over a
 run that another process may still be working on is always allowed: fencing, not waiting, keeps it safe.
@@ -55,7 +55,7 @@ Plan = Answer | Open | CheckMail | CheckChild
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a caller claims about a run. ``input_hash`` is None when it only wants to go on with what is there."""
+    """What a caller expects of a run. ``input_hash`` is None if the caller goes on with an existing run."""
 
     run_id: str
     workflow: str
@@ -66,11 +66,11 @@ class Identity:
     input: Packed | None = None
     """What to write down as the run's input, if this call creates it."""
     drawn: bool = False
-    """The id was drawn for this call: nobody else can have such a run, and nobody looks for it."""
+    """The id is random and new: no other caller can have created the run, so it need not be read first."""
 
 
 def plan_call(state: RunState | None, who: Identity, now_ns: int) -> Plan:
-    """A call without news: start, redelivery, or a worker's look."""
+    """A call that brings no event: a start, its redelivery, or a worker's call."""
     if state is None:
         if who.input_hash is None:
             raise NotFound(f"run {who.run_id} does not exist", remedy="start it, or check the id and the store")
@@ -108,8 +108,8 @@ def plan_resume(
     ``delivered`` says that the journal has an answer with the same key.
 
     The same answer again goes on with the run that it woke: the call that brought it first may have died. Without a
-    key, an answer with the same value is the same answer, unless the run has asked for the event again: then nobody can
-    tell whether it is a second delivery of the first answer or the answer to the second question.
+    key, an answer with the same value is the same answer, unless the run has asked for the event again: then it is
+    unknown whether it is a second delivery of the first answer or the answer to the second question.
     """
     if state is None:
         raise NotFound(f"run {who.run_id} does not exist", remedy="check the id and the store")
@@ -182,7 +182,7 @@ def check_identity(state: RunState, who: Identity) -> None:
 
 
 def _check_parent(state: RunState, who: Identity) -> None:
-    """A child is named ``{parent}.{step}``, which may be somebody's name for another run. The link tells them apart."""
+    """A child's id is ``{parent}.{step}``, which may be the id of an unrelated run too: compare the recorded parents."""
     there, meant = state.start.get("parent"), who.first.get("parent")
     if there == meant or state.source is not None:  # a fork of a child has the child's first line
         return
@@ -202,7 +202,7 @@ def _named(parent: object) -> str:
 
 
 def _same_answer(given: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
-    """A large value lies under another key each time that it is brought; it is the same if its bytes are."""
+    """A large value has another key at each delivery; compare its length and hash."""
     given, recorded = ({**fields, "payload": _content(fields.get("payload"))} for fields in (given, recorded))
     return given.items() <= recorded.items()
 

@@ -1,6 +1,6 @@
-"""Which recorded entry answers which question of the workflow. Pure.
+"""Which recorded entry answers which call of the workflow, and the ids of steps. Pure.
 
-The workflow's own task asks one thing at a time, so its entries (the main lane) must be asked for again in the order in
+The workflow's own task makes one call at a time, so its entries (the main lane) must be asked for again in the order in
 which they were recorded; a parallel group, which its caller waits for, takes one place in that order. Entries asked for
 by other tasks carry ``lane`` and are found by id, because only their ids are independent of the scheduler.
 
@@ -21,17 +21,17 @@ def counted(name: str, occurrence: int) -> str:
 
 
 def keyed(name: str, key: object) -> str:
-    """The id of a step that the caller tells apart by ``key``, which must have a stable text form."""
+    """The id of a step to which the caller gave a key. The key must have a stable text form."""
     if not isinstance(key, str | int):
         raise Invalid(f"step {name}: a key must be text or a whole number, not {type(key).__name__}")
     return f"{name}[{key}]"
 
 
 class StepIds:
-    """Gives out the ids of one pass over a workflow, and refuses where the scheduler would decide on them.
+    """Assigns the ids of steps in one pass over a workflow.
 
-    Counting is only for code that does one thing after the other (correction 9): two steps of one name in flight at
-    once, or asked for by several tasks, need keys.
+    Counted ids (``name#2``) are only for sequential code: two steps of one name in flight at once, or requested by
+    several tasks, need keys, because otherwise the scheduler would decide which one is the second.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ GROUP = "group:"
 
 @dataclass(slots=True)
 class Place:
-    """One thing that the main lane waited for: a step, a wait (suspend and its resume), or a group."""
+    """One item of the main lane: a step, a wait (suspend and its resume), or a group."""
 
     kind: str
     id: str
@@ -103,10 +103,10 @@ def _never_asked(what: str) -> ReplayMismatch:
 
 
 class Replay:
-    """The recorded part of a run, consumed as the workflow asks for it.
+    """The recorded part of a run, consumed as the workflow calls its context.
 
-    ``cancelled_at`` is the offset of the entry that asked for cancellation: the main lane ends there once, and goes on
-    with what the clean-up recorded.
+    ``cancelled_at`` is the offset of the entry that requested cancellation: the main lane ends there once, and then
+    goes on with what the clean-up recorded.
     """
 
     def __init__(self, entries: Iterable[Entry], cancelled_at: int | None = None, *, key: str = "journal") -> None:
@@ -120,7 +120,7 @@ class Replay:
         self.cancel_pending = cancelled_at is not None
         self._cancelled_at = cancelled_at
         self.cancel_noticed = False
-        """Whether the code was told."""
+        """Whether ``Cancelled`` was raised in the code."""
 
     def ask(self, kind: str, ident: str) -> Place | None:
         """The main lane's next place, if it is this one; None when the journal has no more."""
@@ -149,7 +149,7 @@ class Replay:
         return self._by_id.pop(ident, None)
 
     def has_aside(self) -> bool:
-        """Whether steps of groups or other tasks are recorded that nobody has asked for yet."""
+        """Whether steps of groups or other tasks are recorded that the code has not requested yet."""
         return bool(self._by_id)
 
     def check_aside(self) -> None:

@@ -1,7 +1,7 @@
 """One call of one run: read, plan, open a session, let the workflow's code run, record how it ended.
 
-The journal decides; the index is told afterwards. A failure to write the journal is never recorded as a failure of the
-workflow: it leaves as it is, and the next session goes on from what was recorded.
+The journal decides; the index is updated afterwards. A failure to write the journal is never recorded as a failure of
+the workflow: it leaves as it is, and the next session goes on from what was recorded.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def answer(store: Store, run_id: str, history: History | None) -> Outcome:
 
 
 async def _resolve(store: Store, ambient: Ambient, who: Identity, history: History | None, plan: Plan) -> Answer | Open:
-    """Turn a plan that depends on other objects into one that does not."""
+    """Replace a plan that depends on other objects (mail, a child) by one that does not."""
     match plan:
         case Answer() | Open():
             return plan
@@ -148,8 +148,8 @@ async def _sessions(workflow: "Workflow", store: Store, ambient: Ambient, journa
 
 
 async def _continue(store: Store, journal: Journal, start: dict[str, Any]) -> None:
-    """Start the history over. Mail that was consumed goes first, while the history still says that it was; the latest
-    ids stay, so that a late copy is not taken.
+    """Start an empty history. Consumed mail is deleted first, while the history still names it; the latest ids are
+    carried over, so that a second delivery is recognised.
     """
     await store.delete_many(mailbox.consumed_keys(journal.history))
     start = {name: value for name, value in start.items() if value is not None}
@@ -186,7 +186,7 @@ async def _session(workflow: "Workflow", store: Store, ambient: Ambient, journal
         if isinstance(cause, Cancelled):
             await context.finish(Draft("cancel", {"reason": state.cancel_reason or "cancelled"}))
         elif isinstance(cause, Invalid | Incompatible):
-            raise cause  # noqa: B904  # a mistake in the code, not an outcome of the run: mend it and call again
+            raise cause  # noqa: B904  # a mistake in the code, not an outcome of the run: the corrected code goes on
         elif isinstance(cause, Exception):
             await context.finish(Draft("error", _failure(workflow, ambient, state, cause)))
         else:
@@ -205,7 +205,7 @@ def check_arguments(workflow: "Workflow", args: Sequence[Any], kwargs: Mapping[s
 
 
 async def _perform(workflow: "Workflow", context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run the code in a task of its own, so that a cancelled call can be told from a wait that the code gave up."""
+    """Run the code in a task of its own, to distinguish a cancelled call from a cancelled await inside the code."""
 
     async def perform() -> Any:
         context.enter()
@@ -226,7 +226,9 @@ async def _perform(workflow: "Workflow", context: Context, args: Sequence[Any], 
 
 
 def what_counts(error: BaseException) -> BaseException:
-    """A task group wraps what its tasks raise: what leaves the workflow counts most, then a mistake in the code."""
+    """The error that decides, of an exception group: first what ends the session, then a cancellation, then a mistake
+    in the code.
+    """
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = [what_counts(each) for each in error.exceptions]
@@ -257,8 +259,10 @@ def _failure(workflow: "Workflow", ambient: Ambient, state: RunState, error: Exc
 
 
 async def _leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:
-    """So that people who look at the run see what its caller was told."""
-    await _aside(leave_mark(store, ambient, run_id, state, error), f"run {run_id}: its trouble was not noted")
+    """Show the error of this call to people who look at the run."""
+    await _aside(
+        leave_mark(store, ambient, run_id, state, error), f"run {run_id}: its error was not written to the index"
+    )
 
 
 async def _aside(work: Awaitable[object], otherwise: str) -> None:

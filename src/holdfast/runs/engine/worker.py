@@ -137,7 +137,7 @@ class _Rounds:
         self.worked.called += 1
         try:
             outcome = await workflow.proceed(self._store, summary.run_id)
-        except Exception as error:  # noqa: BLE001  # one run's trouble must not end the others
+        except Exception as error:  # noqa: BLE001  # the error of one run must not end the others
             self.worked.failed_calls += 1
             hopeless = acknowledge(error)
             self._leave_alone(summary.run_id, self._stale_after_ms if hopeless else REST_MS)

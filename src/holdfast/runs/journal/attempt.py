@@ -1,8 +1,8 @@
-"""Reading back: what a journal says of the writes of a session that is not sure of them. Pure.
+"""One PUT of a journal: what it writes, and whether it landed, as the journal read back shows. Pure.
 
-A conditional PUT can land while its answer is lost, and be followed by somebody else's before its writer looks. So "is
-my entry in there?" is answered from the journal's lines, never from the answer to the PUT; and whatever the answer, a
-session that has been superseded stops.
+A conditional PUT can land while its answer is lost, and be followed by another writer's PUT before its own writer
+reads. So "is my entry in there?" is answered from the journal's lines, never from the answer to the PUT; and whatever
+the answer, a session that has been superseded stops.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,14 @@ from holdfast.runs.journal.state import RunState, advance
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One caller's wish to append, and what became of it."""
+    """One caller's request to append, and its result."""
 
     drafts: tuple[Draft, ...]
     entries: list[Entry] | None = None
     """As recorded, once they are durable."""
     error: BaseException | None = None
     given_up: bool = False
-    """Its caller was told of a failure, or went away: nobody waits for it."""
+    """Its caller got an error or was cancelled, and no longer waits for it."""
 
     @property
     def settled(self) -> bool:
@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Attempt:
-    """One PUT of the journal: what it appends, for whom, and how the journal looks afterwards."""
+    """One PUT of the journal: what it appends, for which calls, and the state that it leads to."""
 
     calls: list[tuple[Call, int]] = field(default_factory=list)
     """With the number of entries that each contributes."""
@@ -86,7 +86,7 @@ def _equal(mine: Entry, found: Entry) -> bool:
 
 
 def _rewritten(mine: Entry, found: Entry) -> bool:
-    """Ours, passed through another program's reading and writing of JSON, which may change how numbers look."""
+    """Our entry after another program has read and rewritten the JSON, which may change the form of numbers."""
     names = ("type", "session", "offset", "timestamp")
     same = all(getattr(mine, name) == getattr(found, name) for name in names)
     return same and mine.fields.get("stepId") == found.fields.get("stepId")
@@ -101,7 +101,11 @@ def compose(
     *,
     opening: bool = False,
 ) -> Attempt:
-    """What these calls want to have recorded after ``history``. ``opening``: the first of it is a ``start``."""
+    """The entries and lines of these calls, to be written after ``history``. ``opening``: the first one is a ``start``.
+
+    A draft that the run's state does not allow, or that has no JSON form, fails its own call (``Invalid``) and no
+    other.
+    """
     attempt = Attempt(refs=refs, state=history.state)
     run = f"run {history.run_id}"
     for call in calls:

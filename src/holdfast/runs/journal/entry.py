@@ -35,7 +35,9 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 @dataclass(slots=True)
 class Draft:
-    """An entry before it has a place: what a session wants to have written. Nobody changes it; frozen is slower."""
+    """An entry before it has a place: what a session wants to have written. Never modified; not frozen because that is
+    slower.
+    """
 
     type: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class Draft:
 
 @dataclass(slots=True)
 class Entry:
-    """One line of a journal. ``timestamp`` is kept as it was written. Nobody changes it, as with ``Draft``."""
+    """One line of a journal. ``timestamp`` is kept as it was written. Never modified, like ``Draft``."""
 
     type: str
     session: int
@@ -132,7 +134,7 @@ def _is_time(value: object) -> bool:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)

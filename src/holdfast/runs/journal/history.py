@@ -24,7 +24,7 @@ REREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class JournalObject:
-    """What a journal object says by itself, without its segments."""
+    """A parsed journal object, without its segments."""
 
     head: Head | None
     lines: list[bytes]
@@ -44,7 +44,7 @@ class JournalObject:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is over. The entry that ends a run is never sealed, so it can be told from the tail."""
+        """Whether the run is over. The entry that ends a run is never sealed, so the tail decides."""
         return bool(self.entries) and meaning(self.entries[-1]) in ENDS
 
     @property
@@ -85,7 +85,7 @@ class History:
 
 
 class Bodies:
-    """The bytes of a journal that is written over and over: those of the time before, and a few lines more."""
+    """Formats a journal that is written again and again: the bytes of the PUT before, with the new lines after them."""
 
     def __init__(self) -> None:
         self._head = Head(0, 0, ())

@@ -1,12 +1,16 @@
 """The index of runs: derived, one key per run, with what is worth knowing in the key itself.
 
-Listing thousands of runs is a few LIST pages and nothing else. The index is written after a transition was recorded in
-the journal, never on the path of a step, and decides nothing: a key that is missing or out of date costs a look, and
-``rebuild`` derives all of it from the journals, and the nudges from the mail that runs wait for. Two keys for one run:
-the higher session and offset counts.
+Listing thousands of runs is a few LIST pages and nothing else. The first key of a run is written before its journal
+(see ``announce``), later ones after a transition was recorded, never on the path of a step. The index decides nothing:
+a key that is missing or out of date costs a look, and ``rebuild`` derives all of it from the journals, and the nudges
+from the mail that runs wait for. Two keys for one run: the higher session and offset counts.
 
 A nudge says that mail was delivered to a run. It is removed when the journal shows that the mail was consumed, or when
-the run is over; never on the ground that somebody has looked, because the mail may have come after the look.
+the run is over; not when a worker has only read the run, because the mail may have come after that read.
+
+A *blocked* mark says why the latest call of a run ended in an error that the same call would end in again (code and
+journal disagree, another version, damage). Such a call adds nothing to the journal, so that corrected code can go on.
+The mark decides nothing: it is shown until the run's next entry, and the next change of the run's key removes it.
 
 Cost: ``note`` is one PUT, and one DELETE of the key before; one LIST where this instance does not know the key before.
 """
@@ -45,7 +49,7 @@ __all__ = ["Rebuilt", "RunIndex", "RunSummary"]
 CREATION_MS = 3_600_000
 """How long a key in the index may wait for its run's journal before it is removed. Creating a run takes two requests; a
 process that is stopped between them for longer leaves, if it is also killed after the second one, a run that no list
-shows until somebody calls it or ``rebuild`` finds it."""
+shows until it is called again or ``rebuild`` finds it."""
 
 log = telemetry.logger("runs")
 
@@ -56,7 +60,7 @@ _READS = 16
 
 @dataclass(slots=True)
 class Mark:
-    """All that the index holds on one run."""
+    """All keys of one run in the index, parsed."""
 
     summary: RunSummary | None = None
     """The one that counts."""
@@ -85,7 +89,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What ``rebuild`` found and mended."""
+    """What ``rebuild`` found and repaired."""
 
     runs: int = 0
     written: int = 0
@@ -124,7 +128,7 @@ class RunIndex:
         if before is not None or state.asked or not alone:
             found = await self._mark(open_folder(run_id))
             if found.summary is not None and found.summary.rank > summary.rank:
-                return  # somebody has noted more than we know
+                return  # a later state is in the index already
             stale |= {old for old in found.keys if _stale(old, summary, state.mails)}
         ends = [] if known is not None else [*state.reopened[-1:], *_end_of(before)]
         for day in sorted({day_of_end(end) for end in ends}):
@@ -136,7 +140,7 @@ class RunIndex:
         try:
             await self.note(run_id, state)
         except HoldfastError as error:
-            log.warning("run %s: the index was not updated (%s); holdfast runs reindex mends it", run_id, error)
+            log.warning("run %s: the index was not updated (%s); holdfast runs reindex repairs it", run_id, error)
 
     async def announce(self, run_id: str, state: RunState) -> None:
         """Write the key of a run before its journal exists; ``state`` is the one that its first write leads to.
@@ -188,8 +192,8 @@ class RunIndex:
             yield summary
 
     async def due(self, now_ns: int | None = None, *, stale_after_ms: int) -> AsyncIterator[RunSummary]:
-        """Runs that want to be called now: timers and retries that have come, waits that have been answered, sessions
-        that somebody wrote for others, and runs whose journal nobody has written to for ``stale_after_ms``.
+        """Runs that want to be called now: timers and retries that have come, waits that have been answered, detached
+        sessions, and runs whose journal has not changed for ``stale_after_ms``.
         """
         now_ms = (now_ns if now_ns is not None else self._ambient.clock.wall_ns()) // _MS
         marks = {run_id: mark async for run_id, mark in self._marks(layout.INDEX_OPEN) if mark.summary is not None}
@@ -205,7 +209,7 @@ class RunIndex:
                 yield summary
 
     async def rebuild(self, progress: Callable[[int], None] | None = None) -> Rebuilt:
-        """Derive the index from the journals. Safe beside running sessions. ``progress`` is told how many are done."""
+        """Derive the index from the journals. Safe beside sessions. ``progress`` gets the number of runs done."""
         report = Rebuilt()
         marks: dict[str, Mark] = {}
         for prefix in (layout.INDEX_OPEN, layout.INDEX_DONE):
@@ -240,7 +244,7 @@ class RunIndex:
             self._noted[run_id] = key
 
     async def _looked_at(self, run_id: str, mark: Mark) -> RunSummary | None:
-        """What the journal says of a run; if the index said something else, it is mended."""
+        """The run as its journal has it; a key in the index that differs is replaced."""
         history = await read_history(self._store, run_id)
         if history is None:
             await self._forget(mark.summary, self._ambient.clock.wall_ns() // _MS)
@@ -261,7 +265,7 @@ class RunIndex:
         return run_id, _Examined(history.state, taken(history), await self._unanswered(history))
 
     async def _unanswered(self, history: History) -> Sequence[str]:
-        """The nudges that a run ought to have: whoever delivered its mail may have died before the nudge."""
+        """The nudges that a run must have: a process may have died between delivering mail and writing the nudge."""
         pending = history.state.pending
         if history.state.status != "suspended" or pending is None or pending.event.startswith(_CHILD):
             return []
@@ -273,7 +277,9 @@ class RunIndex:
         if isinstance(found, Corrupt):
             report.unreadable[run_id] = str(found)
             return
-        if found is None:
+        if found is None:  # mail may come before its run, so only the key of the run goes
+            if mark.summary is not None and _was_given_up(mark.summary, self._ambient.clock.wall_ns() // _MS):
+                await self._remove([index_key(mark.summary)], report)
             return
         report.runs += 1
         summary = summarise(run_id, found.state)
@@ -294,7 +300,7 @@ class RunIndex:
     async def _newest_first(
         self, statuses: set[str] | None, since_ns: int | None, until_ns: int | None
     ) -> AsyncIterator[RunSummary]:
-        """Everything once. Newest first also means that a run that ended is met before what its end made stale."""
+        """Every run once. With the newest first, the key of a run's end comes before the keys that it made stale."""
         live: dict[str, RunSummary] = {}
         if statuses is None or statuses - FINISHED:
             async for run_id, mark in self._marks(layout.INDEX_OPEN):
@@ -359,7 +365,7 @@ class RunIndex:
             await self._store.delete_many([index_key(summary)])
 
     async def _is_stale(self, summary: RunSummary, now_ms: int, stale_after_ms: int) -> bool:
-        """Whether nobody seems to be at work. Steps are not written to the index, so the journal's own age counts."""
+        """Whether no process seems to work on the run. Steps are not in the index, so the journal's age decides."""
         before_ms = now_ms - stale_after_ms
         if summary.status not in ("open", "cancelling") or summary.updated_ms > before_ms:
             return False
@@ -414,7 +420,7 @@ def _newest(summary: RunSummary) -> tuple[int, str]:
 FORMAT = "holdfast.blocked"
 
 BLOCKING = (Invalid, Incompatible, Corrupt)
-"""Raised while a session is at work, these are the run's own trouble."""
+"""Errors of a session for which the run is shown as blocked: the same call would end in them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,12 +434,12 @@ class Blocked:
 
 
 def is_refusal(error: HoldfastError) -> bool:
-    """Of a call that was refused before it opened a session: whether that tells of the run, not of the call."""
+    """Whether an error before a session was opened concerns the run, and not only this call."""
     return isinstance(error, VersionMismatch)
 
 
 async def leave_mark(store: Store, ambient: Ambient, run_id: str, state: RunState, error: HoldfastError) -> None:
-    """One PUT. The same trouble again overwrites its own mark."""
+    """One PUT. The same error again overwrites its own mark."""
     document = codec.stamp(
         {
             "type": type(error).__name__,

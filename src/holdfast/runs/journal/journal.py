@@ -4,11 +4,11 @@
   two sessions never produce equal bytes. Whoever wrote the highest ``start`` is the writer.
 * **Group commit.** Appends are serialised. What is asked for while a PUT is under way leaves together in the next one,
   in the order of the calls; each caller gets its own entries, once they are durable.
-* **Reading back.** After a lost race, an unknown outcome or a failure, the session looks at what is there before it
-  writes again: its entries may be in, and then they are not written twice; a higher session may be in, and then this
-  one is ``Fenced``, recorded or not, for good.
-* **Sealing** goes on beside a PUT (``sealer``). ``begin`` never seals, so that a finished run can be tidied up (see
-  ``delete``).
+* **Reading back.** After a lost race, an unknown outcome or a failure, the session reads the journal before it writes
+  again: if its entries are recorded, they are not written twice; if a higher session has started, this one is
+  ``Fenced`` for good, whether or not its entries are recorded.
+* **Sealing** (``Sealer``) runs while a PUT is under way. ``begin`` never seals, so that ``tidy`` can remove unused
+  segments of a finished run.
 
 Errors: ``Conflict`` from ``begin`` (read and decide again); ``Fenced``; ``Ambiguous`` and ``Unavailable`` reach every
 caller that waits, after which the session may go on (it looks first); ``Invalid`` for an entry that the run's state
@@ -57,12 +57,17 @@ _log = logger("runs")
 
 
 class Sealer:
+    """Writes the tail of a journal into a segment while the journal's own PUT is under way; the next PUT replaces the
+    tail by a reference. No PUT waits for a segment, and none refers to one that is not written. Sealing only saves
+    bytes: if it fails, the tail stays long, and sealing is tried again later.
+    """
+
     def __init__(self, store: Store, ambient: Ambient, policy: SegmentPolicy) -> None:
         self._store = store
         self._ambient = ambient
         self._policy = policy
         self._sealed: tuple[Ref, ...] | None = None
-        """References for the next PUT, to what was sealed beside one before."""
+        """References for the next PUT, to segments written while an earlier one was under way."""
         self._seal_from = 0
         """The length of tail from which sealing is tried again after it failed."""
 
@@ -71,19 +76,19 @@ class Sealer:
         return self._sealed if self._sealed is not None else history.refs
 
     def forget(self) -> None:
-        """What was sealed is referred to now, or belongs to a history that is not ours any more."""
+        """The sealed segments are referred to now, or belong to a history that is no longer current."""
         self._sealed = None
 
     def is_due(self, history: History, last: Entry) -> bool:
-        """A step is followed by something, which will refer to the segment; what ends or suspends a run may not be."""
+        """Whether to seal beside this PUT: a step is followed by another PUT, which refers to the segment."""
         return self._is_long(history, self._policy.lines) and last.type == STEP
 
     def is_overdue(self, history: History) -> bool:
-        """Whether the tail is twice as long as it should be: no step gave occasion to seal it beside."""
+        """Whether the tail is twice as long as it should be, because the run has no steps beside which to seal."""
         return self._is_long(history, 2 * self._policy.lines)
 
     def _is_long(self, history: History, lines: int) -> bool:
-        """Whether the tail has so many lines, and is worth sealing. Asked at every PUT: they are counted first."""
+        """Whether the tail has this many lines and is due. Called at every PUT, so the cheap count comes first."""
         refs = history.refs
         length = len(history.lines) - (refs[-1].end if refs else 0)
         return (
@@ -95,7 +100,7 @@ class Sealer:
         self._sealed = await self.seal(history)
 
     async def beside(self, history: History, sending: Awaitable[Sent]) -> Sent:
-        """What a PUT gives, with the tail sealed meanwhile."""
+        """The result of a PUT, with the tail sealed while it is under way."""
         sealing = asyncio.ensure_future(self.seal(history))
         try:
             return await sending
@@ -123,7 +128,7 @@ class Sealer:
 
 
 TRIES = 16
-"""How often a session puts its entries on top of lines that others slip in without a session of their own."""
+"""How often a session appends again after other programs have added lines without starting a session."""
 
 CARRIED = ("workflow", "version", "metadata", "tags", "inputHash", "parent")
 """What a run keeps of its first ``start`` when it continues as new."""
@@ -147,9 +152,9 @@ class Journal:
         self._turn = asyncio.Lock()
         self._waiting: list[Call] = []
         self._in_doubt: list[Attempt] = []
-        """Sent, and not known to have landed or not. All rest on the version that we know."""
+        """Sent with an unknown outcome. All were conditional on the version that we know."""
         self._unclaimed: list[Call] = []
-        """Recorded, although their callers were told of a failure."""
+        """Recorded, although their callers got an error."""
         self._stopped: str | None = None
         self._sealer = self.sealer(store, ambient, policy)
         self.run_id = history.run_id
@@ -211,13 +216,13 @@ class Journal:
         return call.entries if call.entries is not None else []
 
     def hold(self, *drafts: Draft) -> None:
-        """Have entries recorded with the next append, whoever makes it, and before it. Costs no request."""
+        """Record entries with the next append, before its entries. Costs no request."""
         self._waiting.append(Call(drafts))
 
     async def continue_as_new(self, start: Mapping[str, Any], then: Sequence[Draft] = ()) -> None:
         """Retire the history and go on with a fresh one, under the next session number, in one conditional PUT.
 
-        What a run is known by (see ``CARRIED``) goes on with it, unless ``start`` says otherwise.
+        The fields in ``CARRIED`` are kept, unless ``start`` has other values for them.
         """
         async with self._turn:
             if self._waiting:
@@ -321,7 +326,7 @@ class Journal:
     # --- appending ---
 
     async def _send_waiting(self) -> None:
-        """Send everything that waits. A failure is given to all who wait, not raised."""
+        """Send everything in the queue. An error is set on all queued calls, not raised."""
         sending: list[Call] = []
         try:
             for _ in range(TRIES):
@@ -336,12 +341,12 @@ class Journal:
                     call.given_up = True
             self._waiting.clear()
         except BaseException:
-            # Cancelled: whoever is next in line takes over what this call was sending.
+            # Cancelled: the next call in the queue sends what this one was sending.
             self._waiting[:0] = [call for call in sending if call.wanted]
             raise
 
     async def _is_sent(self, sending: list[Call]) -> bool:
-        """Send what was to be sent, and what waits; False if others have written first, and it must be sent again."""
+        """Send ``sending`` and the queue; False if another writer came first, so that they must be sent again."""
         if self._stopped is not None:
             raise self._stop(self._stopped)
         if self._in_doubt:
@@ -365,7 +370,7 @@ class Journal:
         return False
 
     async def _put(self, attempt: Attempt) -> Written | Lost:
-        """In doubt from the moment it is sent, however this ends, unless the store says that nothing was written."""
+        """Send the attempt. Its outcome is unknown from now on, unless the store answers that nothing was written."""
         self._in_doubt.append(attempt)
         try:
             sending = self._store.put(self._key, self._body(attempt), IfMatch(self._known_version()))
@@ -389,7 +394,7 @@ class Journal:
         return self._bodies.format(attempt.refs, attempt.state, self.history.lines, attempt.lines)
 
     def _adopt(self, attempt: Attempt, version: Version) -> None:
-        """The attempt is in. No other of ours that rests on the version before can land any more."""
+        """The attempt has landed. Our other attempts on the version before cannot land any more."""
         history = self.history
         history.entries += attempt.entries
         history.lines += attempt.lines
@@ -401,7 +406,7 @@ class Journal:
     # --- reading back ---
 
     async def _look(self, current: Object | None) -> None:
-        """See what became of the attempts in doubt, and whether this session may go on."""
+        """Read the journal: which attempts of unknown outcome have landed, and whether this session may go on."""
         found = current if current is not None else await self._store.find(self._key)
         if found is None:
             raise self._stop("its journal is gone")
@@ -454,7 +459,7 @@ class Journal:
 
 
 def _unknown(run_id: str, error: Exception) -> Exception:
-    """A failure to look, told to somebody whose entries may have been recorded."""
+    """The error for a caller whose entries may have been recorded, when reading the journal failed."""
     if isinstance(error, Unavailable):
         return Ambiguous(f"run {run_id}: the entries may or may not be recorded ({error})")
     return error

@@ -81,7 +81,7 @@ class Packed:
         except Exception as error:
             raise NotJson(
                 f"{self._where} could be written down, but not read again: {type(error).__name__}: {error}",
-                remedy="mend the codec, or keep the class where it can be found",
+                remedy="correct the codec, or keep the class where it can be found",
             ) from error
 
     def small_fields(self, field: str) -> dict[str, Any] | None:

@@ -81,7 +81,7 @@ class RunState(NamedTuple):
     updated_at: str = ""
     status: Status = "new"
     session: int = 0
-    """The highest: whoever wrote its ``start`` is the writer."""
+    """The highest. The session that wrote its ``start`` is the writer."""
     writer: str | None = None
     generation: int = 0
     start: Mapping[str, Any] = _NOTHING
@@ -94,7 +94,7 @@ class RunState(NamedTuple):
     source: Mapping[str, Any] | None = None
     """Of a fork: the run it was cut from, and where."""
     detached: bool = False
-    """The latest ``start`` was written on behalf of somebody else: nobody is at work on this run."""
+    """The latest ``start`` was written for a later call (fork, request): no process works on the run."""
     started_at: str = ""
     pending: Pending | None = None
     answers: Mapping[str, Entry] = _NOTHING
@@ -137,7 +137,7 @@ def fold(entries: Iterable[Entry], *, key: str = "journal") -> RunState:
     state = NEW
     last, ahead = None, 0
     for entry in entries:
-        # Long histories are mostly steps: the state is not made anew for each.
+        # Long histories are mostly steps: do not build a new state for each.
         if _only_counts(state, entry, ahead):
             last, ahead = entry, ahead + 1
             continue

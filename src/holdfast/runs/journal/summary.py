@@ -3,7 +3,7 @@
     runs-index/v1/open/{run_id}/{session}.{offset}.{status}.{generation}.{started}.{updated}.{wake}.{event}.{workflow}.{tags}
     runs-index/v1/done/{day}/{run_id}/...        the same, by the day on which the run ended
     runs-index/v1/open/{run_id}/!{mail}.{event}  a nudge: mail has been delivered to this run
-    runs-index/v1/open/{run_id}/blocked.{session}.{offset}.{error}   a call that the run could not bear; see ``blocked``
+    runs-index/v1/open/{run_id}/blocked.{session}.{offset}.{error}   the error of the latest call; see ``index``
 
 Times are milliseconds since 1970. Text is escaped to a few plain characters. A key has room for a few hundred bytes of
 it; what does not fit is left out, and the status is marked ``+cut``: the journal has the rest. Of several keys for one
@@ -70,7 +70,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class Nudge:
-    """A sign that mail has come. ``event`` is None if it did not fit: then it may be any."""
+    """Mail was delivered. ``event`` is None if it did not fit into the key: then it may be any event."""
 
     mail_id: str
     event: str | None
@@ -78,7 +78,7 @@ class Nudge:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A sign that a call of the run could not go on from where the run then stood."""
+    """The latest call of the run ended in this error, at this session and offset."""
 
     session: int
     offset: int
@@ -108,7 +108,7 @@ def summarise(run_id: str, state: RunState) -> RunSummary:
 
 
 def index_key(summary: RunSummary) -> str:
-    """The key that says all this."""
+    """The key that holds this summary."""
     folder = open_folder(summary.run_id)
     if summary.finished:
         folder = done_folder(day_of(summary.updated_ms), summary.run_id)
@@ -145,7 +145,7 @@ def block_key(run_id: str, block: Block) -> str:
 
 
 def read_key(key: str) -> tuple[str, RunSummary | Nudge | Block] | None:
-    """The run and what the key says of it; None for a key that says nothing to us."""
+    """The run and what the key holds; None for a key of another form."""
     match key.split("/"):
         case ["runs-index", "v1", "open", run_id, name] if name.startswith(_BLOCK):
             block = _parse_block(name.removeprefix(_BLOCK))

@@ -5,11 +5,13 @@ A fixture that outlives one test and owns a process (a server for the whole sess
 
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import psutil
 
 PATIENCE_S = 10
+STARTING_S = 1.0
 _adopted: set[int] = set()
 # Helpers of multiprocessing live as long as the interpreter that started them and cannot be stopped earlier.
 _INTERPRETER_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
@@ -35,11 +37,9 @@ class Snapshot:
         self._temporaries = _names(self._temporary)
 
     def leftovers(self) -> list[str]:
-        found = [
-            f"process {pid} ({command})"
-            for pid in sorted(_children() - self._children - _adopted)
-            if not _is_helper(command := command_of(pid))
-        ]
+        deadline = time.monotonic() + STARTING_S
+        while (found := self._processes()) and time.monotonic() < deadline:
+            time.sleep(0.02)  # a helper that was just started still shows the command of its parent
         for thread in threading.enumerate():
             if thread.name in _END_BY_THEMSELVES:
                 thread.join(PATIENCE_S)
@@ -53,6 +53,13 @@ class Snapshot:
         found += [f"file {name} in the working folder" for name in sorted(_names(self._folder) - self._files)]
         more = _names(self._temporary) - self._temporaries
         return found + [f"{name} in the temporary folder" for name in sorted(more)]
+
+    def _processes(self) -> list[str]:
+        return [
+            f"process {pid} ({command})"
+            for pid in sorted(_children() - self._children - _adopted)
+            if not is_helper(command := command_of(pid))
+        ]
 
 
 def _children() -> set[int]:
@@ -72,7 +79,8 @@ def command_of(pid: int) -> str:
         return "ended, not waited for"
 
 
-def _is_helper(command: str) -> bool:
+def is_helper(command: str) -> bool:
+    """A process of multiprocessing that ends with the interpreter that started it."""
     return any(helper in command for helper in _INTERPRETER_HELPERS)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from holdfast.base.scratch import Scratch
-from tests.leftovers import PATIENCE_S, command_of
+from tests.leftovers import PATIENCE_S, command_of, is_helper
 
 FOLDER = "holdfast-tests-"
 PATIENCE = "LEFTOVERS_PATIENCE_S"
@@ -72,8 +72,19 @@ class Temporary:
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
-    """Live processes whose TMPDIR is ``folder`` or below it."""
-    return [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_below(each, folder)]
+    """Live processes whose TMPDIR is ``folder`` or below it, but for this one and the helpers that end with it."""
+    return [
+        each
+        for each in psutil.process_iter()
+        if each.pid != os.getpid() and _is_below(each, folder) and not _is_own_helper(each)
+    ]
+
+
+def _is_own_helper(process: psutil.Process) -> bool:
+    try:
+        return process.ppid() == os.getpid() and is_helper(command_of(process.pid))
+    except psutil.Error:  # it has just ended
+        return False
 
 
 def _is_below(process: psutil.Process, folder: Path) -> bool:

@@ -26,6 +26,7 @@ from holdfast.ingest.submit import inspect_frame
 from holdfast.ontology import upgrader
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import Holdfast, open_platform
+from tests.fakes.orders import OrderPlaced
 from tests.golden import story
 from tests.golden.story import BEGAN_NS, SECOND
 
@@ -185,7 +186,7 @@ async def test_only_events_that_were_not_handled_are_handed_out(copied: Path) ->
         await hf.bus().run(story.HANDLERS, until_idle=True)
         assert sorted(story.handled) == [("bill", "waiting", 1), ("thank", "waiting", 1)]
         story.handled.clear()
-        again = await hf.bus().publish(story.OrderPlaced(order_id="good"), key="good")
+        again = await hf.bus().publish(OrderPlaced(order_id="good"), key="good")
         await hf.bus().run(story.HANDLERS, until_idle=True)
         assert again.duplicate
         assert story.handled == []

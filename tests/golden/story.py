@@ -22,6 +22,7 @@ from holdfast.base.ids import Ambient
 from holdfast.bus import DeadLetter, Event, Retry, on
 from holdfast.ingest.records import Alert, Counter, Gauge, Histogram, Log, Record, State
 from holdfast.ontology import Entity, Field, Relation
+from tests.fakes.orders import OrderPlaced
 
 SECOND = 1_000_000_000
 BEGAN_NS = 1_790_000_000 * SECOND
@@ -211,10 +212,6 @@ WORKFLOWS = [completed, waiting, failing, sleeping, sealed, child, parent]
 
 
 # --- bus ---
-
-
-class OrderPlaced(Event):
-    order_id: str
 
 
 class OrderBilled(Event):

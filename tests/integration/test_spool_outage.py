@@ -54,7 +54,7 @@ async def test_what_waits_is_seen_while_the_store_is_away_and_lands_at_the_next_
             last = [json.loads(line) for line in log.splitlines()]
             [told] = [each for each in last if "in the spool" in each["message"]]
             assert (code, told["level"].lower()) == (0, "warning")
-            assert told["message"].startswith(f"3 batches wait in the spool {spool}: ")
+            assert told["message"].startswith(f"3 batches remain in the spool {spool}, and will land ")
             away = collector()
             problem = json.loads((await asyncio.to_thread(away.communicate))[1].splitlines()[-1])["error"]
             assert (away.returncode, problem["kind"]) == (5, "unavailable")

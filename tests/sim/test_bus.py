@@ -37,8 +37,9 @@ from holdfast.sim.scenarios.bus_claim import BusClaim
 from holdfast.sim.scenarios.bus_events import BusEvents, SimOrder
 from holdfast.sim.scenarios.bus_schedule import BusSchedule
 from holdfast.sim.world import Process, World
+from tests.fakes.orders import OrderPlaced
 from tests.sim.naive import first_broken, rules
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.unit.bus.desk import Desk
 
 LOST_ANSWER = Limits(crashes=0, lost_responses=1)
 CRASH = Limits(crashes=1, lost_responses=0)

@@ -49,7 +49,7 @@ async def test_rows_over_s3_are_those_of_plain_python(engine: Engines, s3_server
 
 async def test_a_task_that_fails_names_the_error_and_its_run_is_on_record(engine: Engines, tmp_path: Path) -> None:
     spec = StoreSpec.parse(f"file:{tmp_path / 'store'}")
-    nowhere = StoreSpec.parse("s3://bucket?endpoint=ftp://nowhere")
+    nowhere = StoreSpec.parse("file:/proc/nowhere")
     async with open_store(spec) as store:
         field = Field(store)
         await field.season(5)

@@ -22,7 +22,6 @@ LARGE_FOLDERS = {
     "src/holdfast/cli": "until Redesign V: one module per command",
     "src/holdfast/cli/acts": "until Redesign V: one module per act of the demo",
     "src/holdfast/ingest": "until Redesign III",
-    "src/holdfast/ingest/frame": "until Redesign III",
     "src/holdfast/metrics": "until Redesign III",
     "src/holdfast/ontology": "until Redesign II",
     "src/holdfast/ontology/filters": "until Redesign II",

@@ -14,10 +14,6 @@ from holdfast.objects.retry import RetryPolicy
 AT_ONCE = Retry(attempts=3, base_ms=0, max_ms=0, jitter_ms=0)
 
 
-class OrderPlaced(Event):
-    order_id: str
-
-
 class InvoiceSent(Event):
     order_id: str
 

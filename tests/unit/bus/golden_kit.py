@@ -7,7 +7,8 @@ from holdfast.bus.pile import READY, Item
 from holdfast.bus.piles import Piles
 from holdfast.bus.schedule import Ticker
 from holdfast.bus.sessions import Session
-from tests.unit.bus.desk import Desk, InvoiceSent, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk, InvoiceSent
 
 SHAPES = {
     "event": "events/default/",

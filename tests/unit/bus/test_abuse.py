@@ -11,7 +11,8 @@ import pytest
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.bus import Context, Event, Handler, Later, on
 from holdfast.bus.errors import BadHandler
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 
 class Thing(Event):

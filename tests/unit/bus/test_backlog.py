@@ -9,7 +9,8 @@ import pytest
 from holdfast.bus import Bus, Handler, on
 from holdfast.bus.digest import DigestShape, Section
 from holdfast.bus.event import Envelope
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from typing import Any
 
 from holdfast.bus import on
 from holdfast.bus.digest import DigestShape
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 
 async def test_an_event_that_nobody_has_seen_is_not_believed_to_be_done() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.bus import Bus, on
 from holdfast.bus.runner import Runner
-from tests.unit.bus.desk import Desk, InvoiceSent, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk, InvoiceSent
 
 
 async def handle(ctx: Any, event: Any) -> None:

@@ -16,7 +16,7 @@ from holdfast.sim.scenario import Scenario
 from holdfast.sim.seed import Seed
 from holdfast.sim.store import SimStore
 from holdfast.sim.world import Process, World
-from tests.unit.bus.desk import OrderPlaced
+from tests.fakes.orders import OrderPlaced
 
 EVENTS = 300
 DONE: list[str] = []

@@ -7,7 +7,8 @@ import pytest
 from holdfast.base.errors import Corrupt, Invalid
 from holdfast.bus import BadPayload, UnknownEventType, layout
 from holdfast.bus.event import Envelope, event_class
-from tests.unit.bus.desk import OrderPlaced, Renamed
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Renamed
 
 PLAIN: dict[str, Any] = {
     "id": "0b0e",

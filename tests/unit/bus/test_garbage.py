@@ -9,7 +9,8 @@ import pytest
 from holdfast.base.errors import Corrupt, Incompatible
 from holdfast.bus import on
 from holdfast.bus.tail import Tail
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 MOMENT = "2027-01-15T07-59-00.000000+00-00"
 DAY = 86_400

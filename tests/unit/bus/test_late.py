@@ -4,7 +4,8 @@ from typing import Any
 
 from holdfast.bus import Bus, on
 from holdfast.bus.runner import Runner
-from tests.unit.bus.desk import Desk, InvoiceSent, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk, InvoiceSent
 
 
 def runner_of(bus: Bus, seen: list[str], **options: Any) -> Runner:

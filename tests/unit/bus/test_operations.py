@@ -9,7 +9,8 @@ from holdfast.base.errors import Invalid, NotFound
 from holdfast.bus import Bus, on
 from holdfast.bus.errors import BadHandler
 from holdfast.bus.sessions import Session, list_sessions, prune
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 DAY = 86_400
 

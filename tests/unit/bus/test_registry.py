@@ -11,7 +11,8 @@ from pydantic import Field, computed_field
 from holdfast.base.errors import Invalid
 from holdfast.bus import BadPayload, Event, TypeTaken
 from holdfast.bus.event import event_class
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 MODULE = """
 from holdfast.bus import Event

@@ -21,7 +21,8 @@ from holdfast.bus import (
     on,
 )
 from holdfast.bus.claims import Busy, Hold, Over
-from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import AT_ONCE, Desk, InvoiceSent
 
 
 def recorder(log: list[Any], *types: type[Event], **options: Any) -> Handler:

@@ -12,7 +12,8 @@ from holdfast.base.errors import Corrupt
 from holdfast.bus import BadSchedule, Schedule
 from holdfast.bus.publish import Boundary, Publisher
 from holdfast.bus.schedule import Ticker
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 EVENT = OrderPlaced(order_id="tick")
 HOUR = 3_600

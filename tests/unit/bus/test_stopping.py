@@ -6,7 +6,8 @@ from typing import Any
 from holdfast.bus import Bus, Context, Handler, on
 from holdfast.objects.memory import MemoryStore
 from holdfast.objects.store import Object
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 
 
 def recorder(log: list[Any]) -> Handler:

@@ -8,7 +8,8 @@ import pytest
 from holdfast.bus import Later, on
 from holdfast.bus.pile import READY, Item, Pile, Sheet
 from holdfast.bus.turns import Backlog, Columns, Turns
-from tests.unit.bus.desk import Desk, OrderPlaced
+from tests.fakes.orders import OrderPlaced
+from tests.unit.bus.desk import Desk
 from tests.unit.bus.test_backlog import recorder, section_of, small
 
 __all__ = ["small"]

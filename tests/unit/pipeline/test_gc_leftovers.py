@@ -20,7 +20,7 @@ from holdfast.runs.journal.history import read_history
 from holdfast.runs.journal.index import RunIndex
 from holdfast.runs.journal.journal import Journal
 from holdfast.runs.journal.payload import get_payload, put_payload
-from tests.unit.bus.desk import OrderPlaced
+from tests.fakes.orders import OrderPlaced
 from tests.unit.ontology.broken import attempt_that_lost, migration_that_was_not_published, sound
 from tests.unit.ontology.desk import CUSTOMER
 from tests.unit.ontology.desk import Desk as OntologyDesk

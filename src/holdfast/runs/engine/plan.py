@@ -182,7 +182,7 @@ def check_identity(state: RunState, who: Identity) -> None:
 
 
 def _check_parent(state: RunState, who: Identity) -> None:
-    """A child's id is ``{parent}.{step}``, which may be the id of an unrelated run too: compare the recorded parents."""
+    """A child's id is ``{parent}.{step}``, which may be an unrelated run too: compare the recorded parents."""
     there, meant = state.start.get("parent"), who.first.get("parent")
     if there == meant or state.source is not None:  # a fork of a child has the child's first line
         return

@@ -47,42 +47,44 @@ if TYPE_CHECKING:
     from holdfast.runs.engine.workflow import Workflow
 
 
-Whose = asyncio.Task[Any] | None
+TaskOrNone = asyncio.Task[Any] | None
 
 
 class Deferred:
+    """Drafts that are recorded together with the next entry of the task that made them."""
+
     def __init__(self) -> None:
-        self._kept: list[tuple[Whose, Draft]] = []
+        self._kept: list[tuple[TaskOrNone, Draft]] = []
 
     def keep(self, draft: Draft) -> None:
         self._kept.append((asyncio.current_task(), draft))
 
-    def take(self, *whose: Whose) -> list[Draft]:
-        """What these tasks have kept, in order; without a task, what all have."""
+    def take(self, *tasks: TaskOrNone) -> list[Draft]:
+        """Remove and return the drafts of these tasks, in order; without arguments, all drafts."""
         if not self._kept:
             return []
-        due = [draft for task, draft in self._kept if not whose or task in whose]
-        self._kept = [(task, draft) for task, draft in self._kept if whose and task not in whose]
+        due = [draft for task, draft in self._kept if not tasks or task in tasks]
+        self._kept = [(task, draft) for task, draft in self._kept if tasks and task not in tasks]
         return due
 
-    def due(self, main: Whose) -> list[Draft]:
-        """What goes with the next entry of this task: its own, and if it is the main one, everybody's."""
+    def due(self, main: TaskOrNone) -> list[Draft]:
+        """The drafts that go with the next entry of this task: its own, or all if it is the main one."""
         if not self._kept:
             return []
         task = asyncio.current_task()
         return self.take() if task is main else self.take(task)
 
-    def hand_over(self, whose: Container[Whose]) -> None:
-        """This task answers from now on for what these have kept."""
+    def hand_over(self, tasks: Container[TaskOrNone]) -> None:
+        """Make this task the owner of the drafts of ``tasks``."""
         mine = asyncio.current_task()
-        self._kept = [(mine if task in whose else task, draft) for task, draft in self._kept]
+        self._kept = [(mine if task in tasks else task, draft) for task, draft in self._kept]
 
     def drop(self) -> None:
         self._kept.clear()
 
 
-_owners: "WeakKeyDictionary[asyncio.Task[Any], Context]" = WeakKeyDictionary()
-"""Which session a task belongs to, as far as it is known."""
+_owners: WeakKeyDictionary[asyncio.Task[Any], object] = WeakKeyDictionary()
+"""The token of the session that a task belongs to, as far as it is known."""
 
 
 class Context:
@@ -92,12 +94,13 @@ class Context:
         self._journal = journal
         self.run_id = journal.run_id
         self._replay = replay
-        self.main: Whose = None
+        self._token = object()
+        self.main: TaskOrNone = None
         """The workflow's own task."""
         self._ids = StepIds()
         self._deferred = Deferred()
-        self._cancelled_tasks: set[Whose] = set()
-        self._recording: set[Whose] = set()
+        self._cancelled_tasks: set[TaskOrNone] = set()
+        self._recording: set[TaskOrNone] = set()
         """Tasks whose step has returned and is being recorded."""
         self._older: WeakSet[asyncio.Task[Any]] = WeakSet()
         """Tasks that existed before the workflow's code ran, so that none of them is its own."""
@@ -110,7 +113,7 @@ class Context:
         """Called in the workflow's own task before its code runs."""
         self.main = task = asyncio.current_task()
         if task is not None:
-            _owners[task] = self
+            _owners[task] = self._token
         if self._replay.has_aside():
             self._older = WeakSet(asyncio.all_tasks())
 
@@ -275,7 +278,7 @@ class Context:
 
     def _aside(self, ident: str) -> Entry | None:
         if (task := asyncio.current_task()) is not None:
-            _owners[task] = self
+            _owners[task] = self._token
         entry = self._replay.ask_aside(ident)
         if entry is None:
             self._cancel_aside()
@@ -371,7 +374,7 @@ class Context:
         return any(
             task is not self.main
             and task not in self._older
-            and _owners.get(task, self) is self
+            and _owners.get(task, self._token) is self._token
             and inspect.iscoroutine(task.get_coro())
             for task in asyncio.all_tasks()
         )
@@ -489,9 +492,9 @@ class Context:
         fields = await self._fields("result", packed) if packed is not None else {}
         await self._append(Draft(draft.type, {**draft.fields, **fields}))
 
-    def _release(self, *whose: Whose) -> None:
+    def _release(self, *tasks: TaskOrNone) -> None:
         """The workflow goes on in other tasks: what was deferred comes before anything that they record."""
-        if due := self._deferred.take(*whose):
+        if due := self._deferred.take(*tasks):
             self._journal.hold(*due)
 
     async def _append(self, *drafts: Draft) -> None:

@@ -153,7 +153,7 @@ class Replay:
         return bool(self._by_id)
 
     def check_aside(self) -> None:
-        """Raise if a step of a group or another task was never asked for. Call it when nobody can ask for it any more:
+        """Raise if a step of a group or another task was never requested. Call it when nothing can request it any more:
         the main lane asks for something new, and no other task is alive.
         """
         for entry in self._by_id.values():

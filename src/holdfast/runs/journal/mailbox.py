@@ -52,8 +52,8 @@ async def post(store: Store, ambient: Ambient, run_id: str, event: str, value: A
 
 
 class Inbox:
-    """One session's view of a run's mail: its history is looked through once, and what a listing has shown is handed
-    out before the store is asked again. So n waits for n mails cost one pass and one LIST, not n of each.
+    """One session's view of a run's mail: the history is searched once, and all mail of one listing is
+    returned before the next listing. So n waits for n mails cost one pass and one LIST, not n of each.
 
     A mail that comes later is younger than those that a listing has shown, so the order stays that of their arrival.
     """
@@ -97,7 +97,7 @@ def taken(history: History) -> set[str]:
 
 
 def consumed_keys(history: History) -> list[str]:
-    """Where the mails lie that this history has consumed."""
+    """The keys of the mails that this history has consumed."""
     return [
         layout.mail_key(history.run_id, str(entry.fields.get("event")), str(entry.fields["mail"]))
         for entry in history.entries

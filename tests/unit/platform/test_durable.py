@@ -140,7 +140,7 @@ async def test_emitting_elsewhere_is_refused() -> None:
         with pytest.raises(Invalid, match="outside a step"):
             await hf.start(outside, run_id="r1")
         outcome = await checkout.start(hf.store, "o1", run_id="r2")
-        assert "nobody here publishes" in str(outcome.error)
+        assert "provides no way to publish" in str(outcome.error)
 
 
 async def test_a_loop_that_continues_as_new_emits_every_time() -> None:

@@ -33,7 +33,7 @@ from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.agent.queue import QueueOptions, open_queue
 from holdfast.ingest.agent.sender import Rejected, Silent, Taken
 from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
-from holdfast.ingest.authority import Acceptance, Place, open_authority
+from holdfast.ingest.authority import Acceptance, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.frame import Limits, decode, encode, pack
 from holdfast.ingest.landing import SpoolCollector
@@ -41,6 +41,7 @@ from holdfast.ingest.marks import Marks
 from holdfast.ingest.spool import open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.metrics.windows import Windows
+from holdfast.objects.place import Place
 from holdfast.ontology import drop, erase, upgrader
 from holdfast.ontology.compact import Compactor
 from holdfast.ontology.turn import Open

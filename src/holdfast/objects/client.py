@@ -33,6 +33,7 @@ from typing import TypeVar
 from holdfast.base.errors import Ambiguous, Contended, Corrupt, Invalid, NotFound, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.cache import DiskCache
+from holdfast.objects.place import Place
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import (
     OVERWRITE,
@@ -173,6 +174,11 @@ class Client(Store):
         if self._spec is None:
             raise Invalid("this client was made without an address", remedy="open the store by its URI")
         return self._spec
+
+    @property
+    def place(self) -> Place:
+        """Where the store is, as its backend resolved it: equal places are one store."""
+        return self.backend.place or Place.of(self.spec)
 
     def uncached(self) -> "Client":
         """A client of the same store that answers everything from the store itself."""

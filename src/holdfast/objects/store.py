@@ -21,9 +21,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import NewType, Self
+from typing import TYPE_CHECKING, NewType, Self
 
 from holdfast.base.errors import Invalid, NotFound, check
+
+if TYPE_CHECKING:  # it imports this module
+    from holdfast.objects.place import Place
 
 Version = NewType("Version", str)
 
@@ -131,6 +134,11 @@ ADDRESSED = Addressed()
 
 class Store(ABC):
     """Objects under one prefix."""
+
+    @property
+    def place(self) -> "Place | None":
+        """Where a backend that asks a server found it; None where the URI says all."""
+        return None
 
     @abstractmethod
     async def get(self, key: str) -> Object: ...

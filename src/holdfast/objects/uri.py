@@ -130,13 +130,11 @@ class StoreSpec:
     @property
     def uri(self) -> str:
         """The address alone: no options, no secrets. Fit for logs."""
-        if self.scheme in ("file", "memory"):
-            return f"{self.scheme}:{_quoted(self.place)}"
-        return f"{self.scheme}://{self.place}/{_quoted(self.prefix)}".rstrip("/")
+        return uri_of(self.scheme, self.place, self.prefix)
 
     @property
     def endpoint(self) -> str | None:
-        """The server's address; None where the provider's own is used."""
+        """The server's address in the URI or the settings; None where the environment or the provider decides."""
         return self.text("endpoint")
 
     def text(self, name: str) -> str | None:
@@ -210,6 +208,21 @@ def shown(address: str) -> str:
     if slashes and colon and not port.isdigit():
         host = f"{name}:***"
     return f"{scheme}{slashes}{'***' if hidden else ''}{at}{host}{slash}{path}"
+
+
+def uri_of(scheme: str, place: str, prefix: str) -> str:
+    if scheme in ("file", "memory"):
+        return f"{scheme}:{_quoted(place)}"
+    return f"{scheme}://{place}/{_quoted(prefix)}".rstrip("/")
+
+
+def canonical_endpoint(uri: str, endpoint: str) -> str:
+    """One text for all ways to write this endpoint: lower case, no slash at the end, no port that is the default."""
+    parts = check_endpoint(uri, endpoint)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = parts.port in (None, {"http": 80, "https": 443}[parts.scheme])
+    return f"{parts.scheme}://{host}{'' if usual else f':{parts.port}'}{parts.path.rstrip('/')}"
 
 
 def check_endpoint(uri: str, endpoint: str) -> SplitResult:

@@ -16,6 +16,7 @@ from holdfast.objects.conformance.certificate import CERTIFICATE_KEY, read_certi
 from holdfast.objects.conformance.laws import KEPT, LAWS, UNJUDGED, Bench, Effort, Law, Violation
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.open import _shelves
+from holdfast.objects.place import Place
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
@@ -150,7 +151,7 @@ class TestCertify:
         assert "certificate written: meta/certificate.json" in desk.stdout.getvalue()
         certificate = asyncio.run(read_certificate(MemoryStore(shelf)))
         assert certificate is not None
-        assert certificate.covers(SPEC)
+        assert certificate.covers(Place.of(SPEC))
         assert (certificate.races, certificate.rounds, certificate.keys) == (9, 125, 1_100)
         assert [law.name for law in certificate.laws] == [law.name for law in LAWS]
         assert set(shelf.objects) == {CERTIFICATE_KEY}

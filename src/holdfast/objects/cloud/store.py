@@ -33,6 +33,7 @@ from holdfast.base.errors import Invalid, Unavailable, check
 from holdfast.objects.cloud.config import connect
 from holdfast.objects.cloud.errors import RAISED, Bucket, Failure, explain, is_lost, is_missing
 from holdfast.objects.cloud.runtime import check_process
+from holdfast.objects.place import Place
 from holdfast.objects.store import (
     OVERWRITE,
     Addressed,
@@ -76,6 +77,7 @@ class CloudStore(Store):
         connection = connect(spec, os.environ if environ is None else environ)
         self._backend = connection.backend
         self._bucket = connection.bucket
+        self._place = connection.place
         self._unquoted_if_match = connection.unquoted_if_match
         self._bulk_delete = connection.bulk_delete
         self._limit = spec.number("requests_in_flight", default=REQUESTS_IN_FLIGHT)
@@ -85,6 +87,10 @@ class CloudStore(Store):
         self._made_in = os.getpid()
         if spec.scheme == "az" and "\\" in self._root:
             raise _backslash(self._root)
+
+    @property
+    def place(self) -> Place:
+        return self._place
 
     async def get(self, key: str) -> Object:
         path = self._path(key)

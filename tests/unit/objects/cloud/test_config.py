@@ -93,6 +93,22 @@ def test_a_place_of_the_provider_itself_names_no_endpoint() -> None:
     assert by_variable == Place("az", "", "container", "", "b")
 
 
+@pytest.mark.parametrize(
+    ("address", "answered"),
+    [
+        ("http://host:90/base/bucket/k", True),
+        ("http://bucket.host:90/k", True),
+        ("http://host:9000/base/bucket/k", False),
+        ("http://host.example:90/base/bucket/k", False),
+        ("http://169.254.169.254/latest//bucket.host", False),
+    ],
+)
+def test_requests_to_the_store_are_told_from_those_for_credentials(address: str, answered: bool) -> None:
+    bucket = connect(s3(endpoint="HTTP://Host:90/base/"), {}).bucket
+    asked = Failure.read(dumps.answered(GenericError, 500, None, address=address))
+    assert bucket.answered(asked) is answered
+
+
 def test_settings_that_cannot_work_are_refused_when_the_store_is_opened() -> None:
     with pytest.raises(Invalid, match="no TLS"):
         CloudStore(s3(endpoint="http://host", allow_http="false"), environ={})

@@ -87,6 +87,8 @@ _SECRET_NAMES = {name for names in SECRETS.values() for name in names} | {
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _WHERE_TO_PUT_SECRETS = "put credentials into the environment, or into files that holdfast.toml names"
+_MOST = 1_000_000_000
+"""Bound of numbers in options. In milliseconds it is eleven days; a timeout far above it does not fit obstore's."""
 _EXAMPLES = "file:./data, memory:, s3://bucket/prefix"
 
 
@@ -247,9 +249,13 @@ def _check_value(uri: str, kind: str, name: str, value: str) -> None:
         return  # counts as unset
     if kind == "switch" and value.lower() not in _TRUE + _FALSE:
         raise Invalid(f"{uri}: {name}={value} is neither true nor false", remedy="write true or false")
-    if kind in ("number", "ms") and not (value.isascii() and value.isdigit() and int(value) > 0):
+    if kind in ("number", "ms") and not (value.isascii() and value.isdigit() and value.strip("0")):
         unit = " of milliseconds" if kind == "ms" else ""
         raise Invalid(f"{uri}: {name}={value} is not a whole number{unit}, 1 or more", remedy=f"write {name}=1000")
+    digits = value.lstrip("0")
+    if kind in ("number", "ms") and (len(digits) > len(str(_MOST)) or int(digits) > _MOST):
+        shown_value = value if len(value) <= 40 else f"{value[:40]}..."
+        raise Invalid(f"{uri}: {name}={shown_value} is too large", remedy=f"write a number up to {_MOST}")
     if kind == "endpoint":
         check_endpoint(uri, value)
 

@@ -251,6 +251,10 @@ class TestSecrets:
         ((("endpoint", "http://key:with/secret/slashes@host:port"),), "not an address", "http://host:port"),
         ((("endpoint", "http://key:secret@host"),), "carries credentials", "holdfast.toml"),
         ((("sse", "rot13"),), "sse=rot13", "AES256"),
+        ((("request_timeout_ms", "99999999999999999999"),), "request_timeout_ms=9+ is too large", "1000000000"),
+        ((("connect_timeout_ms", "1000000001"),), "connect_timeout_ms=1000000001 is too large", "1000000000"),
+        ((("requests_in_flight", "9" * 5000),), "requests_in_flight=9{40}... is too large", "1000000000"),
+        ((("requests_in_flight", "00"),), "requests_in_flight=00 is not a whole number", "=1000"),
         ((("sse_kms_key_id", "k"),), "sse_kms_key_id", "both"),
     ],
 )

@@ -109,6 +109,11 @@ def test_requests_to_the_store_are_told_from_those_for_credentials(address: str,
     assert bucket.answered(asked) is answered
 
 
+def test_the_largest_numbers_work() -> None:
+    most = dict.fromkeys(("requests_in_flight", "connect_timeout_ms", "request_timeout_ms"), "1000000000")
+    assert CloudStore(s3(**most), environ={}).place.bucket == "bucket"
+
+
 def test_settings_that_cannot_work_are_refused_when_the_store_is_opened() -> None:
     with pytest.raises(Invalid, match="no TLS"):
         CloudStore(s3(endpoint="http://host", allow_http="false"), environ={})

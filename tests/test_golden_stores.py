@@ -17,12 +17,13 @@ from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.agent.queue import open_queue
 from holdfast.ingest.agent.sender import Answer, Taken
 from holdfast.ingest.agent.shipper import Shipper, ShipperOptions
-from holdfast.ingest.authority import Acceptance, Place, open_authority
+from holdfast.ingest.authority import Acceptance, open_authority
 from holdfast.ingest.collector import CollectorOptions
 from holdfast.ingest.frame import Identity
 from holdfast.ingest.landing import SpoolCollector
 from holdfast.ingest.spool import open_spool
 from holdfast.ingest.submit import inspect_frame
+from holdfast.objects.place import Place
 from holdfast.ontology import upgrader
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import Holdfast, open_platform

@@ -13,7 +13,7 @@ from holdfast import pipeline
 from holdfast.base.config import load
 from holdfast.base.ids import Ambient
 from holdfast.ingest.accept import Accepted
-from holdfast.ingest.authority import Acceptance, Place, open_authority
+from holdfast.ingest.authority import Acceptance, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.objects.client import Client
 from holdfast.objects.open import backend, open_store
@@ -28,7 +28,7 @@ IMPATIENT = pipeline.Options(lease_ttl_ms=300, gc=GcOptions(horizon_ns=0, grace_
 
 async def collect(uri: str, name: str, variant: str, count: str) -> None:
     async with open_store(StoreSpec.parse(uri, load())) as store:
-        authority = await open_authority(store, store.ambient, Place.of(store.spec), Acceptance.S3_MANIFEST)
+        authority = await open_authority(store, store.ambient, store.place, Acceptance.S3_MANIFEST)
         async with Collector(store, store.ambient, authority, CollectorOptions(name)) as collector:
             for number in range(int(count)):
                 submission = frame(number, int(variant))

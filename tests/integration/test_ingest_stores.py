@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.ingest.accept import Accepted, Answer, IdentityConflict
 from holdfast.ingest.authority import Acceptance, open_authority
-from holdfast.ingest.authority import Place as Address
 from holdfast.ingest.collector import Collector, CollectorOptions
+from holdfast.objects.place import Place as Address
 from holdfast.sim.ingest_kit import submission
 from tests.integration.collectors import referred
 from tests.integration.run_places import Place, place_for

@@ -8,9 +8,10 @@ import typer
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.base.ids import Ambient
 from holdfast.cli.shell import Shell, noun_app
-from holdfast.ingest.authority import Acceptance, Authority, Place, add_alias, objection, promote, read_authority
+from holdfast.ingest.authority import Acceptance, Authority, add_alias, objection, promote, read_authority
 from holdfast.ingest.spool import open_spool
 from holdfast.objects.open import open_store
+from holdfast.objects.place import Place
 
 app = noun_app()
 
@@ -28,7 +29,7 @@ def show(context: typer.Context) -> None:
     async def work() -> None:
         async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
             found = await read_authority(store, store.ambient)
-            place = Place.of(store.spec)
+            place = store.place
             if found is None:
                 raise NotFound(f"{place}: has no authority", remedy="start a collector; it begins one")
             shell.out.record(_fields(found, place))
@@ -65,7 +66,7 @@ def promote_copy(
 
     async def work() -> None:
         async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
-            place = Place.of(store.spec)
+            place = store.place
             found = await read_authority(store, store.ambient)
             if not original_is_out_of_service:
                 original = "its original" if found is None else str(found.place)
@@ -94,7 +95,7 @@ def alias(
 
     async def work() -> None:
         async with open_store(shell.settings.store.uri, settings=shell.settings) as store:
-            place = Place.of(store.spec)
+            place = store.place
             if not same_bucket:
                 found = await read_authority(store, store.ambient)
                 known = "the one in its authority" if found is None else str(found.place)

@@ -30,6 +30,7 @@ from holdfast.objects.conformance.certificate import (
 from holdfast.objects.conformance.examination import Connect, Examination, examine
 from holdfast.objects.conformance.laws import BROKEN, LAWS, UNJUDGED, Effort, Finding, Law
 from holdfast.objects.open import backend
+from holdfast.objects.place import Place
 from holdfast.objects.uri import StoreSpec
 
 app = noun_app()
@@ -50,6 +51,7 @@ class Report:
     """What was found. ``certificate`` is the key of the certificate that was written."""
 
     spec: StoreSpec
+    place: Place
     plan: Plan
     prefix: str
     usage: Usage
@@ -117,7 +119,7 @@ async def run_doctor(
     async with examine(
         spec, effort=plan.effort, ambient=ambient, connect=connect, on_leftovers=on_leftovers
     ) as examination:
-        report = Report(spec, plan, examination.prefix, examination.usage)
+        report = Report(spec, examination.place, plan, examination.prefix, examination.usage)
         try:
             await _judge(out, examination, report)
         except asyncio.CancelledError:
@@ -173,7 +175,7 @@ async def _judge(out: Output, examination: Examination, report: Report) -> None:
 
 async def _certify(examination: Examination, report: Report, ambient: Ambient) -> None:
     certificate = certify(
-        report.spec, report.findings, report.plan.effort, holdfast_version=version("holdfast"), ambient=ambient
+        report.place, report.findings, report.plan.effort, holdfast_version=version("holdfast"), ambient=ambient
     )
     await write_certificate(examination.store, certificate, ambient)
     report.certificate = CERTIFICATE_KEY
@@ -223,7 +225,7 @@ def as_document(report: Report) -> dict[str, Any]:
     effort = report.plan.effort
     return {
         "store": report.spec.uri,
-        "endpoint": report.spec.endpoint,
+        "endpoint": report.place.endpoint or None,
         "ok": report.ok,
         "broken": report.broken,
         "unjudged": report.unjudged,

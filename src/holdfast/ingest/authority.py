@@ -17,12 +17,12 @@ from typing import Any
 from holdfast.base import codec
 from holdfast.base.clock import iso
 from holdfast.base.codec import Document
-from holdfast.base.errors import Corrupt, NotFound, Refused
+from holdfast.base.errors import Corrupt, Invalid, NotFound, Refused
 from holdfast.base.ids import Ambient
 from holdfast.ingest import layout
+from holdfast.objects.place import Place
 from holdfast.objects.register import UNCHANGED, Register, Unchanged
 from holdfast.objects.store import Store
-from holdfast.objects.uri import StoreSpec
 
 FORMAT = "holdfast.authority"
 VERSION = 1
@@ -37,37 +37,6 @@ class Acceptance(StrEnum):
     """A batch is accepted when its manifest is in the object store; any number of collectors."""
     LOCAL_SPOOL = "local_spool"
     """A batch is accepted when it is on the one collector's disk, and lands in the object store later."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An address of a store, as far as it tells stores apart."""
-
-    scheme: str
-    endpoint: str
-    bucket: str
-    prefix: str
-
-    @classmethod
-    def of(cls, spec: StoreSpec) -> "Place":
-        options = dict(spec.options)
-        endpoint = options.get("endpoint", options.get("account", "")).rstrip("/").lower()
-        return cls(spec.scheme, endpoint, spec.place, spec.prefix)
-
-    def document(self) -> Document:
-        return {"scheme": self.scheme, "endpoint": self.endpoint, "bucket": self.bucket, "prefix": self.prefix}
-
-    @classmethod
-    def read(cls, document: Any) -> "Place":
-        names = ("scheme", "endpoint", "bucket", "prefix")
-        if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in names):
-            raise Corrupt(f"{layout.AUTHORITY}: {document!r} is no address of a store")
-        return cls(*(document[name] for name in names))
-
-    def __str__(self) -> str:
-        path = f"{self.bucket}/{self.prefix}" if self.prefix else self.bucket
-        address = f"{self.scheme}:{path}" if self.scheme in ("file", "memory") else f"{self.scheme}://{path}"
-        return f"{address} at {self.endpoint}" if self.endpoint else address
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +64,10 @@ class _Shape:
         try:
             return Authority(
                 authority_id=str(document["authority_id"]),
-                place=Place.read(document),
+                place=_read_place(document),
                 acceptance=Acceptance(document["acceptance"]),
                 created_at=str(document["created_at"]),
-                aliases=tuple(Place.read(alias) for alias in document.get("aliases", [])),
+                aliases=tuple(_read_place(alias) for alias in document.get("aliases", [])),
                 spool_id=document.get("spool_id"),
                 former=tuple(document.get("former", [])),
             )
@@ -118,6 +87,27 @@ class _Shape:
             "spool_id": value.spool_id,
             "former": list(value.former),
         }
+
+
+def _read_place(document: Any) -> Place:
+    """A place as it is stored here. Older versions stored no ``account``, and the endpoint as the URI had it.
+
+    An old document has an empty endpoint if the URI named none, also where a variable or a profile named a server.
+    Which one is not known, so it is read as the provider's own. At any other server the store is refused until
+    ``holdfast authority alias`` confirms that it is the original: a copy from AWS to that server looks the same.
+    For Azure the old endpoint may be the account alone. An old address of a server says no account, and is refused too.
+    """
+    names = ("scheme", "endpoint", "bucket", "prefix")
+    if not isinstance(document, dict) or not all(isinstance(document.get(name), str) for name in names):
+        raise Corrupt(f"{layout.AUTHORITY}: {document!r} is no address of a store")
+    scheme, endpoint, bucket, prefix = (document[name] for name in names)
+    account = document.get("account", "")
+    if scheme == "az" and "account" not in document and "://" not in endpoint:
+        endpoint, account = "", endpoint
+    try:
+        return Place.at(scheme, endpoint, bucket, prefix, str(account))
+    except Invalid as error:
+        raise Corrupt(f"{layout.AUTHORITY}: {error}") from error
 
 
 def _register(store: Store, ambient: Ambient) -> Register[Authority]:

@@ -33,8 +33,10 @@ from typing import TypeVar
 from holdfast.base.errors import Ambiguous, Contended, Corrupt, Invalid, NotFound, Unavailable
 from holdfast.base.ids import Ambient
 from holdfast.objects.cache import DiskCache
+from holdfast.objects.place import Place
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import (
+    BULK_DELETE,
     OVERWRITE,
     Addressed,
     Create,
@@ -69,9 +71,6 @@ DOLLARS_PER_REQUEST = {
 
 START_CHECK_PREFIX = "holdfast-start-check-"
 """Prefix of the object that a service writes to check a store when it starts; a random id follows."""
-
-BULK_DELETE = 1000
-"""Keys in one call of a backend's ``delete_many``: what fits into one DeleteObjects request of S3."""
 
 
 @dataclass
@@ -173,6 +172,11 @@ class Client(Store):
         if self._spec is None:
             raise Invalid("this client was made without an address", remedy="open the store by its URI")
         return self._spec
+
+    @property
+    def place(self) -> Place:
+        """Where the store is, as its backend resolved it: equal places are one store."""
+        return self.backend.place or Place.of(self.spec)
 
     def uncached(self) -> "Client":
         """A client of the same store that answers everything from the store itself."""
@@ -318,7 +322,7 @@ class Client(Store):
         except NotFound:
             return None
         if found.size != size:
-            raise Corrupt(f"{key}: holds {found.size} bytes, but the bytes that its name stands for are {size}")
+            raise Corrupt(f"{key}: has {found.size} bytes, expected {size}")
         return Written(found.version)
 
     # --- single requests, counted ---

@@ -5,7 +5,7 @@ Subclasses override the calls that they change. Production puts none around a ba
 
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.objects.store import (
     OVERWRITE,
@@ -22,6 +22,9 @@ from holdfast.objects.store import (
     Written,
 )
 
+if TYPE_CHECKING:
+    from holdfast.objects.place import Place
+
 T = TypeVar("T")
 Call = Coroutine[Any, Any, T]
 """The inner store's own coroutine is returned; there is none around it."""
@@ -30,6 +33,10 @@ Call = Coroutine[Any, Any, T]
 class Layer(Store):
     def __init__(self, inner: Store) -> None:
         self.inner = inner
+
+    @property
+    def place(self) -> "Place | None":
+        return self.inner.place
 
     def get(self, key: str) -> Call[Object]:
         return self.inner.get(key)

@@ -6,6 +6,7 @@ A store may hold ``meta/format.json`` with the version of its layout; none means
 the layout in a way that older ones misread writes the object first, and older clients then refuse the store.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.cache import DiskCache
 from holdfast.objects.client import Client
 from holdfast.objects.memory import MemoryStore, Shelf
+from holdfast.objects.place import Place
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
 
@@ -98,10 +100,11 @@ def open_store(
     async def opened() -> Client:
         spec = address if isinstance(address, StoreSpec) else StoreSpec.parse(address, settings)
         around = ambient if ambient is not None else Ambient.system()
+        bare = backend(spec)
         cache = None
         if immutable is not None and settings is not None:
-            cache = _disk_cache(settings.cache, spec, immutable, around)
-        client = Client(backend(spec), ambient=around, retry=spec.retry, cache=cache, spec=spec)
+            cache = _disk_cache(settings.cache, bare.place or Place.of(spec), immutable, around)
+        client = Client(bare, ambient=around, retry=spec.retry, cache=cache, spec=spec)
         try:
             if not any_format:
                 await check_format(client)
@@ -137,12 +140,12 @@ def backend(spec: StoreSpec) -> Store:
 
 
 def _disk_cache(
-    section: CacheSection, spec: StoreSpec, immutable: Callable[[str], bool], ambient: Ambient
+    section: CacheSection, place: Place, immutable: Callable[[str], bool], ambient: Ambient
 ) -> DiskCache | None:
     # A memory store of this name in another process holds other objects.
-    if section.dir is None or spec.scheme == "memory":
+    if section.dir is None or place.scheme == "memory":
         return None
-    namespace = " ".join([spec.uri, spec.text("endpoint") or "", spec.text("account") or ""]).rstrip()
+    namespace = json.dumps(place.document())  # names the server: buckets of one name on two servers hold other bytes
     return DiskCache(
         section.dir, max_bytes=section.max_bytes, namespace=namespace, immutable=immutable, ambient=ambient
     )

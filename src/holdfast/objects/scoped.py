@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.objects.layer import Layer
 from holdfast.objects.store import (
@@ -22,6 +23,9 @@ from holdfast.objects.store import (
     check_prefix,
 )
 
+if TYPE_CHECKING:
+    from holdfast.objects.place import Place
+
 
 class Scoped(Layer):
     """Closing it leaves the outer store open."""
@@ -29,6 +33,11 @@ class Scoped(Layer):
     def __init__(self, inner: Store, prefix: str) -> None:
         super().__init__(inner)
         self.prefix = check_prefix(prefix)
+
+    @property
+    def place(self) -> "Place | None":
+        outer = self.inner.place
+        return None if outer is None else replace(outer, prefix=f"{outer.prefix}/{self.prefix}".strip("/"))
 
     async def get(self, key: str) -> Object:
         return replace(await self.inner.get(self.prefix + key), key=key)

@@ -21,14 +21,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import NewType, Self
+from typing import TYPE_CHECKING, NewType, Self
 
 from holdfast.base.errors import Invalid, NotFound, check
+
+if TYPE_CHECKING:  # it imports this module
+    from holdfast.objects.place import Place
 
 Version = NewType("Version", str)
 
 VERSION_DIGITS = 32
 """Hexadecimal digits of a SHA-256, the fastest cryptographic hash on processors with instructions for it."""
+
+PAGE_SIZE = 1000
+"""Items on a page of a listing: what S3 and Google's store return for one request."""
+
+BULK_DELETE = 1000
+"""Keys in one DeleteObjects request of S3, and so in one call of a backend's ``delete_many`` by ``Client``."""
 
 MAX_KEY_BYTES = 1024
 """S3's limit; the prefix in a store's URI counts towards it."""
@@ -131,6 +140,11 @@ ADDRESSED = Addressed()
 
 class Store(ABC):
     """Objects under one prefix."""
+
+    @property
+    def place(self) -> "Place | None":
+        """Where a backend that asks a server found it; None where the URI says all."""
+        return None
 
     @abstractmethod
     async def get(self, key: str) -> Object: ...

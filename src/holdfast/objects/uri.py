@@ -87,6 +87,8 @@ _SECRET_NAMES = {name for names in SECRETS.values() for name in names} | {
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _WHERE_TO_PUT_SECRETS = "put credentials into the environment, or into files that holdfast.toml names"
+_MOST = 1_000_000_000
+"""Bound of numbers in options. In milliseconds it is eleven days; a timeout far above it does not fit obstore's."""
 _EXAMPLES = "file:./data, memory:, s3://bucket/prefix"
 
 
@@ -130,13 +132,11 @@ class StoreSpec:
     @property
     def uri(self) -> str:
         """The address alone: no options, no secrets. Fit for logs."""
-        if self.scheme in ("file", "memory"):
-            return f"{self.scheme}:{_quoted(self.place)}"
-        return f"{self.scheme}://{self.place}/{_quoted(self.prefix)}".rstrip("/")
+        return uri_of(self.scheme, self.place, self.prefix)
 
     @property
     def endpoint(self) -> str | None:
-        """The server's address; None where the provider's own is used."""
+        """The server's address in the URI or the settings; None where the environment or the provider decides."""
         return self.text("endpoint")
 
     def text(self, name: str) -> str | None:
@@ -180,7 +180,7 @@ class StoreSpec:
                 f"store URI {_shown(uri)} cannot be parsed: {error}", remedy=f"examples: {_EXAMPLES}"
             ) from error
         if not parts.netloc or "@" in parts.netloc:
-            raise Invalid(f"store URI of scheme {scheme} needs a bucket", remedy=f"write {scheme}://bucket/prefix")
+            raise Invalid(f"store URI {_shown(uri)} needs a bucket", remedy=f"write {scheme}://bucket/prefix")
         if parts.fragment:
             raise Invalid(f"store URI {_shown(uri)} has a #", remedy="write %23 for a # in a prefix")
         options = _options(uri, parts.query, OPTIONS[scheme])
@@ -212,6 +212,21 @@ def shown(address: str) -> str:
     return f"{scheme}{slashes}{'***' if hidden else ''}{at}{host}{slash}{path}"
 
 
+def uri_of(scheme: str, place: str, prefix: str) -> str:
+    if scheme in ("file", "memory"):
+        return f"{scheme}:{_quoted(place)}"
+    return f"{scheme}://{place}/{_quoted(prefix)}".rstrip("/")
+
+
+def canonical_endpoint(uri: str, endpoint: str) -> str:
+    """One text for all ways to write this endpoint: lower case, no slash at the end, no port that is the default."""
+    parts = check_endpoint(uri, endpoint)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = parts.port in (None, {"http": 80, "https": 443}[parts.scheme])
+    return f"{parts.scheme}://{host}{'' if usual else f':{parts.port}'}{parts.path.rstrip('/')}"
+
+
 def check_endpoint(uri: str, endpoint: str) -> SplitResult:
     """The endpoint's parts, if it is a plain ``http`` or ``https`` address."""
     sendable = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
@@ -234,9 +249,13 @@ def _check_value(uri: str, kind: str, name: str, value: str) -> None:
         return  # counts as unset
     if kind == "switch" and value.lower() not in _TRUE + _FALSE:
         raise Invalid(f"{uri}: {name}={value} is neither true nor false", remedy="write true or false")
-    if kind in ("number", "ms") and not (value.isascii() and value.isdigit() and int(value) > 0):
+    if kind in ("number", "ms") and not (value.isascii() and value.isdigit() and value.strip("0")):
         unit = " of milliseconds" if kind == "ms" else ""
         raise Invalid(f"{uri}: {name}={value} is not a whole number{unit}, 1 or more", remedy=f"write {name}=1000")
+    digits = value.lstrip("0")
+    if kind in ("number", "ms") and (len(digits) > len(str(_MOST)) or int(digits) > _MOST):
+        shown_value = value if len(value) <= 40 else f"{value[:40]}..."
+        raise Invalid(f"{uri}: {name}={shown_value} is too large", remedy=f"write a number up to {_MOST}")
     if kind == "endpoint":
         check_endpoint(uri, value)
 

@@ -21,7 +21,7 @@ from holdfast.base.ids import Ambient
 from holdfast.base.telemetry import logger
 from holdfast.ingest import frame
 from holdfast.ingest.accept import Submission
-from holdfast.ingest.authority import OWN_SPOOL, Acceptance, Authority, Place, open_authority, standing_authority
+from holdfast.ingest.authority import OWN_SPOOL, Acceptance, Authority, open_authority, standing_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.follow import Follower
 from holdfast.ingest.guard import Guarded
@@ -39,6 +39,7 @@ from holdfast.ingest.spool import Spool, holds_spool, open_spool
 from holdfast.ingest.submit import inspect_frame
 from holdfast.objects.client import Client
 from holdfast.objects.conformance.certificate import StartCheck, start_check
+from holdfast.objects.place import Place
 from holdfast.server.intake import Intake
 from holdfast.server.limits import Limits
 from holdfast.server.logs import Refusals
@@ -265,7 +266,7 @@ async def open_service(
     """
     async with AsyncExitStack() as stack:
         tokens = await _tokens(store, section)
-        acceptance, place = Acceptance(section.acceptance), Place.of(store.spec)
+        acceptance, place = Acceptance(section.acceptance), store.place
         folder = _spool_folder(section, acceptance)
         rules: dict[str, Any] = {"expected_id": section.authority_id, "unsafe_any_place": unsafe_any_place}
         standing = await standing_authority(store, store.ambient, place, acceptance, **rules)
@@ -316,7 +317,7 @@ def _warn(service: Service) -> None:
         )
     if service.store.spec.scheme == "memory":
         _log.warning("the store is in memory: accepted batches are lost when this process ends")
-    if not service.authority.covers(place := Place.of(service.store.spec)):
+    if not service.authority.covers(place := service.store.place):
         _log.warning(
             "this store is at %s, and its authority is for %s: a copy accepts again what the original has already"
             " accepted; use `holdfast authority promote` or `alias` instead of --unsafe-any-place",

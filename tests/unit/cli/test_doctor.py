@@ -16,6 +16,7 @@ from holdfast.objects.conformance.certificate import CERTIFICATE_KEY, read_certi
 from holdfast.objects.conformance.laws import KEPT, LAWS, UNJUDGED, Bench, Effort, Law, Violation
 from holdfast.objects.memory import MemoryStore, Shelf
 from holdfast.objects.open import _shelves
+from holdfast.objects.place import Place
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Object, Store, Written
 from holdfast.objects.uri import StoreSpec
@@ -150,7 +151,7 @@ class TestCertify:
         assert "certificate written: meta/certificate.json" in desk.stdout.getvalue()
         certificate = asyncio.run(read_certificate(MemoryStore(shelf)))
         assert certificate is not None
-        assert certificate.covers(SPEC)
+        assert certificate.covers(Place.of(SPEC))
         assert (certificate.races, certificate.rounds, certificate.keys) == (9, 125, 1_100)
         assert [law.name for law in certificate.laws] == [law.name for law in LAWS]
         assert set(shelf.objects) == {CERTIFICATE_KEY}
@@ -199,7 +200,7 @@ class TestMistakes:
         [
             (["nowhere"], 2, "error: store URI 'nowhere' has no known scheme"),
             (["/data"], 2, "error: store URI '/data' has no known scheme\nhint: for a directory write file:/data"),
-            (["s3://"], 2, "error: store URI of scheme s3 needs a bucket"),
+            (["s3://"], 2, "error: store URI 's3://' needs a bucket"),
             (["file:/proc/x"], 2, "hint: give the store a directory on a disk, such as file:./data"),
             (["memory:", "--law", "listing-compete"], 2, "hint: did you mean listing-complete?"),
             (["memory:", "--law", "xyz"], 2, "error: no law is called 'xyz'\nhint: laws: round-trip, "),

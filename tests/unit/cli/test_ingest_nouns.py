@@ -13,7 +13,7 @@ from holdfast.cli.main import run
 from holdfast.ingest.agent.folder import DiskFolder
 from holdfast.ingest.agent.parked import Parked, write_parked
 from holdfast.ingest.agent.queue import open_queue
-from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
+from holdfast.ingest.authority import Acceptance, Authority, open_authority
 from holdfast.ingest.collector import Collector, CollectorOptions
 from holdfast.ingest.records import Log
 from holdfast.ingest.spool import ABOUT, FOLDER
@@ -34,7 +34,7 @@ class Desk:
     def authority(self, store: str = "store", acceptance: Acceptance = Acceptance.S3_MANIFEST) -> Authority:
         async def work() -> Authority:
             async with open_store(f"file:{self.root / store}") as opened:
-                return await open_authority(opened, opened.ambient, Place.of(opened.spec), acceptance)
+                return await open_authority(opened, opened.ambient, opened.place, acceptance)
 
         return asyncio.run(work())
 

@@ -3,9 +3,11 @@
 import pytest
 
 from holdfast.base import codec
+from holdfast.base.codec import Document
 from holdfast.base.errors import Corrupt, NotFound, Refused
 from holdfast.ingest import layout
-from holdfast.ingest.authority import Acceptance, Authority, Place, add_alias, open_authority, promote, read_authority
+from holdfast.ingest.authority import Acceptance, Authority, add_alias, open_authority, promote, read_authority
+from holdfast.objects.place import Place
 from holdfast.objects.uri import StoreSpec
 from tests.unit.ingest.accept_desk import AcceptDesk
 
@@ -107,3 +109,37 @@ def test_a_place_is_what_tells_stores_apart() -> None:
     assert Place.of(one) == HOME
     assert Place.of(StoreSpec.parse("s3://fleet/other?endpoint=http://one:9000")) != HOME
     assert str(Place.of(StoreSpec.parse("memory:x"))) == "memory:x"
+
+
+def stored(**fields: str) -> Document:
+    return {"scheme": "s3", "endpoint": "", "bucket": "fleet", "prefix": "telemetry", **fields}
+
+
+@pytest.mark.parametrize(
+    ("old", "opened"),
+    [
+        (stored(), Place("s3", "", "fleet", "telemetry")),
+        (stored(endpoint="http://one:9000"), HOME),
+        (stored(endpoint="https://s3.eu-north-1.amazonaws.com"), Place("s3", "", "fleet", "telemetry")),
+        (stored(scheme="az", endpoint="acme"), Place("az", "", "fleet", "telemetry", "acme")),
+    ],
+)
+async def test_places_of_older_versions_are_read(old: Document, opened: Place) -> None:
+    desk = AcceptDesk()
+    await found(desk, opened)
+    document = codec.decode(desk.shelf.objects[layout.AUTHORITY].body, key=layout.AUTHORITY)
+    del document["account"]
+    await desk.store().put(layout.AUTHORITY, codec.encode({**document, **old}))
+    assert (await found(desk, opened)).place == opened
+
+
+async def test_an_old_place_without_a_server_is_accepted_at_no_named_server_until_it_is_an_alias() -> None:
+    desk = AcceptDesk()
+    await found(desk, Place("s3", "", "fleet", "telemetry"))
+    for server in (HOME, COPY):
+        with pytest.raises(Refused, match=f"is at s3://fleet/telemetry at {server.endpoint}, .* at AWS"):
+            await found(desk, server)
+    await add_alias(desk.store(), desk.ambient(), HOME)
+    assert (await found(desk, HOME)).aliases == (HOME,)
+    with pytest.raises(Refused, match="it is a copy"):
+        await found(desk, COPY)

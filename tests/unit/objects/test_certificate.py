@@ -27,6 +27,7 @@ from holdfast.objects.conformance.certificate import (
 from holdfast.objects.conformance.laws import BROKEN, KEPT, LAWS, UNJUDGED, Effort, Finding
 from holdfast.objects.layer import Layer
 from holdfast.objects.memory import MemoryStore
+from holdfast.objects.place import Place
 from holdfast.objects.retry import RetryPolicy
 from holdfast.objects.store import OVERWRITE, Lost, Mode, Store, Written
 from holdfast.objects.uri import StoreSpec
@@ -51,14 +52,15 @@ def findings(verdicts: Sequence[str] = (KEPT,) * len(LAWS)) -> list[Finding]:
 
 
 def issued(spec: StoreSpec = SPEC) -> Certificate:
-    return certify(spec, findings(), Effort(races=16, rounds=200), holdfast_version="1.2.3", ambient=ambient())
+    effort = Effort(races=16, rounds=200)
+    return certify(Place.of(spec), findings(), effort, holdfast_version="1.2.3", ambient=ambient())
 
 
 class TestCertificate:
     def test_it_stands_for_an_ordinary_effort_at_least(self) -> None:
         hasty = Effort(rounds=9)
         with pytest.raises(Refused, match="too little effort: --rounds 9"):
-            certify(SPEC, findings(), hasty, holdfast_version="1.2.3", ambient=ambient())
+            certify(Place.of(SPEC), findings(), hasty, holdfast_version="1.2.3", ambient=ambient())
 
     async def test_it_comes_back_as_it_was_written(self) -> None:
         store: Store = MemoryStore()
@@ -92,22 +94,22 @@ class TestCertificate:
 
     def test_it_covers_the_place_it_was_issued_for(self) -> None:
         certificate = issued()
-        assert certificate.covers(SPEC)
-        assert certificate.covers(pickle.loads(pickle.dumps(SPEC)))
-        assert not certificate.covers(StoreSpec.parse("s3://bucket/team?endpoint=http://127.0.0.1:9001"))
-        assert not certificate.covers(StoreSpec.parse("s3://bucket/team"))
-        assert not certificate.covers(StoreSpec.parse("s3://bucket/other?endpoint=http://127.0.0.1:9000"))
+        assert certificate.covers(Place.of(SPEC))
+        assert certificate.covers(Place.of(pickle.loads(pickle.dumps(SPEC))))
+        assert not certificate.covers(Place.of(StoreSpec.parse("s3://bucket/team?endpoint=http://127.0.0.1:9001")))
+        assert not certificate.covers(Place.of(StoreSpec.parse("s3://bucket/team")))
+        assert not certificate.covers(Place.of(StoreSpec.parse("s3://bucket/other?endpoint=http://127.0.0.1:9000")))
 
     @pytest.mark.parametrize("number", range(len(LAWS)))
     def test_one_law_that_was_not_kept_forbids_it(self, number: int) -> None:
         for verdict in (BROKEN, UNJUDGED):
             verdicts = [verdict if n == number else KEPT for n in range(len(LAWS))]
             with pytest.raises(Refused, match=f"no certificate: {LAWS[number].name} is {verdict}"):
-                certify(SPEC, findings(verdicts), Effort(), holdfast_version="1", ambient=ambient())
+                certify(Place.of(SPEC), findings(verdicts), Effort(), holdfast_version="1", ambient=ambient())
 
     def test_no_findings_are_no_evidence(self) -> None:
         with pytest.raises(Refused, match="no law was run"):
-            certify(SPEC, [], Effort(), holdfast_version="1", ambient=ambient())
+            certify(Place.of(SPEC), [], Effort(), holdfast_version="1", ambient=ambient())
 
     async def test_a_newer_certificate_is_not_half_read(self) -> None:
         store: Store = MemoryStore()
@@ -162,6 +164,14 @@ class TestStartCheck:
         assert checked.certificate is None
         assert checked.foreign == elsewhere
         assert "s3://original/team" in str(checked.advice)
+
+    async def test_the_advice_names_the_endpoint_where_only_that_differs(self) -> None:
+        for endpoint, server in (("", "AWS"), ("?endpoint=http://127.0.0.1:9001", "http://127.0.0.1:9001")):
+            store = open_over(MemoryStore())
+            await write_certificate(store, issued(StoreSpec.parse(f"s3://bucket/team{endpoint}")), ambient())
+            advice = str((await start_check(store)).advice)
+            assert f"s3://bucket/team at {server}" in advice
+            assert advice.startswith("s3://bucket/team at http://127.0.0.1:9000 has not been examined")
 
     @pytest.mark.parametrize(
         ("fault", "evidence"),

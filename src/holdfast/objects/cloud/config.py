@@ -37,7 +37,8 @@ from holdfast.objects.cloud.credentials import (
     read_profile,
 )
 from holdfast.objects.cloud.errors import Bucket
-from holdfast.objects.uri import StoreSpec, check_endpoint
+from holdfast.objects.place import Place
+from holdfast.objects.uri import StoreSpec, canonical_endpoint
 
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore.store import (
@@ -64,6 +65,7 @@ class Connection:
 
     backend: Backend
     bucket: Bucket
+    place: Place
     unquoted_if_match: bool = False
     """Old Ceph (16, 18) and some providers compare the raw ``If-Match`` header with the ETag without its quotes."""
     bulk_delete: bool = False
@@ -97,10 +99,13 @@ class _Aws:
 def _s3(spec: StoreSpec, environ: Environ) -> Connection:
     aws = _Aws(spec, environ)
     region = aws.find("region", ("AWS_REGION", "AWS_DEFAULT_REGION"), "region") or "us-east-1"
+    _check_headers(spec, {"region": region})
     variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = aws.find("endpoint", variables, "endpoint_url") or f"https://s3.{region}.amazonaws.com"
+    endpoint = canonical_endpoint(spec.uri, endpoint)
     in_host = spec.switch("virtual_hosted_style", default=False)
-    endpoint = _with_bucket(spec, endpoint) if in_host else endpoint.rstrip("/")
+    server = endpoint.replace(f"//{spec.place.lower()}.", "//", 1) if in_host else endpoint
+    endpoint = server.replace("//", f"//{spec.place}.", 1) if in_host else server
     credentials = find_credentials(spec, environ, lambda: aws.profile)
     bulk_delete = spec.switch("bulk_delete", default=True)
     config: S3Config = {
@@ -118,7 +123,7 @@ def _s3(spec: StoreSpec, environ: Environ) -> Connection:
         config["sse_kms_key_id"] = key_id
     if metadata := environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"):
         config["metadata_endpoint"] = metadata.rstrip("/")
-    _check_headers(spec, {"region": region, "sse_kms_key_id": key_id, **_shown_keys(credentials)})
+    _check_headers(spec, {"sse_kms_key_id": key_id, **_shown_keys(credentials)})
     backend = S3Store(
         spec.place,
         config=config,
@@ -129,6 +134,7 @@ def _s3(spec: StoreSpec, environ: Environ) -> Connection:
     return Connection(
         backend,
         Bucket("s3", spec.place, endpoint, credentials.source, WHERE_TO_PUT_KEYS),
+        Place.at("s3", server, spec.place, spec.prefix),
         spec.switch("unquoted_if_match", default=False),
         bulk_delete,
     )
@@ -136,7 +142,7 @@ def _s3(spec: StoreSpec, environ: Environ) -> Connection:
 
 def _gs(spec: StoreSpec, environ: Environ) -> Connection:
     endpoint = spec.endpoint or environ.get("GOOGLE_BASE_URL") or "https://storage.googleapis.com"
-    endpoint = endpoint.rstrip("/")
+    endpoint = canonical_endpoint(spec.uri, endpoint)
     config: GCSConfig = {"base_url": endpoint, "skip_signature": spec.switch("anonymous", default=False)}
     token = spec.secret("bearer_token")
     _check_headers(spec, {"bearer token": token})
@@ -148,7 +154,8 @@ def _gs(spec: StoreSpec, environ: Environ) -> Connection:
         credential_provider=_gs_provider(token) if token else None,
     )
     source, remedy = "the application default credentials", "set GOOGLE_APPLICATION_CREDENTIALS"
-    return Connection(backend, Bucket("gs", spec.place, endpoint, source, remedy))
+    place = Place.at("gs", endpoint, spec.place, spec.prefix)
+    return Connection(backend, Bucket("gs", spec.place, endpoint, source, remedy), place)
 
 
 def _az(spec: StoreSpec, environ: Environ) -> Connection:
@@ -159,7 +166,8 @@ def _az(spec: StoreSpec, environ: Environ) -> Connection:
         )
     variables = ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
     from_environ = next((value for name in variables if (value := environ.get(name))), None)
-    endpoint = (spec.endpoint or from_environ or f"https://{account}.blob.core.windows.net").rstrip("/")
+    endpoint = spec.endpoint or from_environ or f"https://{account}.blob.core.windows.net"
+    endpoint = canonical_endpoint(spec.uri, endpoint)
     config: AzureConfig = {
         "account_name": account,
         "endpoint": endpoint,
@@ -175,11 +183,12 @@ def _az(spec: StoreSpec, environ: Environ) -> Connection:
         credential_provider=_az_provider(spec),
     )
     source, remedy = f"the credentials of account {account}", "set AZURE_STORAGE_ACCOUNT_KEY"
-    return Connection(backend, Bucket("az", spec.place, endpoint, source, remedy))
+    place = Place.at("az", endpoint, spec.place, spec.prefix, account)
+    return Connection(backend, Bucket("az", spec.place, endpoint, source, remedy), place)
 
 
 def _client_options(spec: StoreSpec, endpoint: str) -> "ClientConfig":
-    plain = check_endpoint(spec.uri, endpoint).scheme == "http"
+    plain = endpoint.startswith("http://")
     if plain and not spec.switch("allow_http", default=True):
         raise Invalid(f"{spec.uri}: {endpoint} has no TLS, and allow_http is false", remedy="use an https endpoint")
     return {
@@ -187,13 +196,6 @@ def _client_options(spec: StoreSpec, endpoint: str) -> "ClientConfig":
         "connect_timeout": timedelta(milliseconds=spec.number("connect_timeout_ms", default=_CONNECT_MS)),
         "timeout": timedelta(milliseconds=spec.number("request_timeout_ms", default=_REQUEST_MS)),
     }
-
-
-def _with_bucket(spec: StoreSpec, endpoint: str) -> str:
-    """The endpoint with the bucket in its host name, which obstore expects in virtual hosted style."""
-    parts = check_endpoint(spec.uri, endpoint)
-    host = parts.netloc if parts.netloc.startswith(f"{spec.place}.") else f"{spec.place}.{parts.netloc}"
-    return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
 
 
 def _shown_keys(credentials: Credentials) -> dict[str, str | None]:

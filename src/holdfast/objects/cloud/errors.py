@@ -28,6 +28,7 @@ import html
 import re
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import SplitResult, urlsplit
 
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
 
@@ -91,7 +92,12 @@ class Bucket:
     def answered(self, failure: "Failure") -> bool:
         """Whether the failed request went to the store, and not to a service that issues credentials."""
         address = failure.address
-        return address is None or address.startswith(self.endpoint) or f"//{self.name}." in address
+        if address is None:
+            return True
+        asked, server = urlsplit(address), urlsplit(self.endpoint)
+        if (asked.hostname or "").startswith(f"{self.name.lower()}."):  # the bucket in the host name
+            return True
+        return _origin(asked) == _origin(server) and asked.path.startswith(server.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,11 @@ def _refused(failure: Failure, bucket: Bucket, key: str, *, writing: bool) -> Ho
 def _words(failure: Failure) -> str:
     head = " ".join(str(part) for part in (failure.status, failure.code) if part)
     return f"{head}: {failure.message}" if head and failure.message else head or failure.message
+
+
+def _origin(address: SplitResult) -> tuple[str, str | None, int | None]:
+    usual = 443 if address.scheme == "https" else 80
+    return address.scheme, address.hostname, address.port or usual
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:

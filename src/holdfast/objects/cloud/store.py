@@ -33,8 +33,11 @@ from holdfast.base.errors import Invalid, Unavailable, check
 from holdfast.objects.cloud.config import connect
 from holdfast.objects.cloud.errors import RAISED, Bucket, Failure, explain, is_lost, is_missing
 from holdfast.objects.cloud.runtime import check_process
+from holdfast.objects.place import Place
 from holdfast.objects.store import (
+    BULK_DELETE,
     OVERWRITE,
+    PAGE_SIZE,
     Addressed,
     Entry,
     IfMatch,
@@ -58,10 +61,6 @@ from holdfast.objects.uri import StoreSpec
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore import GetOptions, GetResult, ObjectMeta, PutMode, PutResult
 
-PAGE_SIZE = 1000
-"""What S3 and Google's store put on a page, so that a page here is one request."""
-BULK_DELETE = 1000
-"""S3's limit of keys in one DeleteObjects request."""
 LARGE_BYTES = 32 * 1024 * 1024
 PART_BYTES = 8 * 1024 * 1024
 _PARALLEL_PARTS = 4
@@ -76,6 +75,7 @@ class CloudStore(Store):
         connection = connect(spec, os.environ if environ is None else environ)
         self._backend = connection.backend
         self._bucket = connection.bucket
+        self._place = connection.place
         self._unquoted_if_match = connection.unquoted_if_match
         self._bulk_delete = connection.bulk_delete
         self._limit = spec.number("requests_in_flight", default=REQUESTS_IN_FLIGHT)
@@ -85,6 +85,10 @@ class CloudStore(Store):
         self._made_in = os.getpid()
         if spec.scheme == "az" and "\\" in self._root:
             raise _backslash(self._root)
+
+    @property
+    def place(self) -> Place:
+        return self._place
 
     async def get(self, key: str) -> Object:
         path = self._path(key)
@@ -183,9 +187,8 @@ class CloudStore(Store):
             # Azure's batches and Google's store report a missing key as an error that hides those of the other keys.
             await map_bounded(paths, self._delete, limit=_PARALLEL_DELETES)
             return
-        for start in range(0, len(paths), BULK_DELETE):
-            async with self._request("", writing=True):
-                await obstore.delete_async(self._backend, paths[start : start + BULK_DELETE])
+        async with self._request("", writing=True):
+            await obstore.delete_async(self._backend, paths)
 
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         check_process(self._made_in)

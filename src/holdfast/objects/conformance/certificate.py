@@ -20,8 +20,8 @@ from holdfast.base.errors import Ambiguous, Corrupt, Refused
 from holdfast.base.ids import Ambient
 from holdfast.objects.client import START_CHECK_PREFIX, Client
 from holdfast.objects.conformance.laws import Effort, Finding
+from holdfast.objects.place import Place, described
 from holdfast.objects.store import CREATE, IfMatch, Lost, Store, Written
-from holdfast.objects.uri import StoreSpec
 
 CERTIFICATE_KEY = "meta/certificate.json"
 FORMAT_NAME = "holdfast.certificate"
@@ -48,6 +48,8 @@ class Certificate(_Record):
 
     store: str
     endpoint: str | None = None
+    """None for the provider's own servers."""
+    account: str | None = None
     certified_at: str
     holdfast_version: str
     races: int
@@ -56,30 +58,38 @@ class Certificate(_Record):
     large_bytes: int
     laws: tuple[LawRecord, ...]
 
-    def covers(self, spec: StoreSpec) -> bool:
-        """Whether it was issued for this very address; a copy or a move needs a certificate of its own."""
-        return (self.store, self.endpoint) == (spec.uri, spec.endpoint)
+    def covers(self, place: Place) -> bool:
+        """Whether it was issued for this very place; a copy or a move needs a certificate of its own.
+
+        Certificates of older versions omit an endpoint that came from the environment, and the account. They cover
+        AWS and Google only: an unnamed endpoint could be any server, and a new examination settles it.
+        """
+        return (self.store, self.endpoint or "", self.account or "") == (place.uri, place.endpoint, place.account)
+
+    def __str__(self) -> str:
+        return described(self.store, self.endpoint or "", self.account or "")
 
 
 def certify(
-    spec: StoreSpec, findings: Sequence[Finding], effort: Effort, *, holdfast_version: str, ambient: Ambient
+    place: Place, findings: Sequence[Finding], effort: Effort, *, holdfast_version: str, ambient: Ambient
 ) -> Certificate:
     """The certificate that the findings allow; ``Refused`` unless every law was kept, with effort enough."""
     if (missing := too_little(effort)) is not None:
         raise Refused(
-            f"{spec.uri}: no certificate for too little effort: {missing}",
+            f"{place}: no certificate for too little effort: {missing}",
             remedy="run holdfast doctor --certify as it is",
         )
     doubts = [f"{finding.law.name} is {finding.verdict}" for finding in findings if not finding.kept]
     doubts += [f"{finding.law.name} saw only {finding.confidence}" for finding in weak(findings)]
     if doubts or not findings:
         raise Refused(
-            f"{spec.uri}: no certificate: {', '.join(doubts) or 'no law was run'}",
+            f"{place}: no certificate: {', '.join(doubts) or 'no law was run'}",
             remedy="run holdfast doctor and read its table",
         )
     return Certificate(
-        store=spec.uri,
-        endpoint=spec.endpoint,
+        store=place.uri,
+        endpoint=place.endpoint or None,
+        account=place.account or None,
         certified_at=iso(ambient.clock.wall_ns()),
         holdfast_version=holdfast_version,
         races=effort.races,
@@ -135,8 +145,9 @@ async def read_certificate(store: Store) -> Certificate | None:
 
 @dataclass(frozen=True, slots=True)
 class StartCheck:
-    """A store that refused what it must refuse, and what it has to show."""
+    """Result of a passed start check, with the certificate found."""
 
+    place: Place
     certificate: Certificate | None
     """The certificate issued for this store; None if there is none, or only one that came along with a copy."""
     foreign: Certificate | None = None
@@ -147,8 +158,8 @@ class StartCheck:
         """What to tell the operator; None when there is nothing to say."""
         if self.certificate is not None:
             return None
-        found = f"its certificate was issued for {self.foreign.store}" if self.foreign else "it has no certificate"
-        return f"this store has not been examined ({found}): run holdfast doctor --certify"
+        found = f"its certificate was issued for {self.foreign}" if self.foreign else "it has no certificate"
+        return f"{self.place} has not been examined ({found}): run holdfast doctor --certify"
 
 
 async def start_check(store: Client) -> StartCheck:
@@ -166,15 +177,15 @@ async def start_check(store: Client) -> StartCheck:
             remedy=f"run holdfast doctor {store.spec.uri} and use another store",
         )
     certificate = await read_certificate(store)
-    if certificate is not None and not certificate.covers(store.spec):
-        return StartCheck(None, foreign=certificate)
-    return StartCheck(certificate)
+    if certificate is not None and not certificate.covers(store.place):
+        return StartCheck(store.place, None, foreign=certificate)
+    return StartCheck(store.place, certificate)
 
 
 async def _seen_of_conditions(store: Client, key: str) -> str | None:
     """What the store did wrong; None when it refused a second create and a stale if-match and kept the bytes.
 
-    A refused write is read back by the layer below, so ``Lost`` brings the bytes that stand there.
+    A refused write is read back by `Client`, so ``Lost`` brings the bytes that stand there.
     """
     bodies = [f"start check {turn} {store.ambient.ids.write_id()}".encode() for turn in range(4)]
     first = await store.put(key, bodies[0], CREATE)

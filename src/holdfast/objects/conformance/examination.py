@@ -18,6 +18,7 @@ from holdfast.base.ids import Ambient
 from holdfast.objects.client import Client, Usage
 from holdfast.objects.conformance.laws import UNJUDGED, Bench, Effort, Finding, Law, judge
 from holdfast.objects.open import backend, check_format
+from holdfast.objects.place import Place
 from holdfast.objects.scoped import Scoped
 from holdfast.objects.store import Store
 from holdfast.objects.uri import StoreSpec
@@ -40,6 +41,10 @@ class Examination:
         self._ambient = ambient
         self._backends = backends
         self._bench = Bench(backends, prefix=self.prefix, ambient=ambient, effort=effort, retry=spec.retry)
+
+    @property
+    def place(self) -> Place:
+        return self._backends[0].place or Place.of(self.spec)
 
     @property
     def usage(self) -> Usage:

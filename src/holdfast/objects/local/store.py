@@ -37,6 +37,7 @@ from holdfast.objects.local.root import Root
 from holdfast.objects.local.tree import Spot, Tree, Walk
 from holdfast.objects.store import (
     OVERWRITE,
+    PAGE_SIZE,
     Addressed,
     Create,
     Entry,
@@ -56,7 +57,6 @@ from holdfast.objects.store import (
     content_version,
 )
 
-PAGE_SIZE = 1000
 CACHED_BYTES = 64 * 1024
 """Objects up to this size are read on the loop if they are in the page cache."""
 TRIES = 100
@@ -218,7 +218,7 @@ class LocalStore(Store):
 
 
 def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], attempt: Attempt) -> bool:
-    """Give a staged file the place of the object, if the condition holds. What stands there then is on disk."""
+    """Give a staged file the place of the object, if the condition holds. On return the current object is durable."""
     making = not isinstance(mode, IfMatch)
     staged: Staged | None = None
     try:

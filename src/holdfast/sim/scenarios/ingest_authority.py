@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from holdfast.ingest.authority import Acceptance, Authority, Place, open_authority
+from holdfast.ingest.authority import Acceptance, Authority, open_authority
 from holdfast.ingest.layout import AUTHORITY
+from holdfast.objects.place import Place
 from holdfast.sim import ingest_kit as kit
 from holdfast.sim.checkers.violation import Violation
 from holdfast.sim.faults import Faults, Troubles

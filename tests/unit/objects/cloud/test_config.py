@@ -1,5 +1,7 @@
 """Which server is asked, and as whom, is decided when the store is opened."""
 
+from pathlib import Path
+
 import pytest
 from obstore.exceptions import GenericError
 
@@ -7,6 +9,7 @@ from holdfast.base.errors import Invalid
 from holdfast.objects.cloud import CloudStore
 from holdfast.objects.cloud.config import connect
 from holdfast.objects.cloud.errors import Failure
+from holdfast.objects.place import Place
 from holdfast.objects.store import CREATE, OVERWRITE
 from holdfast.objects.uri import StoreSpec
 from tests.unit.objects.cloud import dumps
@@ -48,6 +51,67 @@ def test_without_an_endpoint_it_is_the_provider_itself() -> None:
         assert bucket.answered(Failure.read(asked))
     assert connect(GS, {}).bucket.endpoint == "https://storage.googleapis.com"
     assert connect(az(), {}).bucket.endpoint == "https://a.blob.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "environ"),
+    [
+        ("s3", {"AWS_ENDPOINT_URL_S3": "HTTP://Host:80/"}),
+        ("s3", {"AWS_ENDPOINT_URL": "http://host/"}),
+        ("s3", {"AWS_ENDPOINT": "http://host"}),
+        ("gs", {"GOOGLE_BASE_URL": "http://HOST:80"}),
+        ("az", {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ENDPOINT": "http://host:80/"}),
+    ],
+)
+def test_the_place_is_the_same_whatever_names_the_server(scheme: str, environ: dict[str, str]) -> None:
+    account = {"az": "a"}.get(scheme, "")
+    place = CloudStore(StoreSpec(scheme, "bucket", "p"), environ=environ).place
+    assert place == Place(scheme, "http://host", "bucket", "p", account)
+    by_uri = (("account", "a"),) if account else ()
+    options = (("endpoint", "http://host/"), *by_uri)
+    assert CloudStore(StoreSpec(scheme, "bucket", "p", options), environ={}).place == place
+
+
+def test_the_place_names_the_endpoint_of_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[default]\nendpoint_url = http://host:9000/\n")
+    place = CloudStore(s3(), environ={"AWS_CONFIG_FILE": str(tmp_path / "config")}).place
+    assert place.endpoint == "http://host:9000"
+
+
+def test_a_place_of_the_provider_itself_names_no_endpoint() -> None:
+    home = Place("s3", "", "bucket", "")
+    for options in ({}, {"region": "eu-north-1"}, {"endpoint": "https://s3.eu-north-1.amazonaws.com:443/"}):
+        assert CloudStore(s3(**options), environ={}).place == home
+        assert CloudStore(s3(**options, virtual_hosted_style="true"), environ={}).place == home
+    assert CloudStore(s3(region="us-gov-west-1"), environ={}).place != home
+    assert (
+        CloudStore(s3(region="cn-north-1", endpoint="https://s3.cn-north-1.amazonaws.com.cn"), environ={}).place != home
+    )
+    assert CloudStore(GS, environ={}).place == Place("gs", "", "bucket", "")
+    assert CloudStore(az(), environ={}).place == Place("az", "", "container", "", "a")
+    by_variable = CloudStore(StoreSpec("az", "container"), environ={"AZURE_STORAGE_ACCOUNT_NAME": "b"}).place
+    assert by_variable == Place("az", "", "container", "", "b")
+
+
+@pytest.mark.parametrize(
+    ("address", "answered"),
+    [
+        ("http://host:90/base/bucket/k", True),
+        ("http://bucket.host:90/k", True),
+        ("http://host:9000/base/bucket/k", False),
+        ("http://host.example:90/base/bucket/k", False),
+        ("http://169.254.169.254/latest//bucket.host", False),
+    ],
+)
+def test_requests_to_the_store_are_told_from_those_for_credentials(address: str, answered: bool) -> None:
+    bucket = connect(s3(endpoint="HTTP://Host:90/base/"), {}).bucket
+    asked = Failure.read(dumps.answered(GenericError, 500, None, address=address))
+    assert bucket.answered(asked) is answered
+
+
+def test_the_largest_numbers_work() -> None:
+    most = dict.fromkeys(("requests_in_flight", "connect_timeout_ms", "request_timeout_ms"), "1000000000")
+    assert CloudStore(s3(**most), environ={}).place.bucket == "bucket"
 
 
 def test_settings_that_cannot_work_are_refused_when_the_store_is_opened() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.base.ids import Ambient
 from holdfast.objects.store import Store
-from holdfast.ontology import layout as commits
-from holdfast.ontology.chain import Chain
-from holdfast.ontology.head import read_head
-from holdfast.ontology.index import read_index
-from holdfast.ontology.refs import Place
+from holdfast.ontology.chain.chain import Chain
+from holdfast.ontology.format import layout as commits
+from holdfast.ontology.format.head import read_head
+from holdfast.ontology.format.index import read_index
+from holdfast.ontology.types.refs import Place
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs import layout

@@ -20,11 +20,8 @@ FOLDER_MODULES = 15
 LARGE_FOLDERS = {
     "src/holdfast/bus": "until Redesign V",
     "src/holdfast/cli": "until Redesign V: one module per command",
-    "src/holdfast/cli/acts": "until Redesign V: one module per act of the demo",
     "src/holdfast/ingest": "until Redesign III",
     "src/holdfast/metrics": "until Redesign III",
-    "src/holdfast/ontology": "until Redesign II",
-    "src/holdfast/ontology/filters": "until Redesign II",
     "src/holdfast/pipeline": "until Redesign IV",
     "src/holdfast/pipeline/tables": "until Redesign IV",
     "src/holdfast/runs": "until Redesign V",

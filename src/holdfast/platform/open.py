@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from holdfast.bus import Worked as Handled
     from holdfast.bus.runner import Runner
     from holdfast.ingest.frame import Limits
-    from holdfast.ontology.model import Mixin
     from holdfast.ontology.session import Options as SessionOptions
+    from holdfast.ontology.types.model import Mixin
     from holdfast.platform.logs import Logs
     from holdfast.platform.metrics import Metrics
     from holdfast.platform.outbox import Outbox
@@ -211,7 +211,7 @@ def _immutable(settings: Settings) -> Callable[[str], bool] | None:
         return None
     from holdfast.ingest import layout as ingest  # noqa: PLC0415  # nobody pays for a cache that is not asked for
     from holdfast.metrics import layout as metrics  # noqa: PLC0415  # as above
-    from holdfast.ontology import layout as ontology  # noqa: PLC0415  # as above
+    from holdfast.ontology.format import layout as ontology  # noqa: PLC0415  # as above
     from holdfast.runs import layout as runs  # noqa: PLC0415  # as above
 
     domains = (ontology, runs, ingest, metrics)

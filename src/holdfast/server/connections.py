@@ -12,9 +12,10 @@ A ``Guard`` is the outermost middleware of each application. It tells the connec
 HTTP is parsed only once, and it limits the time for a body. If a response begins before the whole body was read, the
 connection is closed after it, and the rest of the body is dropped unparsed.
 
-A connection waits for its peer if it is idle, or if the body of its request is still arriving and ``evict_bodies`` is
-set. It is set on the private listener, which has no tokens. The ingest listener reads a body only after it has checked
-the token, so strangers cannot evict a sender with a valid token.
+A connection waits for its peer if it is idle, if the peer does not read a response and never delivered a batch, or if
+the body of its request is still arriving and ``evict_bodies`` is set. It is set on the private listener, which has no
+tokens. The ingest listener reads a body only after it has checked the token, so strangers cannot evict a sender with a
+valid token.
 """
 
 import asyncio
@@ -222,16 +223,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def evictable(self) -> bool:
-        return self._requests == 0 or self._discarding or self.in_body
+        unread = self._write_paused and not self.delivered
+        return self._requests == 0 or self._discarding or self.in_body or unread
 
     @property
     def eviction_order(self) -> tuple[bool, float]:
         return self.delivered, self._waiting_since
 
     def evict(self) -> None:
-        if self._established and not self._discarding:
+        """Close it and free its descriptor at once: an orderly end of TLS would wait for the peer."""
+        if self.listener.context is None and not self._discarding and not self._write_paused:
             self._refuse(_overloaded(self._limits.connections, "and this one waited for its client"))
-        else:
+        if not self._transport.is_closing() or self._transport.get_write_buffer_size():
             self.abort()
 
     def cancel(self) -> None:

@@ -5,7 +5,7 @@ import json
 from holdfast.base import codec
 from holdfast.bus import layout as bus
 from holdfast.objects.store import CREATE, OVERWRITE, Store
-from holdfast.ontology import layout as ontology
+from holdfast.ontology.format import layout as ontology
 from holdfast.runs import layout as runs
 from holdfast.runs.history import read_history
 from holdfast.runs.index import RunIndex

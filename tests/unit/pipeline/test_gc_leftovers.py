@@ -4,10 +4,10 @@ import random
 
 from holdfast.base.ids import Ambient
 from holdfast.bus import Bus, Context, Envelope, on
-from holdfast.ontology import layout as commits
-from holdfast.ontology.compact import GRACE_NS, Compactor
-from holdfast.ontology.finding import Severity
-from holdfast.ontology.verify import verify
+from holdfast.ontology.format import layout as commits
+from holdfast.ontology.maintain.compact import GRACE_NS, Compactor
+from holdfast.ontology.maintain.verify.findings import Severity
+from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.gc import events, ontology, records, runs
 from holdfast.pipeline.gc.job import Gc
 from holdfast.pipeline.gc.options import GcOptions

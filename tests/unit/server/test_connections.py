@@ -6,7 +6,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -267,6 +267,45 @@ async def test_tls_handshakes_have_a_time_limit_and_make_room(tmp_path: Path) ->
                 writer.write(sent)
                 assert await reader.read() == b""
                 writer.close()
+
+
+async def test_an_evicted_tls_connection_is_closed_without_waiting_for_its_client(tmp_path: Path) -> None:
+    few = ConnectionLimits(connections=1, header_timeout_s=3_600, body_timeout_s=3_600)
+    async with server_desk(tmp_path) as desk, listening(private_app(desk.service), few, server_context()) as url:
+        place = urlsplit(url)
+
+        def handshake() -> socket.socket:
+            plain = socket.create_connection((place.hostname, place.port))
+            return socket.socket(fileno=client_context().wrap_socket(plain).detach())
+
+        evicted = await asyncio.to_thread(handshake)  # from here on it answers nothing, and so no close_notify
+        with evicted:
+            assert (await exchange(url, LIVE, client_context()))[0] == 200
+            evicted.setblocking(False)
+            with suppress(ConnectionResetError):
+                while await asyncio.get_running_loop().sock_recv(evicted, 65_536):
+                    pass
+
+
+async def test_clients_that_do_not_read_make_room() -> None:
+    few = ConnectionLimits(connections=2, header_timeout_s=3_600, body_timeout_s=3_600)
+    endless = Endless()
+    async with listening(endless, few) as url:
+        place = urlsplit(url)
+        with ExitStack() as clients:
+            for _ in range(2):
+                client = clients.enter_context(socket.create_connection((place.hostname, place.port)))
+                client.sendall(LIVE)
+                client.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(client, 1)  # it has a request under way
+            statuses = set()
+            while b"HTTP/1.1 200 OK\r\n" not in statuses:  # until both have filled their sockets, all are busy
+                reader, writer = await connect(url)
+                writer.write(LIVE)
+                statuses.add(await reader.readline())
+                writer.transport.abort()
+            await endless.closed.wait()
+    assert endless.closed.is_set()
 
 
 async def test_new_connections_use_the_new_certificate(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from holdfast.ontology.types.refs import Place
 from holdfast.pipeline.gc.options import Ask
 from holdfast.pipeline.gc.record import Sweep
 from holdfast.runs import layout
-from holdfast.runs.delete import remains
-from holdfast.runs.history import read_history
+from holdfast.runs.admin.delete import remains
+from holdfast.runs.journal.history import read_history
 from holdfast.sim.checkers.gc import CHAINED, OWNED
 from holdfast.sim.explore import Limits, explore
 from holdfast.sim.run import Totals, simulate

@@ -24,7 +24,6 @@ LARGE_FOLDERS = {
     "src/holdfast/metrics": "until Redesign III",
     "src/holdfast/pipeline": "until Redesign IV",
     "src/holdfast/pipeline/tables": "until Redesign IV",
-    "src/holdfast/runs": "until Redesign V",
     "src/holdfast/sim": "until Redesign V",
     "src/holdfast/sim/checkers": "until Redesign V",
     "src/holdfast/sim/scenarios": "until Redesign V: one module per scenario",

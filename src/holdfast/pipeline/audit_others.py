@@ -14,7 +14,7 @@ from holdfast.ontology.maintain.verify.verify import verify
 from holdfast.pipeline.audit_desk import AT_ONCE, Desk
 from holdfast.pipeline.audit_spans import Span, divided, entries, past
 from holdfast.runs import layout as runs
-from holdfast.runs.audit import Folder, RunCheck
+from holdfast.runs.admin.audit import Folder, RunCheck
 
 RUNS, RUN_INDEX = "runs", "runs-index"
 EVENTS, CLAIMS, LETTERS, KNOWLEDGE = "events", "claims", "dead letters", "knowledge of events"

@@ -27,7 +27,7 @@ from holdfast.ontology.maintain.compact import (
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine
 from holdfast.pipeline.loading import Work
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 

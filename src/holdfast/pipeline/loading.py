@@ -41,7 +41,7 @@ from holdfast.ontology.types.errors import InvalidValue
 from holdfast.ontology.types.model import Mixin
 from holdfast.ontology.types.refs import TypeId
 from holdfast.pipeline.engine import Engine, unwatched
-from holdfast.runs.workflow import ambient_of
+from holdfast.runs.engine.workflow import ambient_of
 
 Say = Callable[[str, int, int], None]
 LEASE_MS = SessionOptions().lease_ttl_ms

@@ -17,10 +17,10 @@ from holdfast.objects.lease import Lease
 from holdfast.objects.open import Opening, open_store
 from holdfast.objects.register import Plain, Register
 from holdfast.objects.uri import StoreSpec
-from holdfast.runs.courier import carried_by
-from holdfast.runs.outcome import Outcome
-from holdfast.runs.worker import Worked, worker
-from holdfast.runs.workflow import Workflow, deliver
+from holdfast.runs.engine.calls import Outcome
+from holdfast.runs.engine.outbox import carried_by
+from holdfast.runs.engine.worker import Worked, worker
+from holdfast.runs.engine.workflow import Workflow, deliver
 
 if TYPE_CHECKING:
     from holdfast.bus import Bus, Handler, Schedule
@@ -74,10 +74,12 @@ class Holdfast:
         with self._courier():
             return await workflow.start(self.store, *args, run_id=run_id, **kwargs)
 
-    async def resume(self, workflow: Workflow, run_id: str, event: str, value: Any = None) -> Outcome:
+    async def resume(
+        self, workflow: Workflow, run_id: str, event: str, value: Any = None, *, key: str | None = None
+    ) -> Outcome:
         """Give a suspended run the event that it waits for, and go on; see ``Workflow.resume``."""
         with self._courier():
-            return await workflow.resume(self.store, run_id, event, value)
+            return await workflow.resume(self.store, run_id, event, value, key=key)
 
     async def deliver(self, run_id: str, event: str, value: Any = None, *, key: str | None = None) -> str:
         """Leave an event for a run, whether or not it waits for it yet; see ``runs.deliver``."""

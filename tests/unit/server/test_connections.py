@@ -6,7 +6,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +16,8 @@ import pytest
 from holdfast.base.errors import Refused
 from holdfast.server import run
 from holdfast.server.app import ingest_app, private_app
-from holdfast.server.connections import HEAD_BYTES, ConnectionLimits, Connections
+from holdfast.server.connections import HEAD_BYTES, ConnectionLimits, Connections, Guard
+from holdfast.server.errors import Answers
 from holdfast.server.run import Address, Listener, bound
 from tests.tidy.tree import ROOT
 from tests.unit.server.server_desk import frame, listening, server_desk
@@ -287,11 +288,13 @@ async def test_an_evicted_tls_connection_is_closed_without_waiting_for_its_clien
                     pass
 
 
-async def test_clients_that_do_not_read_make_room() -> None:
+async def test_clients_that_do_not_read_make_room(tmp_path: Path) -> None:
     few = ConnectionLimits(connections=2, header_timeout_s=3_600, body_timeout_s=3_600)
     endless = Endless()
-    async with listening(endless, few) as url:
-        place = urlsplit(url)
+    async with server_desk(tmp_path) as desk, AsyncExitStack() as opened:
+        answers = Answers(desk.service.metrics, desk.service.refusals, "private")
+        guard = Guard(endless, answers, few.body_timeout_s, evict_bodies=True)
+        place = urlsplit(url := await opened.enter_async_context(listening(guard, few)))
         with ExitStack() as clients:
             for _ in range(2):
                 client = clients.enter_context(socket.create_connection((place.hostname, place.port)))

@@ -21,6 +21,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from holdfast.ontology.compact import Compactor
+from holdfast.ontology.turn import Open
+
 from holdfast import runs
 from holdfast.base.clock import iso
 from holdfast.base.config import BusSection, OntologySection, Settings
@@ -42,8 +45,6 @@ from holdfast.ingest.spool import open_spool
 from holdfast.ingest.submit import inspect_frame, submission_of
 from holdfast.metrics.windows import Windows
 from holdfast.ontology import drop, erase, upgrader
-from holdfast.ontology.compact import Compactor
-from holdfast.ontology.turn import Open
 from holdfast.pipeline import Options as PipelineOptions
 from holdfast.pipeline import run as run_pipeline
 from holdfast.platform.open import open_platform

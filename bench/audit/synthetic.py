@@ -15,8 +15,8 @@ from holdfast.ingest import layout
 from holdfast.ingest.identity import BatchIdentity
 from holdfast.ingest.manifest import AcceptedManifest
 from holdfast.ingest.references import of_accepted
-from holdfast.objects.memory import PAGE_SIZE, MemoryStore
-from holdfast.objects.store import Entry, Meta, Object, Page, content_version
+from holdfast.objects.memory import MemoryStore
+from holdfast.objects.store import PAGE_SIZE, Entry, Meta, Object, Page, content_version
 
 Keys = npt.NDArray[np.bytes_]
 

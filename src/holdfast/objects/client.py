@@ -36,6 +36,7 @@ from holdfast.objects.cache import DiskCache
 from holdfast.objects.place import Place
 from holdfast.objects.retry import Budget, RetryPolicy
 from holdfast.objects.store import (
+    BULK_DELETE,
     OVERWRITE,
     Addressed,
     Create,
@@ -70,9 +71,6 @@ DOLLARS_PER_REQUEST = {
 
 START_CHECK_PREFIX = "holdfast-start-check-"
 """Prefix of the object that a service writes to check a store when it starts; a random id follows."""
-
-BULK_DELETE = 1000
-"""Keys in one call of a backend's ``delete_many``: what fits into one DeleteObjects request of S3."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from holdfast.base.clock import Clock, SystemClock
 from holdfast.base.errors import Invalid, NotFound
 from holdfast.objects.store import (
     OVERWRITE,
+    PAGE_SIZE,
     Addressed,
     Create,
     Entry,
@@ -27,8 +28,6 @@ from holdfast.objects.store import (
     check_prefix,
     content_version,
 )
-
-PAGE_SIZE = 1000
 
 
 class Shelf:

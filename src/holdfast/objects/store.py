@@ -33,6 +33,12 @@ Version = NewType("Version", str)
 VERSION_DIGITS = 32
 """Hexadecimal digits of a SHA-256, the fastest cryptographic hash on processors with instructions for it."""
 
+PAGE_SIZE = 1000
+"""Items on a page of a listing: what S3 and Google's store return for one request."""
+
+BULK_DELETE = 1000
+"""Keys in one DeleteObjects request of S3, and so in one call of a backend's ``delete_many`` by ``Client``."""
+
 MAX_KEY_BYTES = 1024
 """S3's limit; the prefix in a store's URI counts towards it."""
 

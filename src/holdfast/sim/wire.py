@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.base.errors import Contended, HoldfastError, Unavailable
-from holdfast.objects.memory import PAGE_SIZE
+from holdfast.objects.store import PAGE_SIZE
 from holdfast.sim.faults import Faults
 from holdfast.sim.loop import SimLoop
 from holdfast.sim.trace import STORE, Trace

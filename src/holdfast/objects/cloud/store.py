@@ -35,7 +35,9 @@ from holdfast.objects.cloud.errors import RAISED, Bucket, Failure, explain, is_l
 from holdfast.objects.cloud.runtime import check_process
 from holdfast.objects.place import Place
 from holdfast.objects.store import (
+    BULK_DELETE,
     OVERWRITE,
+    PAGE_SIZE,
     Addressed,
     Entry,
     IfMatch,
@@ -59,10 +61,6 @@ from holdfast.objects.uri import StoreSpec
 if TYPE_CHECKING:  # obstore's typed dictionaries exist for type checkers only
     from obstore import GetOptions, GetResult, ObjectMeta, PutMode, PutResult
 
-PAGE_SIZE = 1000
-"""What S3 and Google's store put on a page, so that a page here is one request."""
-BULK_DELETE = 1000
-"""S3's limit of keys in one DeleteObjects request."""
 LARGE_BYTES = 32 * 1024 * 1024
 PART_BYTES = 8 * 1024 * 1024
 _PARALLEL_PARTS = 4
@@ -189,9 +187,8 @@ class CloudStore(Store):
             # Azure's batches and Google's store report a missing key as an error that hides those of the other keys.
             await map_bounded(paths, self._delete, limit=_PARALLEL_DELETES)
             return
-        for start in range(0, len(paths), BULK_DELETE):
-            async with self._request("", writing=True):
-                await obstore.delete_async(self._backend, paths[start : start + BULK_DELETE])
+        async with self._request("", writing=True):
+            await obstore.delete_async(self._backend, paths)
 
     def list(self, prefix: str = "", *, after: str | None = None, delimiter: bool = False) -> AsyncIterator[Page]:
         check_process(self._made_in)

@@ -37,6 +37,7 @@ from holdfast.objects.local.root import Root
 from holdfast.objects.local.tree import Spot, Tree, Walk
 from holdfast.objects.store import (
     OVERWRITE,
+    PAGE_SIZE,
     Addressed,
     Create,
     Entry,
@@ -56,7 +57,6 @@ from holdfast.objects.store import (
     content_version,
 )
 
-PAGE_SIZE = 1000
 CACHED_BYTES = 64 * 1024
 """Objects up to this size are read on the loop if they are in the page cache."""
 TRIES = 100

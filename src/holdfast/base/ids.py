@@ -14,7 +14,7 @@ class Ids:
         self._rng = rng
 
     def write_id(self) -> str:
-        """Identifies one write: two writes of equal values differ in their bytes (see corrections 1 and 2)."""
+        """Identifies one write: two writes of equal values differ in their bytes."""
         return f"{self._rng.getrandbits(96):024x}"
 
     def attempt(self) -> str:

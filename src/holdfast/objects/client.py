@@ -322,7 +322,7 @@ class Client(Store):
         except NotFound:
             return None
         if found.size != size:
-            raise Corrupt(f"{key}: holds {found.size} bytes, but the bytes that its name stands for are {size}")
+            raise Corrupt(f"{key}: has {found.size} bytes, expected {size}")
         return Written(found.version)
 
     # --- single requests, counted ---

@@ -10,7 +10,7 @@ The document has the lock shape of the ontology specification (``owner_id``, ``a
 
 Release is an if-match write of an expired lease, never a delete: conditional deletes are not atomic everywhere, and a
 paused rival could create a deleted name again. A released lease expires at the Unix epoch, not when it is released:
-that is in the past by every clock, so clock skew delays nobody. ``released_at`` is information for people only.
+that is in the past by every clock, so clock skew causes no delay. ``released_at`` is information for people only.
 
 Errors: ``Conflict`` if another owner holds the lease, or ours has expired; ``Fenced``, which is final, if another owner
 has taken it over.

@@ -180,7 +180,7 @@ class StoreSpec:
                 f"store URI {_shown(uri)} cannot be parsed: {error}", remedy=f"examples: {_EXAMPLES}"
             ) from error
         if not parts.netloc or "@" in parts.netloc:
-            raise Invalid(f"store URI of scheme {scheme} needs a bucket", remedy=f"write {scheme}://bucket/prefix")
+            raise Invalid(f"store URI {_shown(uri)} needs a bucket", remedy=f"write {scheme}://bucket/prefix")
         if parts.fragment:
             raise Invalid(f"store URI {_shown(uri)} has a #", remedy="write %23 for a # in a prefix")
         options = _options(uri, parts.query, OPTIONS[scheme])

@@ -196,7 +196,7 @@ class TestMistakes:
         [
             (["nowhere"], 2, "error: store URI 'nowhere' has no known scheme"),
             (["/data"], 2, "error: store URI '/data' has no known scheme\nhint: for a directory write file:/data"),
-            (["s3://"], 2, "error: store URI of scheme s3 needs a bucket"),
+            (["s3://"], 2, "error: store URI 's3://' needs a bucket"),
             (["file:/proc/x"], 2, "hint: give the store a directory on a disk, such as file:./data"),
             (["memory:", "--law", "listing-compete"], 2, "hint: did you mean listing-complete?"),
             (["memory:", "--law", "xyz"], 2, "error: no law is called 'xyz'\nhint: laws: round-trip, "),

@@ -91,7 +91,7 @@ async def test_a_store_is_refused_where_its_names_would_run_together(
 ) -> None:
     await LocalStore(root).put("Key", b"")
     monkeypatch.setattr(local_root, "_SAME_IF_FOLDED", [local_root._PROBE])
-    with pytest.raises(Refused, match="tell names apart"):
+    with pytest.raises(Refused, match="this one is not"):
         await LocalStore(root).put("key", b"")
 
 

@@ -224,7 +224,7 @@ class Finding:
     error: HoldfastError | None = None
     """The error that ended the law, where it was not a violation that it saw itself."""
     confidence: Confidence | None = None
-    """Of a law that races."""
+    """Overlapping writes; None for laws without a race."""
 
     @property
     def kept(self) -> bool:
@@ -266,12 +266,14 @@ def _not_served(error: HoldfastError) -> bool:
 
 
 def demand(condition: bool, evidence: str) -> None:
-    """A law's one way to judge."""
+    """Raise `Violation` unless the condition holds."""
     if not condition:
         raise Violation(evidence)
 
 
 class Echoing(Layer):
+    """Drops every second response of a conditional write (``LOSE``), or delivers each such write twice (``REPEAT``)."""
+
     LOSE: Final = "lost-response"
     REPEAT: Final = "delivered-twice"
 
@@ -508,7 +510,7 @@ async def large_body(bench: Bench) -> str:
         outcome = await store.put(key, body, mode)
         # Under a key that names its bytes, finding it taken (by an echo of this very write) is as good.
         demand(isinstance(outcome, Written) or mode is ADDRESSED, f"{key}: not written")
-        demand((await store.head(key)).size == size, f"{key}: head tells another size")
+        demand((await store.head(key)).size == size, f"{key}: head returns another size")
         demand((await store.get(key)).body == body, f"{key}: other bytes came back")
     outcome = await store.put("created", body[::-1] + b"!", CREATE)
     demand(isinstance(outcome, Lost), "a large create over an existing object was answered as done")

@@ -99,8 +99,8 @@ class Root:
         return Tree(root, self._durable, fold=prepared.fold, locks=prepared.locks, staging=prepared.staging)
 
     def deleting(self) -> Tree:
-        """The tree, for deletes. On a full disk a root that was not prepared yet cannot be prepared: what is there must
-        do.
+        """The tree, for deletes. On a full disk a root that was not prepared yet cannot be prepared: use the
+        existing directories.
         """
         try:
             return self.writing()
@@ -166,7 +166,7 @@ class Root:
                 return folded_here
         if folded_here and not fold:
             raise Refused(
-                f"{os.fsdecode(self.path)} was made where case and letter forms tell names apart; here they do not",
+                f"{os.fsdecode(self.path)}: this store was created on a case-sensitive filesystem; this one is not",
                 remedy="copy the store to a filesystem like the one that it was made on",
             )
         return fold

@@ -218,7 +218,7 @@ class LocalStore(Store):
 
 
 def _write(tree: Tree, names: Names, mode: Mode, stage: Callable[[], Staged], attempt: Attempt) -> bool:
-    """Give a staged file the place of the object, if the condition holds. What stands there then is on disk."""
+    """Give a staged file the place of the object, if the condition holds. On return the current object is durable."""
     making = not isinstance(mode, IfMatch)
     staged: Staged | None = None
     try:

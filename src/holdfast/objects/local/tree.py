@@ -39,7 +39,7 @@ class Durable:
 
     The key is the identity of the parent, the name, and the identity of the directory. The directory is kept open: so
     its inode number cannot be given to another one that is made later under the same name and is not durable yet. (The
-    change time tells nothing, because it changes with every entry, and not every filesystem has generations.)
+    change time cannot be used, because it changes with every entry, and not every filesystem has generations.)
 
     Each operation is one call of the C dictionary, so threads need no lock, which a fork could leave locked.
     """
